@@ -43,6 +43,7 @@ check:  ## format, lint, strict types, import rules; of the sources and of the e
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/check_examples.py
+	$(BIN)/python tests/architecture/check_types.py
 
 format:  ## rewrite the sources in the house format
 	@scripts/venv $(VENV) -e '.[dev]'

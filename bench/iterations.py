@@ -26,7 +26,7 @@ from switchgear._run.dependencies import RunDependencies
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
 from switchgear._run.record import new_run
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 
 if TYPE_CHECKING:
     from bench.measure import Effort
@@ -40,7 +40,7 @@ GIT_STATUS = ("git", "status")
 WARM_UP = 2
 
 
-class Stopwatch(View):
+class Stopwatch(RunView):
     """Times the iterations of one run and, between them, what they are held against."""
 
     def __init__(self, folder: Path) -> None:

@@ -19,6 +19,7 @@ ALLOWED: dict[str, str] = {}
 BASELINE = frozenset(
     [
         "Agent",
+        "AgentProcess",
         "Answer",
         "Block",
         "Call",
@@ -49,7 +50,6 @@ BASELINE = frozenset(
         "Status",
         "Tally",
         "View",
-        "Watcher",
         "_Reader",
     ]
 )

@@ -84,7 +84,7 @@ def run_iteration(folder: Path) -> Counter[str]:
     from switchgear._run.loop import Runner
     from switchgear._run.options import RunOptions
     from switchgear._run.record import new_run
-    from switchgear._run.view import View
+    from switchgear._run.view import RunView
     from switchgear._stores.sqlite.store import SqliteStore
 
     project = folder / "project"
@@ -95,7 +95,7 @@ def run_iteration(folder: Path) -> Counter[str]:
         subprocess.run([*git, *words], cwd=project, check=True, capture_output=True)
     messages: list[Counter[str]] = []
 
-    class Iterations(View):
+    class Iterations(RunView):
         def iteration_started(self, number: int, run: dict[str, Any]) -> None:
             del number, run
             messages.append(Counter())

@@ -1,7 +1,7 @@
 """How well does the ledger know a stuck agent? On recorded runs, beside what others publish.
 
     python scripts/measure_ledger.py FOLDER            prints the tables, keeps build/stuck.md (--out)
-    python scripts/measure_ledger.py FOLDER --paste    puts them into docs/stuck-detection.md, too
+    python scripts/measure_ledger.py FOLDER --paste    puts them into docs/stuck.md, too
     python scripts/measure_ledger.py FOLDER --quick    without the table of changed numbers
 
 FOLDER is the corpus, or the environment variable SWITCHGEAR_CORPUS names it. The ledger is the
@@ -266,7 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", nargs="?", default=os.environ.get("SWITCHGEAR_CORPUS"))
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "stuck.md", metavar="FILE")
-    parser.add_argument("--paste", action="store_true", help="into docs/stuck-detection.md")
+    parser.add_argument("--paste", action="store_true", help="into docs/stuck.md")
     parser.add_argument("--quick", action="store_true", help="without the table of changed numbers")
     chosen = parser.parse_args()
     if not chosen.folder:
@@ -276,7 +276,7 @@ def main() -> None:
     chosen.out.parent.mkdir(exist_ok=True)
     chosen.out.write_text(found, encoding="utf-8")
     if chosen.paste:
-        page = ROOT / "docs" / "stuck-detection.md"
+        page = ROOT / "docs" / "stuck.md"
         page.write_text(pasted(page.read_text(encoding="utf-8"), "stuck", found), encoding="utf-8")
 
 

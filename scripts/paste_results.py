@@ -1,11 +1,10 @@
-"""Put what was measured where it is read: the README and the documentation.
+"""Put measured results into the documentation.
 
     python scripts/paste_results.py                          the benchmark, from build/bench.md
     python scripts/paste_results.py --mutants build/*.txt    what runs of `make mutants` printed
 
-Of the benchmark the README gets the promises and what was measured, `docs/benchmarks.md` every
-table. The tables of several runs of mutants, each over some files, become one in
-`docs/correctness.md`. Each page has a block between two comments, and nothing else is touched.
+The benchmark goes to `docs/benchmarks.md`. The tables of several runs of mutants, each over some
+files, become one in `docs/correctness.md`. Only the block between the two comments changes.
 """
 
 import argparse
@@ -26,29 +25,6 @@ def pasted(page: str, name: str, results: str) -> str:
     if blocks != 1:
         raise ValueError(f"there must be one block {name}:begin … {name}:end, not {blocks}")
     return page
-
-
-def in_short(results: str) -> str:
-    """Where it was measured, and the promises, one line for each measure."""
-    first, *others = results.split("\n\n")
-    promises = next((part for part in others if part.startswith("| measure |")), None)
-    if promises is None:
-        raise ValueError("there is no table of promises; is this what `make bench` wrote?")
-    by_measure: dict[str, list[str]] = {}
-    for row in promises.splitlines()[2:]:
-        measure, promise, measured, bar, verdict = row.strip("| ").split(" | ")
-        missed = "" if verdict == "passed" else f", {verdict}"
-        by_measure.setdefault(measure, []).append(f"{measured} {promise} ({bar}{missed})")
-    where = first.partition(". ")[0]
-    floor = "The floor is a wrapper that does nothing; in parentheses is the bar."
-    lines = [
-        f"{where}. {floor} [Every table](docs/benchmarks.md).",
-        "",
-        "| measure | measured |",
-        "|---|---|",
-        *(f"| {measure} | {'; '.join(told)} |" for measure, told in by_measure.items()),
-    ]
-    return "\n".join(lines)
 
 
 def scores(printed: Iterable[str], when: str) -> str:
@@ -100,7 +76,6 @@ def main() -> None:
     if not options.bench.exists():
         parser.error(f"{options.bench} is not there; `make bench` writes it")
     results = options.bench.read_text(encoding="utf-8")
-    fill("README.md", "bench", in_short(results))
     fill("docs/benchmarks.md", "bench", results)
 
 

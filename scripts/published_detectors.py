@@ -2,7 +2,7 @@
 
 Each takes the recorded steps of a run one by one and says whether it would stop the run now. None
 of their code is here; where a rule needs what recordings do not have, it is left out and said so
-on `docs/stuck-detection.md`.
+on `docs/stuck.md`.
 """
 
 import re

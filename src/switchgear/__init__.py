@@ -10,24 +10,51 @@ from typing import TYPE_CHECKING, Any
 
 from switchgear import detectors
 from switchgear._breaker.circuit_breaker import CircuitBreaker
-from switchgear._breaker.loop_breaker import IterationMetrics, LoopBreaker, LoopDecision
+from switchgear._breaker.loop_breaker import (
+    IterationMetrics,
+    LoopBreaker,
+    LoopDecision,
+    LoopStats,
+    LoopStatus,
+    loop_policy,
+)
+from switchgear._breaker.permits import Permits
+from switchgear._breaker.views import View
 from switchgear._core.errors import Rejected, StoreError, SwitchgearError
 from switchgear._core.policy import AnyDetector, Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, WindowEnd
-from switchgear._core.types import AgentStep, Event, EventKind, Mode, Permit, Phase, Reading, Signal
+from switchgear._core.types import (
+    Acquire,
+    AgentStep,
+    Circuit,
+    Event,
+    EventKind,
+    Mode,
+    Override,
+    Permit,
+    Phase,
+    Reading,
+    Record,
+    Signal,
+    Totals,
+    Verdict,
+)
 from switchgear._panel.panel import Panel
 from switchgear._sinks.dispatch import Call
 
 if TYPE_CHECKING:
-    from switchgear._run.loop import run_loop
+    from switchgear._run.loop import LoopRefused, run_loop
     from switchgear._run.options import RunOptions
+    from switchgear._run.result import RunResult
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Acquire",
     "AgentStep",
     "AnyDetector",
     "Call",
+    "Circuit",
     "CircuitBreaker",
     "Cooldown",
     "Event",
@@ -36,32 +63,47 @@ __all__ = [
     "Latched",
     "LoopBreaker",
     "LoopDecision",
+    "LoopRefused",
+    "LoopStats",
+    "LoopStatus",
     "Mode",
+    "Override",
     "Panel",
     "Permit",
+    "Permits",
     "Phase",
     "Policy",
     "Reading",
+    "Record",
     "Rejected",
     "RunOptions",
+    "RunResult",
     "Signal",
     "StoreError",
     "SwitchgearError",
+    "Totals",
+    "Verdict",
+    "View",
     "WeightedSum",
     "WindowEnd",
     "detectors",
+    "loop_policy",
     "run_loop",
 ]
 
 
+_LAZY = {
+    "LoopRefused": "switchgear._run.loop",
+    "RunOptions": "switchgear._run.options",
+    "RunResult": "switchgear._run.result",
+    "run_loop": "switchgear._run.loop",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """The runner is imported when it is used: most programs only guard their calls."""
-    if name == "run_loop":
-        from switchgear._run.loop import run_loop  # noqa: PLC0415
+    """The names for running agents are imported when they are used: most programs only guard calls."""
+    if name not in _LAZY:
+        raise AttributeError(name)
+    from importlib import import_module  # noqa: PLC0415
 
-        return run_loop
-    if name == "RunOptions":
-        from switchgear._run.options import RunOptions  # noqa: PLC0415
-
-        return RunOptions
-    raise AttributeError(name)
+    return getattr(import_module(_LAZY[name]), name)

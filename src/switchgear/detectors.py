@@ -29,6 +29,7 @@ from switchgear._detectors import (
     TotalCost,
     Violation,
 )
+from switchgear._text.fingerprint import documented, fingerprint, template
 
 __all__ = [
     "ALL",
@@ -58,4 +59,7 @@ __all__ = [
     "ToolFlood",
     "TotalCost",
     "Violation",
+    "documented",
+    "fingerprint",
+    "template",
 ]

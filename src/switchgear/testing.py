@@ -1,9 +1,10 @@
-"""For the tests of people who use Switchgear: a clock to move, a store to cut off."""
+"""For your tests: a clock to advance, a store to disconnect, and the state machine as a pure function."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from switchgear._core.errors import StoreError, StoreUnavailable
+from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Event, Message, Step
 from switchgear._stores.base import StoredCircuit, Transaction
@@ -11,6 +12,8 @@ from switchgear._stores.memory import MemoryStore
 from switchgear._system.clock import Clock
 
 T = TypeVar("T")
+
+__all__ = ["FakeClock", "FlakyStore", "step"]
 
 
 class FakeClock:
@@ -23,7 +26,7 @@ class FakeClock:
     """
 
     def __init__(self, start_s: float = 0.0) -> None:
-        self.now_s = start_s
+        self.now_s: float = start_s
 
     def __call__(self) -> float:
         """The time now, in seconds."""
@@ -51,7 +54,7 @@ class FlakyStore(MemoryStore):
     def __init__(self, *, clock: Clock | None = None, refresh_s: float | None = None) -> None:
         super().__init__(clock=clock)
         self.refresh_s = refresh_s
-        self.tries = 0
+        self.tries: int = 0
         """How often it was called while it was cut off."""
         self._error: StoreError | None = None
 

@@ -55,8 +55,8 @@ def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
     """What a command prints that finds the copy instead of the package."""
     environment = {
         **os.environ,
-        "HOME": str(cwd / "home"),
-        "XDG_STATE_HOME": str(cwd / "state"),
+        "HOME": str(package.parents[1] / "home"),
+        "XDG_STATE_HOME": str(package.parents[1] / "state"),
         "PATH": f"{cwd / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(package.parent),
     }
@@ -78,6 +78,7 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
     project = tmp_path / "project"
     program = project / "bin" / "scribe"
     program.parent.mkdir(parents=True)
+    (project / ".switchgear").mkdir()  # else a folder of that name above would be the project's
     program.write_text(SCRIBE)
     program.chmod(0o755)
     agent, _, hooks = code("Add an agent", "python")
@@ -88,7 +89,9 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
     (folder / "agent.py").write_text(agent)
     (folder / "hooks.py").write_text(hooks)
     registry = package / "_agents" / "registry.py"
-    registry.write_text(registry.read_text().replace("ROWS = (\n", f"ROWS = (\n{row}", 1))
+    registry.write_text(
+        registry.read_text().replace("ROWS = (\n", f"ROWS = (\n{row.rstrip()},\n", 1)
+    )
 
     events = ["ToolStarted", "ToolStep", "Usage", "AgentResult"]
     assert run(package, project, sys.executable, "-c", RUN, str(project)).strip() == (
@@ -103,7 +106,7 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
     command = group["hooks"][0]["command"]
     assert str(package) in command
 
-    def decision(words: str) -> Any:
+    def decided(words: str) -> Any:
         event = {
             "hook_event_name": "PreToolUse",
             "session_id": "s1",
@@ -113,10 +116,10 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
             "tool_use_id": "t1",
         }
         out = run(package, project, "/bin/sh", "-c", command, stdin=json.dumps(event))
-        return json.loads(out or "{}").get("hookSpecificOutput", {}).get("permissionDecision")
+        return json.loads(out or "{}").get("hookSpecificOutput", {})
 
-    assert decision("ls") is None
-    assert decision("rm -rf /etc") == "deny"
+    assert not (found := decided("ls")), found["permissionDecisionReason"]
+    assert decided("rm -rf /etc")["permissionDecision"] == "deny"
 
 
 def test_a_detector_is_one_file_and_one_row(package: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_pickled_breaker_keeps_the_namespace_of_its_url(server: Server) -> Non
     with Panel(f"{server.url}?namespace=team-a") as panel:
         breaker = panel.breaker("api", POLICY)
         pickle.loads(pickle.dumps(breaker)).record(Signal(ok=False, error="529"))
-        assert breaker.totals.failed == 1
+        assert breaker.snapshot().totals.failed == 1
     with Panel(server.url) as other:
         assert list(other) == []
 

@@ -637,12 +637,12 @@ def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Proj
 
 DEFECT = f"""
 import runpy, sys
-from {Scheduler.__module__} import Conductor
-usual = Conductor.{{where}}
+from {Scheduler.__module__} import Scheduler
+usual = Scheduler.{{where}}
 def broken(*args, **kw):
     usual(*args, **kw)
     raise RuntimeError("oh no")
-Conductor.{{where}} = broken
+Scheduler.{{where}} = broken
 sys.argv = ["switchgear", "batch", "tasks.yaml"]
 runpy.run_module("switchgear", run_name="__main__")
 """

@@ -63,7 +63,7 @@ def test_whoever_sits_there_chooses_what_becomes_of_a_task_whose_time_is_over(st
     batch.read_until("What now (1 resume/2 accept/3 retry/4 skip, in 60 s the policy decides)?")
     batch.type("accept\n")
     assert batch.wait() == 20, batch.output
-    assert "[a] partial: its time was over; you chose to accept" in batch.seen
+    assert "[a] partial: time limit reached; you chose to accept" in batch.seen
 
 
 @pytest.mark.parametrize(("choice", "code"), [("skip", 21), ("abort", 22), ("force", 21)])

@@ -58,7 +58,7 @@ def test_control_c_is_answered_at_once_and_leaves_a_summary(
     assert terminal.wait() == 130
     assert terminal.left_clean()
     assert "interrupted: " in terminal.normal
-    assert re.search(r"go on: \S*(switchgear|python\S* -m switchgear) resume", terminal.normal)
+    assert re.search(r"continue: \S*(switchgear|python\S* -m switchgear) resume", terminal.normal)
 
 
 def test_without_colour_there_is_none_and_a_dumb_terminal_gets_plain_lines(

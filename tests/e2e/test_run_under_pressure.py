@@ -262,7 +262,7 @@ def test_a_defect_after_an_agent_has_worked_is_not_a_usage_error(project: Projec
         "import sys\n"
         "from switchgear._run import loop as runner\n"
         "def fails(*_, **__): raise RuntimeError('a defect')\n"
-        "runner.for_next = fails\n"
+        "runner.with_next_prompt = fails\n"
         "from switchgear._cli import main\n"
         "sys.argv = ['switchgear', *sys.argv[1:]]\n"
         "main()\n"

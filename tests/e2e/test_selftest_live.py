@@ -17,8 +17,7 @@ from switchgear._analysis.selftest import live_hooks, live_runs, live_store
 from switchgear._analysis.selftest.rows import Status
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._cli import main
-from switchgear._cli.doctor_checks import PROBLEM
-from switchgear._cli.hooks_doctor import hook_trials
+from switchgear._cli.doctor import PROBLEM, hook_trials
 from switchgear._config import DEFAULT, load_config
 from switchgear._hooks.command import AGENTS
 from switchgear._panel.panel import Panel

@@ -44,7 +44,7 @@ def stuck(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Terminal]) -> None:
     terminal = stuck("--timeout", "10m")
-    terminal.read_until("What now (1 nudge/2 extend/3 abort, in 30 s the ladder decides)?")
+    terminal.read_until("What now (1 nudge/2 extend/3 abort, in 30 s the escalation decides)?")
     shown = terminal.output.rpartition(LEAVE)[2].replace("\r\n", "\n")
     assert "AGENT APPEARS STUCK\n\nAgent: python" in shown
     assert f"({TASK})\nStuck score: 90/100\n" in shown
@@ -55,7 +55,7 @@ def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Termi
     terminal.read_until("What now", asked)
     terminal.type("3\n")
     assert terminal.wait() == 10
-    assert "the agent was stuck, and you gave the task up" in terminal.normal
+    assert "the agent was stuck, and you gave up the task" in terminal.normal
     assert terminal.left_clean()
 
 
@@ -80,7 +80,10 @@ def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(
 ) -> None:
     with_help(tmp_path, ask_s=30, progress=False)
     terminal = stuck("--timeout", "10m")
-    menu, asked = "What now (1 nudge/2 extend/3 escalate/4 abort, in 30 s the ladder decides)?", 0
+    menu, asked = (
+        "What now (1 nudge/2 extend/3 escalate/4 abort, in 30 s the escalation decides)?",
+        0,
+    )
     for choice in ("2", "nudge", "esc"):
         terminal.read_until(menu, asked)
         asked = len(terminal.output)

@@ -1,5 +1,4 @@
-"""The public names with their signatures, one line each: `switchgear.__all__`, what `docs/reference.md`
-documents, and what examples of the docs import.
+"""The public names with their signatures, one line each: what `__all__` of the public modules lists.
 
 Annotations are written without their modules: a class that only moves changes no signature.
 """
@@ -10,28 +9,26 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import switchgear
-
-ROOT = Path(__file__).parents[2]
-_DOCUMENTED = re.compile(r"^::: (switchgear[\w.]*)", re.MULTILINE)
-_IMPORTED = re.compile(r"^from (switchgear[\w.]*) import (\([^)]*\)|[^\n#]+)", re.MULTILINE)
+MODULES = (
+    *("budgets", "config", "detectors", "errors", "fleet"),
+    *("presets", "sinks", "stores", "testing"),
+)
+"""The public modules besides `switchgear` itself."""
 _MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _ADDRESS = re.compile(r"<(?:built-in function |function |class '|bound method )?([\w.]+)[^>]*>")
 
 
 def names() -> list[str]:
     """The public names, with the modules from which users import them."""
-    found = {f"switchgear.{name}" for name in switchgear.__all__}
-    found |= set(_DOCUMENTED.findall((ROOT / "docs" / "reference.md").read_text()))
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    for page in pages:
-        for module, listed in _IMPORTED.findall(page.read_text()):
-            words = listed.strip("()").replace("\n", " ").split(",")
-            found |= {f"{module}.{word.split(' as ')[0].strip()}" for word in words if word.strip()}
-    return sorted(found)
+    modules = ["switchgear", *(f"switchgear.{name}" for name in MODULES)]
+    return sorted(
+        f"{module}.{name}"
+        for module in modules
+        for name in importlib.import_module(module).__all__
+        if f"{module}.{name}" not in modules
+    )
 
 
 def text() -> str:

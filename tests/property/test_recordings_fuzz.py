@@ -13,7 +13,7 @@ from switchgear._agents.recordings.files import RecordingFile
 from switchgear._agents.recordings.formats import FORMATS, runs_in
 from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.replay import Named, judge
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from unit.recording_samples import FILES
 
 LEDGER = (Named("ledger", preset_policy("ledger")),)

@@ -152,7 +152,10 @@ ORDERS = (
     ),
     *("switchgear --store memory: reset x", "switchgear intervene s1", "switchgear config token"),
     *("$(which switchgear) reset x", "`command -v switchgear` reset x", "switchgear locks break x"),
-    *("python3 -c 'from switchgear._cli.entry import main; main()'", "switchgear budgets set x 9"),
+    *(
+        "python3 -c 'from switchgear._cli.options import main; main()'",
+        "switchgear budgets set x 9",
+    ),
     *("python3 -c \"import os; os.system('switchgear reset x')\"", "switchgear import x.jsonl"),
     *("python3 -c \"import subprocess; subprocess.run(['switchgear','reset','x'])\"",),
     *(

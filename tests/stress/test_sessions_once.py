@@ -20,7 +20,7 @@ HOOKS = 8
 
 def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
     """What one hook after the other is given to say, and the rungs it takes; each its own store."""
-    said, rungs = list[str](), list[str]()
+    said, step_names = list[str](), list[str]()
 
     def work(tx: Transaction) -> Words:
         notes = session.attend(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
@@ -30,7 +30,7 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
             assert score is not None
             circuit = session.SessionCircuit(tx.apply, SUBJECT, POLICY)
             notes, taken = session.stuck(circuit, notes, score, Interventions())
-            rungs.append(taken.rung)
+            step_names.append(taken.step_name)
         notes, words = session.deliver(notes, tx.now_s)
         tx.note = notes.dump()
         return words
@@ -39,7 +39,7 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
         store = SqliteStore(path)
         said += store.transact(SUBJECT, work).texts
         store.close()
-    return said, rungs
+    return said, step_names
 
 
 def test_of_parallel_hooks_one_takes_the_rung_and_one_says_the_hint(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_of_parallel_hooks_one_takes_the_rung_and_one_says_the_hint(tmp_path: Pa
     with ThreadPoolExecutor(HOOKS) as pool:
         done = list(pool.map(lambda _: hook(path, 4), range(HOOKS)))
     said = [text for texts, _ in done for text in texts]
-    rungs = [rung for _, taken in done for rung in taken]
-    assert rungs == ["nudge"]  # 32 calls: one trip at the 21st, and eleven towards the next
+    step_names = [step_name for _, taken in done for step_name in taken]
+    assert step_names == ["nudge"]  # 32 calls: one trip at the 21st, and eleven towards the next
     assert len(said) == 1
     assert "Stuck score: 90/100" in said[0]
 

@@ -15,7 +15,7 @@ from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder, new_run
 from switchgear._run.result import RunResult
 from switchgear._run.state import RunState
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 
 PREAMBLE = """
 import json, os, pathlib, subprocess, sys, time
@@ -28,7 +28,7 @@ def fail(text): print(text, flush=True); sys.exit(1)
 """
 
 
-class Watching(View):
+class Watching(RunView):
     """Keeps what a run shows."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Any other agent: a command with a place for the prompt, and the stream of the house.
+"""Any other agent: a command with a place for the prompt, and Switchgear's own stream.
 
 A command that prints plain text is read as such. One that prints JSON lines of these types tells
-more, and `docs/agents.md` has them for whoever writes an agent. Of any other JSON the text in it
+more, and `docs/agents.md` describes them for authors of agents. Of any other JSON the text in it
 counts as output, wherever it is (`text`, `result`, `content`, `message`, `output`, …, in lists too):
 
     {"type": "tool", "name": "bash", "arguments": {…}, "ok": false, "error": "…", "files": ["a.py"]}
@@ -54,7 +54,7 @@ _KINDS = frozenset({"tool", "text", "usage", "error", "question", "result"})
 
 
 class CommandReader(StreamReader):
-    """Reads the stream of the house; every other line is something the agent said."""
+    """Reads Switchgear's own stream; every other line is text of the agent."""
 
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
@@ -146,7 +146,7 @@ class CommandAgent(Agent):
     """
 
     name = "command"
-    install = ""  # whoever named the command knows
+    install = ""  # the user named the command
 
     def __init__(self, command: str, reader: Callable[..., StreamReader] = CommandReader) -> None:
         try:

@@ -74,7 +74,7 @@ TASK = "Implement every function in shapes.py so that all tests pass."
 
 
 class Demo(Agent):
-    """The stand-in in one of its scenarios; `speed` divides its pauses.
+    """The demo agent in one of its scenarios; `speed` divides its pauses.
 
     Raises ValueError for a scenario that it does not know.
     """
@@ -95,7 +95,7 @@ class Demo(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """The running Python with the stand-in's program; the prompt is on stdin."""
+        """The running Python with the demo program; the prompt is on stdin."""
         del cwd, model
         argv = [
             sys.executable,

@@ -33,14 +33,14 @@ from switchgear._system.clock import AWAKE
 from switchgear._text.agent_text import clean
 
 WITHHELD = ("SWITCHGEAR_TOKEN",)
-"""Variables that an agent never gets: the guarded must not unguard themselves."""
+"""Variables that an agent never gets: an agent must not switch off its own guards."""
 _SUPERVISOR = str(Path(__file__).resolve().with_name("supervisor.py"))
 
 
 class SupervisorProcess:
     """A supervisor that waits for its one job. Used by one thread.
 
-    `control` and `status` are our ends of its pipes, for whoever takes it to close.
+    `control` and `status` are our ends of its pipes, to be closed by its user.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class SupervisorPool:
         return SupervisorProcess()
 
     def prepare(self) -> None:
-        """See that one waits, if the system lets us; else whoever needs one hears of it."""
+        """Start one that waits. An error of the system is raised by the `take` that needs one."""
         if self._next is None:
             with suppress(OSError):
                 self._next = SupervisorProcess()

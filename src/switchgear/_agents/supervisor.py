@@ -28,11 +28,11 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _LINGERING_S = 0.5
 """How long what an agent left running has for a gentle end, when the agent itself has ended."""
 _GIVE_UP_S = 5.0
-"""After so long of SIGKILL the kernel itself holds a process; waiting on would help nobody."""
+"""After so long of SIGKILL the kernel itself holds a process; waiting longer would not help."""
 
 
 class Supervisor:
-    """One agent, its descendants and the two pipes to whoever asked for it."""
+    """One agent, its descendants and the two pipes to the process that started it."""
 
     def __init__(self, control: int, status: int) -> None:
         self.control = control
@@ -151,7 +151,7 @@ class Supervisor:
                 return
 
     def send_line(self, line: str) -> None:
-        """To whoever asked, if it is still there."""
+        """Write to the process that started it, if that still runs."""
         try:
             os.write(self.status, line.encode())
         except OSError:

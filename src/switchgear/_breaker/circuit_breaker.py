@@ -79,7 +79,7 @@ def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[i
 
 @lru_cache(maxsize=256)
 def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
-    """The policy of seed 004; shared, so that ten thousand breakers hold it once."""
+    """The default policy; cached, so that ten thousand breakers share it."""
     return Policy([ConsecutiveFailures(threshold)], Cooldown(base_timeout, max_timeout))
 
 

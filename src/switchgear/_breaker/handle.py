@@ -143,11 +143,11 @@ class Breaker:
             )
         if wall is not None and not callable(wall):
             raise ValueError(f"{owner}.wall is {wall!r}: it must be callable, giving seconds")
-        self.name = name
-        self.policy = policy
+        self.name: str = name
+        self.policy: Policy = policy
         self._clock = clock
         self._wall = wall
-        self.sinks = checked_sinks(f"{owner}.sinks", sinks)
+        self.sinks: tuple[Sink, ...] = checked_sinks(f"{owner}.sinks", sinks)
         self._on_call: tuple[CallHook, ...] = ()
         self._slow_from_s = policy.slow_from_s
         self._bare = not checks_results
@@ -180,45 +180,74 @@ class Breaker:
 
     @property
     def state(self) -> Phase:
-        """The phase now: a cooldown that is over shows as half-open without anyone asking."""
-        return self.snapshot().phase
+        """The phase, as far as this process knows; a cooldown that is over shows as half-open.
+
+        No I/O. `refresh()` or `arefresh()` first reads what other processes did.
+        """
+        return self._known().phase
 
     @property
     def last_known(self) -> Circuit:
-        """The circuit as this process saw it last; asks nothing of the store."""
+        """The circuit as this process saw it last. No I/O, and no unreported calls."""
         return self._circuit
 
     @property
     def mode(self) -> Mode:
-        """What the operator says: a hold whose time is over shows as auto."""
+        """What the operator forces; a hold whose time is over shows as auto. No I/O."""
         order = self._circuit.order
         if order is not None and order.until_s is not None:
-            return self.snapshot().mode
+            return self._known().mode
         return self._circuit.mode
 
     @property
     def heat(self) -> float:
-        """How close to tripping the evidence is now: 0 calm, 1 trips."""
-        return self.policy.heat(self.snapshot().memories, self._now_s())
+        """How close to tripping the known evidence is: 0 calm, 1 trips. No I/O."""
+        return self.policy.heat(self._known().memories, self._now_s())
 
     @property
     def totals(self) -> Totals:
-        """Counts of everything that was asked and told."""
-        return self.snapshot().totals
+        """Counts of everything recorded, the unreported calls of this process included. No I/O."""
+        return self._known().totals
 
     def readings(self) -> dict[str, Reading]:
-        """What each detector sees now, by its kind: `failure_rate`, and `failure_rate#2`."""
+        """What each detector sees, by its kind: `failure_rate`, and `failure_rate#2`. No I/O."""
         # Who never reads does not pay for the names' home.
         from switchgear._core.wire import detector_names  # noqa: PLC0415
 
-        readings = self.policy.readings(self.snapshot().memories, self._now_s())
+        readings = self.policy.readings(self._known().memories, self._now_s())
         return dict(zip(detector_names(self.policy), readings, strict=True))
 
     def snapshot(self) -> Circuit:
-        """The circuit as it is now, with every finished call folded in."""
-        self._fold_pending()
-        self._apply(TIME_PASSES)
+        """Refresh, and return the circuit: every finished call is folded in, and stored."""
+        self.refresh()
         return self._circuit
+
+    async def asnapshot(self) -> Circuit:
+        """`snapshot` without blocking the event loop."""
+        await self.arefresh()
+        return self._circuit
+
+    def _known(self) -> Circuit:
+        """The circuit now, with what this process has counted and time that has passed.
+
+        A circuit that only this process has moves at once. Of a shared one it is computed from the last
+        state seen, without I/O and without moving it.
+        """
+        if self._wall is None:
+            return self.snapshot()
+        circuit, now_s, run = self._circuit, self._now_s(), self._run
+        try:
+            if run is not None and (count := run.pending):
+                circuit = step(
+                    self.policy, circuit, Record(self._success(count), run.permit), now_s
+                )[0]
+            if self._refusals is not NO_REFUSALS and (refused := self._new_refusals()):
+                unreported = Record(Signal(count=0, refused=refused))
+                circuit = step(self.policy, circuit, unreported, now_s)[0]
+            return step(self.policy, circuit, TIME_PASSES, now_s)[0]
+        except (AttributeError, TypeError, ValueError):
+            # Pushed by a process whose policy has other detectors; the next message brings our own.
+            return self._circuit
 
     # Asking and telling
 
@@ -291,10 +320,14 @@ class Breaker:
             self._apply(late)
 
     def refresh(self) -> None:
-        """Fold what is pending and, where others share the circuit, see what they did."""
+        """Report what is pending, and read from the store what other processes did."""
         self._fold_pending()
-        if self._wall is not None:
-            self._apply(TIME_PASSES)
+        self._apply(TIME_PASSES)
+
+    async def arefresh(self) -> None:
+        """`refresh` without blocking the event loop."""
+        await self._afold_pending()
+        await self._aapply(TIME_PASSES)
 
     def advance(self) -> None:
         """Let time pass, if a wait, a hold or a probe's lease is over; costs nothing otherwise."""
@@ -319,31 +352,51 @@ class Breaker:
         self._slow_from_s = policy.slow_from_s
         self._apply(TIME_PASSES)
 
-    # Orders
+    # Overrides
 
     def hold_open(self, *, by: str, why: str, for_s: float | None = None) -> None:
         """Refuse everything, whatever the evidence says.
 
-        `for_s`: for so many seconds, after which the evidence decides again; default: until
+        `for_s`: for this many seconds, after which the evidence decides again; default: until
         `release`.
         """
-        self._order(by, why, Mode.HELD_OPEN, for_s=for_s)
+        self.send(self._override(by, why, Mode.HELD_OPEN, for_s))
+
+    async def ahold_open(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """`hold_open` without blocking the event loop."""
+        await self.asend(self._override(by, why, Mode.HELD_OPEN, for_s))
 
     def hold_closed(self, *, by: str, why: str, for_s: float | None = None) -> None:
         """Admit everything, whatever the evidence says; `for_s` as for `hold_open`."""
-        self._order(by, why, Mode.HELD_CLOSED, for_s=for_s)
+        self.send(self._override(by, why, Mode.HELD_CLOSED, for_s))
+
+    async def ahold_closed(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """`hold_closed` without blocking the event loop."""
+        await self.asend(self._override(by, why, Mode.HELD_CLOSED, for_s))
 
     def shadow(self, *, by: str, why: str, for_s: float | None = None) -> None:
         """Admit everything, and count what would have been refused; `for_s` as for `hold_open`."""
-        self._order(by, why, Mode.SHADOW, for_s=for_s)
+        self.send(self._override(by, why, Mode.SHADOW, for_s))
+
+    async def ashadow(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """`shadow` without blocking the event loop."""
+        await self.asend(self._override(by, why, Mode.SHADOW, for_s))
 
     def release(self, *, by: str, why: str) -> None:
         """Let the evidence decide again."""
-        self._order(by, why, Mode.AUTO)
+        self.send(self._override(by, why, Mode.AUTO))
+
+    async def arelease(self, *, by: str, why: str) -> None:
+        """`release` without blocking the event loop."""
+        await self.asend(self._override(by, why, Mode.AUTO))
 
     def reset(self, *, by: str, why: str) -> None:
-        """Forget all evidence and close; a hold stays until it is released."""
-        self._order(by, why, None, reset=True)
+        """Discard all evidence and close; a hold stays until it is released."""
+        self.send(self._override(by, why, reset=True))
+
+    async def areset(self, *, by: str, why: str) -> None:
+        """`reset` without blocking the event loop."""
+        await self.asend(self._override(by, why, reset=True))
 
     def probe_now(self, *, by: str, why: str) -> None:
         """Let an open circuit probe at once, before its wait is over; otherwise do nothing.
@@ -351,21 +404,26 @@ class Breaker:
         Raises ValueError where the policy recovers without probes.
         """
         check_probes(self.name, self.policy)
-        self._order(by, why, None, probe=True)
+        self.send(self._override(by, why, probe=True))
 
-    def _order(
+    async def aprobe_now(self, *, by: str, why: str) -> None:
+        """`probe_now` without blocking the event loop."""
+        check_probes(self.name, self.policy)
+        await self.asend(self._override(by, why, probe=True))
+
+    def _override(
         self,
         by: str,
         why: str,
-        mode: Mode | None,
+        mode: Mode | None = None,
+        for_s: float | None = None,
         *,
         reset: bool = False,
-        for_s: float | None = None,
         probe: bool = False,
-    ) -> None:
+    ) -> Override:
         until_s = None if for_s is None else self._now_s() + values.seconds("for_s", for_s)
         by, why = values.text("by", by), values.text("why", why)
-        self.send(Override(by, why, mode, reset, until_s=until_s, probe=probe))
+        return Override(by, why, mode, reset, until_s=until_s, probe=probe)
 
     # Pickling
 

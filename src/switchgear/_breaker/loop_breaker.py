@@ -1,11 +1,11 @@
-"""The loop breaker: iterations of an autonomous agent, guarded by one circuit (seeds 000, 001).
+"""The loop breaker: iterations of an autonomous agent, guarded by one circuit.
 
-Both documented front ends are here, over the one mechanism: metrics of progress and errors in,
-decisions out (000), and successes and failures in, tripped or not out (001).
+Two front ends over one mechanism: metrics of progress and errors in, decisions out; or successes and
+failures in, tripped or not out.
 """
 
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict, Unpack
 
 from switchgear._breaker.handle import TIME_PASSES, Breaker
 from switchgear._core import values
@@ -22,6 +22,28 @@ from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
     from datetime import datetime  # a millisecond or more, and few ask for a date
+
+
+class LoopLimits(TypedDict, total=False):
+    """The limits of a `LoopBreaker`, each as its constructor documents it."""
+
+    consecutive_failures: int | None
+    same_error: int | None
+    no_progress: int | None
+    output_decline_percent: float | None
+    cooldown_s: float | None
+    scope: str
+    fingerprint: str
+
+
+class LoopBreakerOptions(TypedDict, total=False):
+    """What every `LoopBreaker` takes besides its limits."""
+
+    clock: Clock
+    sinks: tuple[Sink, ...] | list[Sink]
+    store: Remembers | None
+    wall: Clock | None
+
 
 CIRCUIT_OPEN = "circuit_open"
 """The exit signal of a loop that its circuit ends."""
@@ -71,16 +93,16 @@ class LoopDecision(NamedTuple):
 
     @property
     def exit_signal(self) -> str | None:
-        """`"circuit_open"` when the loop must end, for its coordinator (seed 000); else `None`."""
+        """`"circuit_open"` when the loop must end, for its coordinator; else `None`."""
         return None if self.allow_continue else CIRCUIT_OPEN
 
 
 class LoopStatus(NamedTuple):
-    """How a loop stands, in the words of seed 000."""
+    """Progress, errors and outputs of a loop."""
 
     state: Phase
     consecutive_no_progress: int | None
-    """`None`: nothing watches for it, so nobody counted."""
+    """`None`: no detector counts it."""
     error_counts: dict[str, int]
     """How often each error came, by the text it first had."""
     output_trend: list[int]
@@ -90,7 +112,7 @@ class LoopStatus(NamedTuple):
 
 
 class LoopStats(NamedTuple):
-    """How a loop failed, in the words of seed 001. `None`: nothing watches for it, nobody counted."""
+    """Failures of a loop. `None`: no detector counts it."""
 
     consecutive_failures: int | None
     total_failures: int
@@ -143,7 +165,7 @@ def loop_policy(
 def stagnation_policy(
     no_progress: int = 3, same_error: int = 5, output_decline_percent: float = 70.0
 ) -> Policy:
-    """Seed 000: standing still, the same error, output in decline; open until it is reset."""
+    """No progress, the same error, declining output; open until it is reset."""
     return loop_policy(
         consecutive_failures=None,
         same_error=same_error,
@@ -156,7 +178,7 @@ def stagnation_policy(
 def failures_policy(
     consecutive_failures: int = 3, same_error: int = 5, cooldown_s: float = 30.0
 ) -> Policy:
-    """Seed 001: failures in a row, the same error; after a cooldown one retry decides."""
+    """Failures in a row, the same error; after a cooldown one retry decides."""
     return loop_policy(
         consecutive_failures=consecutive_failures,
         same_error=same_error,
@@ -173,7 +195,7 @@ def _one_retry(cooldown_s: float) -> Recovery:
 
 
 def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """What seed 001 shows behind "Circuit breaker tripped: "; `None`: nothing is that hot."""
+    """The text behind "Circuit breaker tripped: "; `None`: no detector trips."""
     cause = _cause(policy, circuit, now_s)
     if cause is None:
         return None
@@ -186,7 +208,7 @@ def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
 
 
 def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """What seed 000 gives as the reason of a decision; `None`: nothing is that hot."""
+    """The reason of a decision; `None`: no detector trips."""
     cause = _cause(policy, circuit, now_s)
     if cause is None:
         return None
@@ -228,7 +250,7 @@ LONGEST_GIST = 600
 
 
 class LoopBreaker(Breaker):
-    """Stops a loop that fails, repeats an error, stands still or dries up, and says why.
+    """Stops a loop that fails, repeats an error, makes no progress or produces ever less output.
 
     - `consecutive_failures` (3): iterations that failed in a row.
     - `same_error` (5): times that one error came, by its `fingerprint` (`"default"` or
@@ -239,8 +261,8 @@ class LoopBreaker(Breaker):
     - `policy`: instead of all these, any policy. Each of the first four may be `None`: left out.
     - `clock`, `sinks`, `store`, `wall`: as for every breaker.
 
-    `LoopBreaker.for_stagnation(name)` is seed 000, `LoopBreaker.for_failures(name)` is seed 001. Errors
-    are redacted before they are kept. Raises ValueError when an argument is out of range.
+    `LoopBreaker.for_stagnation(name)` watches for standstill, `LoopBreaker.for_failures(name)` for
+    failures. Errors are redacted before they are kept. Raises ValueError when an argument is out of range.
     Thread-safe, task-safe, fork-safe; pickles with its state.
 
     >>> breaker = LoopBreaker("loop/7f3a")
@@ -294,9 +316,9 @@ class LoopBreaker(Breaker):
         no_progress: int = 3,
         same_error: int = 5,
         output_decline_percent: float = 70.0,
-        **options: Any,
+        **options: Unpack[LoopBreakerOptions],
     ) -> Self:
-        """Seed 000: one more chance after standing still; open until `reset()`."""
+        """Stops a loop without progress, after one more chance; open until `reset()`."""
         policy = stagnation_policy(no_progress, same_error, output_decline_percent)
         return cls(name, policy=policy, **options)
 
@@ -307,57 +329,138 @@ class LoopBreaker(Breaker):
         consecutive_failures: int = 3,
         same_error: int = 5,
         cooldown_s: float = 30.0,
-        **options: Any,
+        **options: Unpack[LoopBreakerOptions],
     ) -> Self:
-        """Seed 001: after the cooldown one retry decides, whatever its error."""
+        """Stops a loop that fails; after the cooldown one retry decides, whatever its error."""
         return cls(
             name, policy=failures_policy(consecutive_failures, same_error, cooldown_s), **options
         )
 
-    # Telling
+    # Recording
 
     def record_progress(self, metrics: IterationMetrics) -> None:
-        """Say what was measured of an iteration; whether it is progress is not for you to say."""
+        """Record what was measured of an iteration; the detectors decide whether it is progress."""
         self.record(metrics.signal())
 
+    async def arecord_progress(self, metrics: IterationMetrics) -> None:
+        """`record_progress` without blocking the event loop."""
+        await self.arecord(metrics.signal())
+
     def record_error(self, error: str) -> None:
-        """Say which error an iteration ended with; it counts as one that failed."""
+        """Record the error that an iteration ended with; it counts as a failure."""
         self.record_failure(error)
 
+    async def arecord_error(self, error: str) -> None:
+        """`record_error` without blocking the event loop."""
+        await self.arecord_failure(error)
+
     def record_success(self) -> None:
-        """An iteration succeeded: ends a row of failures, clears no history of errors."""
+        """Record a success: ends a row of failures, keeps the history of errors."""
         self.record(Signal(ok=True))
 
+    async def arecord_success(self) -> None:
+        """`record_success` without blocking the event loop."""
+        await self.arecord(Signal(ok=True))
+
     def record_failure(self, error: str) -> bool:
-        """An iteration failed. Returns whether the circuit is tripped now."""
+        """Record a failure. Returns whether the circuit is tripped now."""
         return not self.record(Signal(ok=False, error=error)).admitted
 
+    async def arecord_failure(self, error: str) -> bool:
+        """`record_failure` without blocking the event loop."""
+        return not (await self.arecord(Signal(ok=False, error=error))).admitted
+
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Say everything about one iteration at once; of its error, what `kept` makes of it."""
+        """Record all facts of one iteration at once; its error as `kept` returns it."""
+        return self.send(Record(self._dated(signal), permit))
+
+    async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+        """`record` without blocking the event loop."""
+        return await self.asend(Record(self._dated(signal), permit))
+
+    def _dated(self, signal: Signal) -> Signal:
         if signal.at_s is None and signal.count:
             signal = signal._replace(at_s=time())
         if signal.error is not None:
             signal = signal._replace(error=self.kept(signal.error))
-        return self.send(Record(signal, permit))
+        return signal
 
     def kept(self, error: str) -> str:
-        """What is kept of an error: the lines that tell, on one line, without secrets."""
+        """What is kept of an error: its significant lines as one line, redacted."""
         same_error = self._same_error()
         if same_error is not None and same_error.fingerprint == "documented":
             return redact(error, DOCUMENTED_LENGTH)
         return redact(gist(error), LONGEST_GIST)
 
-    # Asking
+    # Reading: all but `state` query the store
 
     @property
     def state(self) -> Phase:
-        """CLOSED, HALF_OPEN or OPEN: a circuit that is TRIPPING is shown as HALF_OPEN."""
-        return _shown(self.snapshot().phase)
+        """CLOSED, HALF_OPEN or OPEN: a circuit that is TRIPPING is shown as HALF_OPEN. No I/O."""
+        return _shown(self._known().phase)
 
     def check(self) -> LoopDecision:
-        """Whether the loop may go on. Changes nothing: ask as often as you like."""
-        verdict, circuit = self._look()
-        state = _shown(verdict.phase)
+        """Whether the loop may continue. Changes nothing."""
+        return self._decision(self.send(TIME_PASSES))
+
+    async def acheck(self) -> LoopDecision:
+        """`check` without blocking the event loop."""
+        return self._decision(await self.asend(TIME_PASSES))
+
+    def is_tripped(self) -> bool:
+        """Whether the loop must stop now; false once the cooldown is over."""
+        return not self.send(TIME_PASSES).admitted
+
+    async def ais_tripped(self) -> bool:
+        """`is_tripped` without blocking the event loop."""
+        return not (await self.asend(TIME_PASSES)).admitted
+
+    def trip_reason(self) -> str | None:
+        """Why the loop must stop, for display; `None` while it may continue."""
+        return self._trip_reason(self.send(TIME_PASSES))
+
+    async def atrip_reason(self) -> str | None:
+        """`trip_reason` without blocking the event loop."""
+        return self._trip_reason(await self.asend(TIME_PASSES))
+
+    def status(self) -> LoopStatus:
+        """Progress, errors and outputs so far."""
+        return self._status(self.snapshot())
+
+    async def astatus(self) -> LoopStatus:
+        """`status` without blocking the event loop."""
+        await self.arefresh()
+        return self._status(self._circuit)
+
+    def stats(self) -> LoopStats:
+        """Failures so far."""
+        return self._stats(self.snapshot())
+
+    async def astats(self) -> LoopStats:
+        """`stats` without blocking the event loop."""
+        await self.arefresh()
+        return self._stats(self._circuit)
+
+    @property
+    def unique_errors_exact(self) -> bool:
+        """Whether `stats().unique_errors` is exact; else it is a lower bound. No I/O."""
+        errors = self._memories(self._known()).get(SameError)
+        return errors is None or not errors.forgotten
+
+    # Overrides
+
+    def reset(self, *, by: str = "the loop", why: str = "started from scratch") -> None:
+        """Discard everything and close, as when a loop starts from scratch."""
+        super().reset(by=by, why=why)
+
+    async def areset(self, *, by: str = "the loop", why: str = "started from scratch") -> None:
+        """`reset` without blocking the event loop."""
+        await super().areset(by=by, why=why)
+
+    # Inside
+
+    def _decision(self, verdict: Verdict) -> LoopDecision:
+        circuit, state = self._circuit, _shown(verdict.phase)
         if circuit.mode is Mode.HELD_OPEN:
             return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
@@ -369,22 +472,15 @@ class LoopBreaker(Breaker):
             reason = f"one retry after: {reason}"
         return LoopDecision(verdict.admitted, state, reason)
 
-    def is_tripped(self) -> bool:
-        """Whether the loop must stop now; not any more when the cooldown is over."""
-        return not self._look()[0].admitted
-
-    def trip_reason(self) -> str | None:
-        """Why the loop must stop, to be shown; `None` while it need not."""
-        verdict, circuit = self._look()
+    def _trip_reason(self, verdict: Verdict) -> str | None:
         if verdict.admitted:
             return None
+        circuit = self._circuit
         held = circuit.mode is Mode.HELD_OPEN
         reason = None if held else trip_words(self.policy, circuit, self._now_s())
         return f"Circuit breaker tripped: {reason or verdict.reason}"
 
-    def status(self) -> LoopStatus:
-        """How the loop stands: seed 000's numbers."""
-        circuit = self.snapshot()
+    def _status(self, circuit: Circuit) -> LoopStatus:
         memories = self._memories(circuit)
         standstill, outputs = memories.get(NoProgress), memories.get(OutputDecline)
         if outputs is None and standstill is not None:
@@ -400,9 +496,7 @@ class LoopBreaker(Breaker):
             last_progress=_date(None if standstill is None else standstill.progress_at_s),
         )
 
-    def stats(self) -> LoopStats:
-        """How the loop failed: seed 001's numbers."""
-        circuit = self.snapshot()
+    def _stats(self, circuit: Circuit) -> LoopStats:
         memories = self._memories(circuit)
         row, errors = memories.get(ConsecutiveFailures), memories.get(SameError)
         return LoopStats(
@@ -410,24 +504,6 @@ class LoopBreaker(Breaker):
             total_failures=circuit.totals.failed,
             unique_errors=None if errors is None else errors.different,
         )
-
-    @property
-    def unique_errors_exact(self) -> bool:
-        """Whether `stats().unique_errors` is exact; else more came, and it is a lower bound."""
-        errors = self._memories(self.snapshot()).get(SameError)
-        return errors is None or not errors.forgotten
-
-    # Steering
-
-    def reset(self, *, by: str = "the loop", why: str = "started from scratch") -> None:
-        """Forget everything and close, as when a loop is started from scratch."""
-        super().reset(by=by, why=why)
-
-    # Inside
-
-    def _look(self) -> tuple[Verdict, Circuit]:
-        verdict = self.send(TIME_PASSES)
-        return verdict, self._circuit
 
     def _memories(self, circuit: Circuit) -> dict[type[Detector], Any]:
         pairs = zip(self.policy.detectors, circuit.memories, strict=True)

@@ -56,6 +56,12 @@ class SuccessRun:
         taken = length_hint(self.tickets) + self.counted < self.issued
         return taken or self.owed > 0 or bool(self.times)
 
+    @property
+    def pending(self) -> int:
+        """How many successes were counted and not yet folded; may lag behind other threads."""
+        taken = self.issued - length_hint(self.tickets) - self.counted
+        return taken + self.owed + len(self.times)
+
     def fits(self, most: int) -> bool:
         """Whether no more than `most` successes can be in it that nobody has told."""
         return self.issued - self.counted + self.owed + len(self.times) <= most

@@ -1,12 +1,12 @@
 """Budgets that many agents share: set aside before it is spent, over the whole tree, in one store.
 
 `panel.budgets` is one. What may be given is decided in a transaction of the store (`core/turning`);
-circuits are told of costs after it.
+costs are recorded in circuits after it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from os import urandom
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from switchgear._breaker.handle import Breaker
 from switchgear._budgets import tree as core
@@ -90,6 +90,16 @@ class Audit(NamedTuple):
     problems: tuple[str, ...]
 
 
+class ReserveOptions(TypedDict, total=False):
+    """What a reservation takes besides its amount, each as `Budgets.reserve` documents it."""
+
+    owner: str
+    circuit: str
+    lease_s: float | None
+    on_expiry: str
+    allow_unknown: bool
+
+
 class Budgets:
     """The budgets of an installation. Thread-safe; processes share them through the store.
 
@@ -165,7 +175,9 @@ class Budgets:
         self.ask(core.Reserve(place, amount, owner, lease_s, on_expiry, circuit))
         return Reservation(self.ask, place, amount)
 
-    async def areserve(self, node: str, amount_micros: int | None, **options: Any) -> Reservation:
+    async def areserve(
+        self, node: str, amount_micros: int | None, **options: Unpack[ReserveOptions]
+    ) -> Reservation:
         """What `reserve` is, without blocking the event loop; a task that is cancelled has none."""
         return await beside(
             lambda: self.reserve(node, amount_micros, **options), Reservation.release

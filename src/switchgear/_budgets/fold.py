@@ -1,7 +1,7 @@
 """What is asked of a book of budgets, done to it: a pure fold, as the mechanism is.
 
 Nothing here waits, reads a clock or calls anybody; a store does it in one transaction, again if
-somebody else was quicker.
+another process was quicker.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Turned(NamedTuple):
     answer: BudgetAnswer
     lines: tuple[Line, ...]
     costs: tuple[SpentAt, ...]
-    """What circuits are to be told of it."""
+    """What is to be recorded in circuits."""
 
 
 def turn(book: BudgetBook, asked: Asked, now_s: float) -> Turned:
@@ -99,7 +99,7 @@ class _Draft:
         return do[type(asked)](asked)
 
     def expire(self) -> None:
-        """Reservations whose lease ran out: whoever had them is gone."""
+        """Reservations whose lease ran out: their holder is gone."""
         if self._expires_s is None or self._now_s < self._expires_s:
             return
         due = [path for path, node in self._nodes.items() if self._is_due(node)]
@@ -122,7 +122,7 @@ class _Draft:
         known = self._nodes.get(path)
         if known is not None:
             if known.limit_micros == asked.limit_micros:
-                return self._done(path)  # again, by somebody who also needs it
+                return self._done(path)  # again, by another process that needs it
             return BudgetAnswer("it is open already, with another limit", path, known.free_micros)
         refusal = self._hold(path, asked.limit_micros or 0)
         if refusal is not None:
@@ -289,7 +289,7 @@ class _Draft:
             at = parent_of(at)
 
     def _owe(self, path: str, cost: int) -> None:
-        """The circuit of a node is to be told what was spent, and by which limit it is judged."""
+        """Record in the circuit of a node what was spent, and by which limit it is judged."""
         node = self._nodes[path]
         if node.circuit:
             # What one invocation may cost is no limit of its circuit's.
@@ -304,7 +304,7 @@ class _Draft:
         self._note("closed", path, returned, who)
 
     def _expect(self, until_s: float) -> None:
-        """Somebody must look when this lease runs out, if not before."""
+        """The tree must be looked at when this lease runs out, if not before."""
         known = self._expires_s
         self._expires_s = until_s if known is None else min(known, until_s)
 

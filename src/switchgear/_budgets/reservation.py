@@ -1,4 +1,4 @@
-"""An amount that is set aside for one invocation, in the hands of whoever makes it."""
+"""An amount that is reserved for one invocation, as its caller holds it."""
 
 from collections.abc import Callable
 from typing import Self
@@ -10,14 +10,14 @@ from switchgear._sinks.dispatch import log_warning
 from switchgear._system.aio import beside
 
 LEASE_S = 900.0
-"""How long a reservation is kept for somebody who says nothing, by default."""
+"""How long a reservation is kept without a renewal, by default."""
 
 
 class Reservation:
     """An amount that is set aside for one invocation. Used by one thread or task at a time.
 
     As a context manager, also `async with`: what is not settled inside counts as spent in full,
-    because nobody knows better; a call that a circuit rejected was never made, and is given back.
+    because nothing better is known; a call that a circuit rejected was never made, and is given back.
     """
 
     def __init__(self, ask: Callable[[Asked], BudgetAnswer], path: str, amount_micros: int) -> None:

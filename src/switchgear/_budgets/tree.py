@@ -40,7 +40,7 @@ class BudgetNode(NamedTuple):
     held_micros: int = 0
     """What open nodes below it may still spend."""
     circuit: str = ""
-    """The circuit that is told of its costs."""
+    """The circuit in which its costs are recorded."""
     owner: str = ""
     lease_until_s: float | None = None
     """When a reservation counts as abandoned."""
@@ -107,7 +107,7 @@ class BudgetAnswer(NamedTuple):
 
 
 class SpentAt(NamedTuple):
-    """What a circuit is to be told: so much was spent at or below its node."""
+    """What is to be recorded in a circuit: so much was spent at or below its node."""
 
     circuit: str
     limit_micros: int | None

@@ -29,8 +29,7 @@ from switchgear._cli import (
     trust,
     tune,
 )
-from switchgear._cli.entry import Verbs
-from switchgear._cli.options import give_color_option, store_options
+from switchgear._cli.options import Verbs, give_color_option, store_options
 
 
 @click.group("switchgear", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

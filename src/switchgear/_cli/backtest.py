@@ -1,20 +1,94 @@
-"""`switchgear backtest`: what a policy would have done with sessions that are recorded already."""
+"""`switchgear backtest`: what a policy would have done in recorded sessions."""
 
-from collections.abc import Iterable, Iterator
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import json_option, store_options
-from switchgear._cli.views.progress import progress
+from switchgear._cli.options import Fail, fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:
     from switchgear._analysis.backtest.findings import Found
-    from switchgear._analysis.backtest.replay import Row
-    from switchgear._cli.views.progress import Report
+    from switchgear._analysis.backtest.replay import Named, Row
+    from switchgear._cli.views.terminal import ProgressReport
+    from switchgear._core.policy import Policy
+
+_ENDINGS = (".yaml", ".yml", ".toml")
+
+
+def chosen(text: str, *, code: bool = False) -> "Named":
+    """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, or a preset.
+
+    `code`: the file may be a Python module, which is run.
+    """
+    from switchgear._analysis.backtest.replay import Named
+    from switchgear._breaker.presets import PRESETS
+    from switchgear._cli.context import load_chosen_config
+    from switchgear._config.problems import suggestion
+    from switchgear._config.sections import preset_policy
+
+    path, _, name = text.partition("#")
+    if path.endswith(".py"):
+        if not code:
+            raise Fail(f"--policy {text!r}: a Python file works with `switchgear backtest` only")
+        return _of_module(path, name)
+    if path.endswith(_ENDINGS) or Path(path).is_file():
+        return _of_file(path, name)
+    named = load_chosen_config().policies
+    if text in named:
+        return Named(text, named[text])
+    if text in PRESETS:
+        return Named(text, preset_policy(text))
+    near = suggestion(text, [*named, *PRESETS])
+    raise Fail(f"--policy {text!r}: there is no such policy, preset or file; {near}")
+
+
+def _of_module(path: str, name: str) -> "Named":
+    """A policy of a Python module, imported by its name: other processes import it again."""
+    from switchgear._core.policy import Policy
+
+    file = Path(path).resolve()
+    if not file.is_file() or not file.stem.isidentifier():
+        raise Fail(f"--policy {path!r}: there is no such file, or its name is no name of a module")
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    try:
+        module = importlib.import_module(file.stem)
+    except Exception as error:
+        raise Fail(f"--policy {path!r}: {type(error).__name__}: {error}") from error
+    if Path(module.__file__ or "").resolve() != file:
+        raise Fail(f"--policy {path!r}: another module is named {file.stem!r}; rename the file")
+    policies = {key: value for key, value in vars(module).items() if isinstance(value, Policy)}
+    return _one_of(path, name, policies, "a variable that holds a Policy is one")
+
+
+def _of_file(path: str, name: str) -> "Named":
+    from switchgear._config import load_config
+
+    return _one_of(path, name, load_config(path).policies, "`policies:` names them")
+
+
+def _one_of(path: str, name: str, policies: "Mapping[str, Policy]", how: str) -> "Named":
+    from switchgear._analysis.backtest.replay import Named
+
+    if name in policies:
+        return Named(name, policies[name])
+    if not name and len(policies) == 1:
+        [(only, policy)] = policies.items()
+        return Named(only, policy)
+    if not policies:
+        raise Fail(f"--policy {path!r}: the file has no policies; {how}")
+    known = ", ".join(sorted(policies))
+    if name:
+        raise Fail(f"--policy {path + '#' + name!r}: the file has no such policy; it has {known}")
+    raise Fail(
+        f"--policy {path!r}: the file has {len(policies)} policies; add #NAME, one of {known}"
+    )
+
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -104,6 +178,8 @@ def backtest(  # noqa: PLR0917  click passes them by name
     check_folder("--html", html)
     found = Found(pictures if html else 0)
     found.noun = "circuit" if live else "run"
+    from switchgear._cli.views.terminal import progress
+
     with progress("replaying recordings", hidden=as_json or live) as tell:
         reading = Reading(force, outcomes, jobs, tell)
         for row in _live() if live else _recorded(found, paths, names, reading):
@@ -133,14 +209,13 @@ class Reading(NamedTuple):
     force: str | None
     outcomes: str | None
     jobs: int | None
-    progress: "Report | None" = None
+    progress: "ProgressReport | None" = None
 
 
 def _recorded(
     found: "Found", paths: tuple[str, ...], names: list[str], reading: Reading
 ) -> "Iterator[Row]":
     from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
-    from switchgear._cli.policy_choice import chosen
 
     policies = tuple(chosen(text, code=True) for text in names)
     read = Recordings(
@@ -177,11 +252,11 @@ def _show(found: "Found", limit: int, html: str | None, *, as_json: bool) -> Non
 
         say(printed(as_values(found)))
         return
-    from switchgear._cli.views.backtest_table import draw
-    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.analysis import show_backtest
+    from switchgear._cli.views.terminal import Screen
 
     screen = Screen()
-    draw(screen, found, limit)
+    show_backtest(screen, found, limit)
     if html is not None:
         screen.line(f"report: {clean(html, 1000)}")
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from switchgear._cli.entry import defect, fail
-from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.options import defect, fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def _refuse_unknown_cost(
 
 def _paid_from(place: "AttemptDependencies", wanted: "Batch", node: str | None) -> "Batch":
     """With the node of the option, if one is given; a node that is not open is told before the start."""
-    from switchgear._cli.run_budget import check_node
+    from switchgear._cli.run_options import check_node
 
     if node is not None:
         paid = (task._replace(flags={**task.flags, "budget_node": node}) for task in wanted.tasks)
@@ -302,7 +301,7 @@ def _schedule(
     *,
     as_json: bool,
 ) -> int:
-    from switchgear._cli.run_choices import who
+    from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import batch_chooser, batch_view
     from switchgear._run.batch.admission import SPAWN, Admission, SpawnCircuit
     from switchgear._run.batch.record import TaskFolders
@@ -359,7 +358,7 @@ def _tell(
     as_json: bool,
 ) -> None:
     from switchgear._cli.json_values import printed
-    from switchgear._cli.run_choices import who
+    from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import as_values, in_words, table
     from switchgear._run.receipt import failed_notices, notify_batch_end
 

@@ -4,8 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import Branch, fail
-from switchgear._cli.options import checked_text, json_option, store_options, token_option
+from switchgear._cli.options import (
+    Branch,
+    checked_text,
+    fail,
+    json_option,
+    store_options,
+    token_option,
+)
 from switchgear._cli.views.text import clean, clock_time, plural, say
 from switchgear._text.money import dollars
 
@@ -233,7 +239,7 @@ def _table(tree: "list[NodeStatus]", *, full: bool) -> None:
     """
     from rich.cells import cell_len
 
-    from switchgear._cli.views.screen import Screen, fitted
+    from switchgear._cli.views.terminal import Screen, fitted
 
     screen = Screen()
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
 from switchgear._cli.options import (
     checked_text,
     circuit_argument,
+    fail,
     given,
     json_option,
     number,
@@ -268,7 +268,7 @@ def _times(count: int) -> str:
 
 
 def _told(event: "Event") -> str:
-    from switchgear._cli.views.event_lines import what_happened
+    from switchgear._cli.views.circuits import what_happened
 
     return what_happened(event, signs_for())
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import given
+from switchgear._cli.options import fail, given
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from switchgear._breaker.views import View
     from switchgear._config import Config
-    from switchgear._config.effective import Effective
     from switchgear._config.model import Retention
+    from switchgear._config.trust import Effective
     from switchgear._core.errors import StoreError
     from switchgear._core.policy import Policy
     from switchgear._core.types import Event, Message, Step
@@ -278,7 +277,7 @@ def effective() -> "Effective":
     A file that the user names is in effect; one that is found must be trusted.
     """
     from switchgear._config import load_config
-    from switchgear._config.effective import Effective, effective_config
+    from switchgear._config.trust import Effective, effective_config
 
     told = given("config")
     if told is None:

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import Branch, fail
-from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._hooks.command import AGENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from switchgear._hooks.install.outcome import Change, Place, Standing
+    from switchgear._hooks.install.outcome import HookFile, InstallChange, InstallState
 
     _TextType = click.ParamType[str]
 else:
@@ -193,13 +192,12 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     Reads the command back from the agent's own file, runs it as the agent would, looks for the
     event in the store and for the answer in the agent's dialect, and says what is missing.
     """
-    from switchgear._cli.doctor import report
-    from switchgear._cli.hooks_doctor import examine, resident_process
+    from switchgear._cli.doctor import examine_hooks, report, resident_process
 
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
-        for finding in examine(name, scope, wanted=agent is not None)
+        for finding in examine_hooks(name, scope, wanted=agent is not None)
     ]
     if findings:
         findings += resident_process()
@@ -276,13 +274,13 @@ def _scopes(agent: str) -> tuple[str, ...]:
     return scopes_of(agent, os.getcwd())
 
 
-def _place(agent: str, scope: str) -> "Place":
+def _place(agent: str, scope: str) -> "HookFile":
     from switchgear._hooks.install.place import place
 
     return place(agent, scope, os.getcwd())
 
 
-def _say_installed(agent: str, scope: str, change: "Change") -> None:
+def _say_installed(agent: str, scope: str, change: "InstallChange") -> None:
     from switchgear._hooks.install.agents import HOOKED
 
     hooked, there = HOOKED[agent], _place(agent, scope)
@@ -300,7 +298,7 @@ def _say_installed(agent: str, scope: str, change: "Change") -> None:
     say(f"  'switchgear hooks doctor {agent}' proves that it works.")
 
 
-def _say_status(found: "Iterable[tuple[str, str, Standing]]") -> None:
+def _say_status(found: "Iterable[tuple[str, str, InstallState]]") -> None:
     rows = [
         (name, scope, _short(standing.path), ", ".join(_facts(standing)))
         for name, scope, standing in found
@@ -310,7 +308,7 @@ def _say_status(found: "Iterable[tuple[str, str, Standing]]") -> None:
         say(clean("  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]), 1000))
 
 
-def _facts(standing: "Standing") -> list[str]:
+def _facts(standing: "InstallState") -> list[str]:
     if standing.trouble:
         return [f"cannot be read: {standing.trouble}"]
     if not standing.installed:
@@ -319,11 +317,11 @@ def _facts(standing: "Standing") -> list[str]:
     return [plural(len(standing.events), "event"), *(worries or ["current"])]
 
 
-def _matters(standing: "Standing") -> bool:
+def _matters(standing: "InstallState") -> bool:
     return standing.installed or bool(standing.trouble)
 
 
-def _worries(standing: "Standing") -> list[str]:
+def _worries(standing: "InstallState") -> list[str]:
     """What keeps an installation from working, or from working as this version would."""
     worries = [standing.trouble] if standing.trouble else []
     if standing.gone:
@@ -337,7 +335,7 @@ def _worries(standing: "Standing") -> list[str]:
     return worries
 
 
-def _described(name: str, scope: str, standing: "Standing") -> dict[str, Any]:
+def _described(name: str, scope: str, standing: "InstallState") -> dict[str, Any]:
     return {
         "agent": name,
         "scope": scope,

@@ -4,8 +4,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from switchgear._cli.entry import Branch, fail
-from switchgear._cli.options import checked_text, json_option, store_options, token_option
+from switchgear._cli.options import (
+    Branch,
+    checked_text,
+    fail,
+    json_option,
+    store_options,
+    token_option,
+)
 from switchgear._cli.views.text import clean, clock_time, plural, say
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import circuit_argument, store_options, token_option
+from switchgear._cli.options import circuit_argument, fail, store_options, token_option
 from switchgear._cli.views.text import clean, say, words
 from switchgear._run.options import seconds
 
@@ -89,7 +88,7 @@ def _picked(
     impossible: "Mapping[str, str]" = MappingProxyType({}),
 ) -> str | None:
     """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
-    from switchgear._cli.views.choice import ask, is_attended
+    from switchgear._cli.views.terminal import ask, is_attended
 
     if choice is not None:
         if choice not in {option.key for option in options}:
@@ -193,7 +192,7 @@ def _done(
     why: str | None,
 ) -> str:
     """Take the action in one transaction, start the hand-over after it; a sentence about it."""
-    from switchgear._cli.run_choices import reason, who
+    from switchgear._cli.run_options import reason, who
     from switchgear._hooks import session as sessions
     from switchgear._stuck.escalation import ESCALATE
     from switchgear._stuck.score import session_policy
@@ -215,7 +214,7 @@ def _done(
         return sentence, taken, after
 
     sentence, taken, notes = session.transact(view.name, work)
-    if taken is not None and taken.rung == ESCALATE and plan.escalate is not None:
+    if taken is not None and taken.step_name == ESCALATE and plan.escalate is not None:
         from switchgear._hooks.after_reply import start_help
 
         log = start_help(plan.escalate, notes.stop or "", view.name, root=notes.project or None)
@@ -270,10 +269,14 @@ def _decided(
         over = "; its time is over: add time with --do extend" if notes.warned_over else ""
         return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
     if key is None:
-        notes, taken = sessions.take_rung(circuit, notes, plan)
-        return notes, f"no terminal: the configured escalation takes the step {taken.rung!r}", taken
-    rung = escalation.SKIP if key == "abort" else key
-    notes, taken = sessions.step_in(circuit, notes, plan, rung, by=by)
+        notes, taken = sessions.take_escalation_step(circuit, notes, plan)
+        return (
+            notes,
+            f"no terminal: the configured escalation takes the step {taken.step_name!r}",
+            taken,
+        )
+    step_name = escalation.SKIP if key == "abort" else key
+    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by)
     done = {
         "nudge": "the agent receives the hint at its next step",
         "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",
@@ -309,7 +312,7 @@ def _tripped(
 
 def _wait(session: "Session", view: "View", command: str | None) -> int:
     """Wait for the cooldown; then the test decides, if one is given, else the next call."""
-    from switchgear._cli.run_choices import wait_visibly
+    from switchgear._cli.run_options import wait_visibly
     from switchgear._stuck import messages
 
     wait_s = view.verdict.retry_after_s
@@ -346,7 +349,7 @@ def _test(session: "Session", name: str, command: str) -> int:
 
 
 def _force(session: "Session", name: str, why: str | None) -> int:
-    from switchgear._cli.run_choices import reason, who
+    from switchgear._cli.run_options import reason, who
     from switchgear._core.types import Mode, Override
 
     by, why = who(), reason(why)
@@ -359,7 +362,7 @@ def _force(session: "Session", name: str, why: str | None) -> int:
 
 def _skip(session: "Session", name: str, why: str | None) -> int:
     """Hold it open, and tell every agent at work to do without it."""
-    from switchgear._cli.run_choices import reason, who
+    from switchgear._cli.run_options import reason, who
     from switchgear._core.types import Mode, Override
     from switchgear._hooks import session as sessions
     from switchgear._stuck import messages

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._core.errors import duration, elapsed
 

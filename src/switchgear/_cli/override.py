@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import checked_text, circuit_argument, store_options, token_option
+from switchgear._cli.options import (
+    checked_text,
+    circuit_argument,
+    fail,
+    store_options,
+    token_option,
+)
 from switchgear._cli.views.text import clean, plural, say, words
 from switchgear._core.errors import duration
 

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.run import Start, configured, conflict_text, perform
-from switchgear._cli.run_budget import check_node
-from switchgear._cli.run_flags import given_flags, limit_flags
-from switchgear._cli.run_timeout import settled, taken_out
+from switchgear._cli.run_options import check_node, given_flags, limit_flags, settled, taken_out
 from switchgear._cli.views.text import say
 from switchgear._run.options import seconds
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import Branch, fail
-from switchgear._cli.options import checked_text, json_option, store_options
+from switchgear._cli.options import Branch, checked_text, fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:

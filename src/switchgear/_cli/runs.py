@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
-COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "go on: ", "files: ")
+COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
 
 
@@ -47,7 +47,7 @@ def list_verb(*, last: int | None, as_json: bool) -> None:
 def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
     """Show RUN (its id, the beginning or end of it, or `last`) with its iterations."""
     from switchgear._cli.json_values import printed
-    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.terminal import Screen
     from switchgear._run.receipt import as_json as receipt_json
     from switchgear._run.receipt import receipt_of, receipt_text
     from switchgear._run.record import find_run, is_alive, runs_root
@@ -85,8 +85,8 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     """
     import time
 
-    from switchgear._cli.entry import fail
     from switchgear._cli.json_values import printed
+    from switchgear._cli.options import fail
     from switchgear._run.options import seconds
     from switchgear._run.record import prunable, prune, runs_root
 
@@ -122,7 +122,7 @@ def report_verb(run_id: str) -> None:
 
 def _list(last: int | None, *, as_json: bool) -> None:
     from switchgear._cli.json_values import printed
-    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.terminal import Screen
     from switchgear._run.record import list_runs, runs_root
 
     root = runs_root(Path.cwd())
@@ -250,7 +250,7 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
     if end.get("receipt"):
         lines.append(f"receipt: {clean(str(end['receipt']))}")
     if end.get("resume"):
-        lines.append(f"go on: {clean(str(end['resume']))}")
+        lines.append(f"continue: {clean(str(end['resume']))}")
     return lines
 
 

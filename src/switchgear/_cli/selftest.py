@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.views.text import say
 
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ def selftest(names: tuple[str, ...], *, live: bool, listing: bool, as_json: bool
         found = [{**row._asdict(), "after": row.after} for row in rows]
         say(printed({"exit_code": CANNOT_FIRE if bad else 0, "rows": found}))
     else:
-        from switchgear._cli.views.selftest_table import draw
+        from switchgear._cli.views.analysis import show_selftest
 
-        draw(rows)
+        show_selftest(rows)
     if bad:
         raise SystemExit(CANNOT_FIRE)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import given, store_options
+from switchgear._cli.options import fail, given, store_options
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:

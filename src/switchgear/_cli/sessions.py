@@ -155,7 +155,7 @@ def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: "Sign
     from rich.cells import cell_len
     from rich.text import Text
 
-    from switchgear._cli.views.screen import WIDE, fitted, wrapped
+    from switchgear._cli.views.terminal import WIDE, fitted, wrapped
 
     cells = [_cells(row, now_s) for row in rows]
     widths = [max(cell_len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
@@ -193,7 +193,7 @@ def _cells(row: SessionRow, now_s: float) -> tuple[str, ...]:
 
 
 def _draw(session: "Session", rows: list[SessionRow]) -> None:
-    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.terminal import Screen
     from switchgear._stuck.messages import resume_command, what_next
 
     screen, now_s = Screen(), session.now_s()

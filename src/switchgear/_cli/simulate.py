@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import config_option, json_option
+from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ def simulate(
 
         say(printed({**values(result), "judged_by": source}))
     else:
-        from switchgear._cli.views.simulate import show
+        from switchgear._cli.views.analysis import show_simulation
 
-        show(result, source)
+        show_simulation(result, source)
     if html is not None:
         say(clean(f"report: {html}"), err=as_json)
     if not result.kept:

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear._cli.backtest import DEFAULT, FORMATS, check_folder, check_paths
-from switchgear._cli.entry import fail
-from switchgear._cli.options import json_option, store_options
-from switchgear._cli.views.progress import progress
+from switchgear._cli.options import fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:
@@ -74,7 +72,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     from switchgear._analysis.backtest.engine import Recordings, read_outcomes
     from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._analysis.backtest.tune import tune as tuned
-    from switchgear._cli.policy_choice import chosen
+    from switchgear._cli.backtest import chosen
 
     share = _share(asked)
     check_paths(paths)
@@ -82,6 +80,8 @@ def tune(  # noqa: PLR0917  click passes them by name
     _check_place(write)
     told = {} if outcomes is None else read_outcomes(outcomes)
     start, tally = chosen(policy), RecordingTally()
+    from switchgear._cli.views.terminal import progress
+
     with progress("replaying recordings", hidden=as_json) as tell:
         read = Recordings(paths, told, force, jobs, tell)
         found = tuned(read, start.policy, share, tally, learning=model)
@@ -176,7 +176,7 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
 
 def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     from switchgear._analysis.backtest.tune import TooLittle
-    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.terminal import Screen
 
     screen = Screen()
     runs = f"{plural(found.solved, 'solved run')}, {found.unsolved:,} unsolved"

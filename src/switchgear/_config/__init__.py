@@ -8,10 +8,10 @@ True
 from typing import Any
 
 from switchgear._config.loader import load_config
-from switchgear._config.model import DEFAULT, Config, Retention, Rule, RuleBook
+from switchgear._config.model import DEFAULT, CircuitPolicy, Config, Retention, RuleBook
 from switchgear._config.places import find_config
-from switchgear._config.policies import preset_policy
 from switchgear._config.problems import ConfigError, Problem
+from switchgear._config.sections import preset_policy
 
 
 def config_schema() -> dict[str, Any]:
@@ -23,11 +23,11 @@ def config_schema() -> dict[str, Any]:
 
 __all__ = [
     "DEFAULT",
+    "CircuitPolicy",
     "Config",
     "ConfigError",
     "Problem",
     "Retention",
-    "Rule",
     "RuleBook",
     "config_schema",
     "find_config",

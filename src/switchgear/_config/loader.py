@@ -6,20 +6,23 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from switchgear._config.fleet import build_breakers, build_crew, build_targets, rows
-from switchgear._config.model import Config, Retention, Rule
+from switchgear._config.model import CircuitPolicy, Config, Retention
 from switchgear._config.parts import build_part, construct
 from switchgear._config.places import LARGEST_BYTES, PROJECT
-from switchgear._config.policies import Policies
 from switchgear._config.problems import Node, Problem, Report, shown, suggestion
-from switchgear._config.rules import build_rules
 from switchgear._config.sections import (
+    Policies,
+    build_breakers,
     build_budgets,
+    build_crew,
     build_hooks,
     build_interventions,
     build_loops,
     build_operations,
+    build_rules,
+    build_targets,
     build_timeouts,
+    rows,
 )
 from switchgear._core import values
 from switchgear._sinks import SINKS, Sink
@@ -208,8 +211,8 @@ class _Loading:
         given = {name: child.plain() for name, child in nodes.items()}
         return construct(_retention, given, nodes, node, self._report) or Retention()
 
-    def _circuits(self, node: Node, policies: Policies) -> tuple[Rule, ...]:
-        rules: list[Rule] = []
+    def _circuits(self, node: Node, policies: Policies) -> tuple[CircuitPolicy, ...]:
+        rules: list[CircuitPolicy] = []
         seen: dict[str, Node] = {}
         for item in self._report.items(node):
             keys = self._report.mapping(item, ("match", "policy"))
@@ -220,7 +223,7 @@ class _Loading:
             match = self._match(keys["match"], seen) if "match" in keys else None
             policy = policies.of(keys["policy"]) if "policy" in keys else None
             if match is not None and policy is not None:
-                rules.append(Rule(match, policy))
+                rules.append(CircuitPolicy(match, policy))
         return tuple(rules)
 
     def _match(self, node: Node, seen: dict[str, Node]) -> str | None:

@@ -38,7 +38,7 @@ class Hooks(NamedTuple):
     """How large the context window is, where the agent does not tell; `None`: as the price list says."""
 
 
-class Rule(NamedTuple):
+class CircuitPolicy(NamedTuple):
     """Which policy the circuits have whose names match a glob."""
 
     match: str
@@ -67,7 +67,7 @@ class Config(NamedTuple):
     retention: Retention = Retention()
     policies: dict[str, Policy] = {}  # noqa: RUF012  nobody changes it
     """The policies that the file names; presets are not among them."""
-    circuits: tuple[Rule, ...] = ()
+    circuits: tuple[CircuitPolicy, ...] = ()
     loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  nobody changes it
     """The user's own presets of `switchgear run`, by their names."""
     rules: RuleBook = RuleBook()

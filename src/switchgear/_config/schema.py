@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
-from switchgear._config.fleet import ALIASES
 from switchgear._config.model import Retention
 from switchgear._config.parts import REQUIRED, Field, fields_of
-from switchgear._config.policies import POLICY_KEYS
 from switchgear._config.sections import (
+    ALIASES,
     ON_TROUBLE,
+    POLICY_KEYS,
     hooks_of,
     interventions,
     loop_preset,
@@ -29,7 +29,7 @@ from switchgear._fleet.targets import LONGEST_TIMEOUT_S, TARGETS
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import ALLOWED, ASPECTS
 from switchgear._sinks import SINKS
-from switchgear._stuck.escalation import RUNGS
+from switchgear._stuck.escalation import STEP_NAMES
 from switchgear._stuck.timeouts import POLICIES
 
 Schema = dict[str, Any]
@@ -175,8 +175,8 @@ def _hooks() -> Schema:
 
 def _interventions() -> Schema:
     part = _part(interventions)
-    rungs = {"type": "array", "items": {"enum": list(RUNGS)}, "default": list(RUNGS)}
-    part["properties"]["when_alone"] = rungs
+    step_names = {"type": "array", "items": {"enum": list(STEP_NAMES)}, "default": list(STEP_NAMES)}
+    part["properties"]["when_alone"] = step_names
     part["properties"]["in_runs"] = {"type": "boolean", "default": False}
     part["properties"]["progress"] = {"type": "boolean", "default": True}
     part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))

@@ -1,28 +1,359 @@
-"""The section `circuit_breaker`: operations under hooks, by the keys of the operations specification."""
+"""Builds the sections of a configuration: policies, rules, fleet, hooks, timeouts, budgets."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, PRESETS, LoopPreset
 from switchgear._budgets.tree import Open, checked_micros, checked_path
-from switchgear._config.model import Hooks, Rule
-from switchgear._config.parts import construct, fields_of
-from switchgear._config.problems import Node, Report, shown, suggestion
+from switchgear._config.model import CircuitPolicy, Hooks, RuleBook
+from switchgear._config.parts import REQUIRED, build_part, construct, fields_of
+from switchgear._config.problems import Node, Report, join, shown, suggestion
 from switchgear._core import values
+from switchgear._core.detector import Detector
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._detectors import FailuresInWindow
+from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
+from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
+from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
+from switchgear._fleet.manifest import Agent, Crew, Story, agent, faults, story
+from switchgear._fleet.targets import TARGETS, Target
+from switchgear._rules.builtin import BUILTIN
+from switchgear._rules.patterns import LONGEST_PATTERN
+from switchgear._rules.rules import ALLOWED, ASPECTS, Rule
 from switchgear._stores.base import checked_name
 from switchgear._stuck import escalation, timeouts
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.timeouts import Timeouts
+
+LONGEST_CHAIN = 16
+"""Policies that extend one another, one after the other."""
+MOST_DETECTORS = 32
+POLICY_KEYS = ("extends", "detectors", "recovery", "combine", "tripping_at", "strict")
+
+
+def preset_policy(name: str) -> Policy:
+    """The policy of a preset. Raises KeyError for a name that is none."""
+    report = Report("presets")
+    policy = _build(_nodes(PRESETS[name], name).value, Node(None, None, name), report)
+    report.raise_if_any()
+    assert policy is not None
+    return policy
+
+
+class Policies:
+    """Resolves the policies of one file. Used by one thread."""
+
+    def __init__(self, named: dict[str, Node], report: Report) -> None:
+        self._named = named
+        self._report = report
+
+    def all_named(self) -> dict[str, Policy]:
+        """The policies of the `policies` section that are sound; the others are reported."""
+        found = {name: self._policy(node, (name,)) for name, node in self._named.items()}
+        return {name: policy for name, policy in found.items() if policy is not None}
+
+    def of(self, node: Node) -> Policy | None:
+        """The policy that a circuit asks for: a name, a preset or one written in place."""
+        if isinstance(node.value, str):
+            keys = self._keys_by_name(node, ())
+            return None if keys is None else _build(keys, node, self._report)
+        return self._policy(node, ())
+
+    def _policy(self, node: Node, trail: tuple[str, ...]) -> Policy | None:
+        keys = self._keys(node, trail)
+        return None if keys is None else _build(keys, node, self._report)
+
+    def _keys(self, node: Node, trail: tuple[str, ...]) -> dict[str, Node] | None:
+        """The keys of a policy over those of what it extends: a key that is given replaces."""
+        if not isinstance(node.value, dict):
+            rule = "it must be a mapping with detectors, or with extends"
+            self._report.add(node, f"is {shown(node.value)}: {rule}")
+            return None
+        own = dict(self._report.mapping(node, POLICY_KEYS))
+        base = own.pop("extends", None)
+        if base is None or base.value is None:
+            return own
+        inherited = None
+        if isinstance(base.value, str):
+            inherited = self._keys_by_name(base, trail)
+        else:
+            self._report.add(base, f"is {shown(base.value)}: it must be the name of a policy")
+        if inherited is None:
+            # What stands here is looked at all the same; where detectors would come from is known.
+            _build({"detectors": _nodes([ConsecutiveFailures.kind], ""), **own}, node, self._report)
+            return None
+        return {**inherited, **own}
+
+    def _keys_by_name(self, node: Node, trail: tuple[str, ...]) -> dict[str, Node] | None:
+        name = node.value
+        # A policy may have the name of a preset and extend it: in there the name is the preset's.
+        if name in self._named and not (trail[-1:] == (name,) and name in PRESETS):
+            if name in trail:
+                circle = " → ".join((*trail[trail.index(name) :], name))
+                self._report.add(node, f"is {shown(name)}: policies extend in a circle: {circle}")
+                return None
+            if len(trail) >= LONGEST_CHAIN:
+                self._report.add(node, f"extends more than {LONGEST_CHAIN} policies in a chain")
+                return None
+            return self._keys(self._named[name], (*trail, name))
+        if name in PRESETS:
+            keys: dict[str, Node] = _nodes(PRESETS[name], f"preset {name}").value
+            return keys
+        near = suggestion(name, [*self._named, *PRESETS])
+        self._report.add(node, f"is {shown(name)}: there is no such policy or preset; {near}")
+        return None
+
+
+def _build(keys: dict[str, Node], place: Node, report: Report) -> Policy | None:
+    before = report.added
+    given: dict[str, Any] = {}
+    for name in ("tripping_at", "strict"):
+        if name in keys and isinstance(keys[name].value, list | dict):
+            report.add(keys[name], f"is {shown(keys[name].value)}: it must be a single value")
+        elif name in keys:
+            given[name] = keys[name].value
+    if "recovery" in keys:
+        given["recovery"] = build_part(keys["recovery"], RECOVERIES, report)
+    if "combine" in keys:
+        given["combine"] = build_part(keys["combine"], COMBINES, report)
+    detectors = _detectors(keys, place, report)
+    if detectors is None:
+        # The rest is looked at all the same, against a detector that suits everything but weights.
+        detectors = [ConsecutiveFailures()]
+        given.pop("combine", None)
+    given["detectors"] = detectors
+    policy = construct(Policy, given, keys | _nodes_of_combine(keys), place, report)
+    return policy if report.added == before else None
+
+
+def _nodes_of_combine(keys: dict[str, Node]) -> dict[str, Node]:
+    """A combine rule objects to detectors under its own name: where its fields stand."""
+    if "combine" not in keys:
+        return {}
+    whole = keys["combine"]
+    nodes = {"weights": whole, "threshold": whole}
+    if isinstance(whole.value, dict):
+        for inner in whole.value.values():
+            nodes |= inner.value if isinstance(inner.value, dict) else {}
+    return nodes
+
+
+def _detectors(keys: dict[str, Node], place: Node, report: Report) -> list[Detector] | None:
+    before = report.added
+    if "detectors" not in keys:
+        report.add(place, "needs the key 'detectors', or 'extends' to take them from a policy")
+        return None
+    node = keys["detectors"]
+    items = report.items(node)
+    if not items and report.added == before:
+        report.add(node, f"is empty: it must have at least one of {', '.join(sorted(DETECTORS))}")
+    if len(items) > MOST_DETECTORS:
+        report.add(node, f"has {len(items)} detectors: at most {MOST_DETECTORS} are allowed")
+        return None
+    detectors = [build_part(item, DETECTORS, report) for item in items]
+    sound = [detector for detector in detectors if detector is not None]
+    return sound if report.added == before else None
+
+
+def _nodes(value: Any, key: str) -> Node:
+    """Plain data, such as a preset, as nodes."""
+    if isinstance(value, dict):
+        value = {name: _nodes(child, join(key, name)) for name, child in value.items()}
+    elif isinstance(value, list | tuple):
+        value = [_nodes(child, join(key, index)) for index, child in enumerate(value)]
+    return Node(value, None, key)
+
+
+SECTION_KEYS = ("builtin", "allow", "protected", "own")
+RULE_KEYS = ("name", "why", *ASPECTS, "allow")
+
+
+def build_rules(node: Node, report: Report) -> RuleBook:
+    """The rules that hold, the built-in ones first; nothing at all leaves the built-in ones."""
+    keys = report.mapping(node, SECTION_KEYS)
+    groups = _groups(keys.get("builtin"), report)
+    excuses = {
+        name: _allow(child, report)
+        for name, child in report.mapping(keys.get("allow", Node(None)), BUILTIN).items()
+    }
+    for name in excuses:
+        if name not in groups:
+            place = keys["allow"].value[name]
+            report.add(place, f"excuses from the built-in rules {shown(name)}, which are off")
+    rules = [
+        rule.replace(**_joined(rule, excuses.get(group, {})))
+        for group in groups
+        for rule in BUILTIN[group]
+    ]
+    rules += _own(keys.get("own", Node(None)), {rule.name for rule in rules}, report)
+    return RuleBook(tuple(rules), _patterns(keys.get("protected"), report))
+
+
+def _groups(node: Node | None, report: Report) -> tuple[str, ...]:
+    if node is None or node.value is None:
+        return tuple(BUILTIN)
+    names: list[str] = []
+    for item in report.items(node):
+        if not isinstance(item.value, str) or item.value not in BUILTIN:
+            near = suggestion(str(item.value), BUILTIN)
+            report.add(item, f"is {shown(item.value)}: there are no such built-in rules; {near}")
+        elif item.value not in names:
+            names.append(item.value)
+    return tuple(names)
+
+
+def _own(node: Node, taken: set[str], report: Report) -> list[Rule]:
+    rules: list[Rule] = []
+    for item in report.items(node):
+        keys = report.mapping(item, RULE_KEYS)
+        if not isinstance(item.value, dict):
+            if item.value is None:
+                report.add(item, "is empty: it must be a rule with a name")
+            continue
+        before = report.added
+        given: dict[str, Any] = {key: keys[key].plain() for key in ("name", "why") if key in keys}
+        given |= {aspect: _patterns(keys.get(aspect), report) for aspect in ASPECTS}
+        given |= _allow(keys.get("allow", Node(None)), report)
+        if "name" not in keys:
+            report.add(item, "needs the key 'name'")
+        elif keys["name"].value in taken:
+            report.add(keys["name"], f"is {shown(keys['name'].value)}: another rule has that name")
+        if report.added > before:
+            continue
+        rule = construct(Rule, given, keys, item, report)
+        if rule is not None:
+            taken.add(rule.name)
+            rules.append(rule)
+    return rules
+
+
+def _allow(node: Node, report: Report) -> dict[str, tuple[str, ...]]:
+    keys = report.mapping(node, ALLOWED)
+    return {f"allow_{name}": _patterns(child, report) for name, child in keys.items()}
+
+
+def _joined(rule: Rule, excuses: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {name: (*getattr(rule, name), *patterns) for name, patterns in excuses.items()}
+
+
+def _patterns(node: Node | None, report: Report) -> tuple[str, ...]:
+    """A list of patterns; those that are none are told, each at its line."""
+    if node is None:
+        return ()
+    found: list[str] = []
+    for item in report.items(node):
+        text = item.value
+        if not isinstance(text, str) or not text.strip():
+            report.add(item, f"is {shown(text)}: a pattern must be a text that is not empty")
+        elif len(text) > LONGEST_PATTERN:
+            report.add(item, f"has {len(text)} characters: a pattern has {LONGEST_PATTERN} at most")
+        else:
+            found.append(text)
+    return tuple(found)
+
+
+Made = TypeVar("Made")
+
+
+ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
+"""Other keys of categories: those that the texts use, and those of the fleet's specification."""
+
+
+def build_breakers(node: Node, report: Report) -> Breakers:
+    """The seven categories; what the file does not say is as in the document."""
+    keys = report.mapping(node, (*CATEGORIES, *ALIASES))
+    for alias, category in ALIASES.items():
+        if alias in keys and category in keys:
+            report.add(keys[alias], f"says the same as {category!r}: keep one of them")
+        elif alias in keys:
+            keys[category] = keys.pop(alias)
+    built: dict[str, Category] = {}
+    for name, make in CATEGORIES.items():
+        child = keys.get(name, Node(None))
+        nodes = report.mapping(child, fields_of(make))
+        found = construct(make, _plain(nodes, report), nodes, child, report)
+        built[name] = make() if found is None else found
+    return Breakers(**built)
+
+
+def build_crew(agents: Node, stories: Node, report: Report) -> Crew:
+    """The agents and stories, checked against each other."""
+    named = report.mapping(agents)
+    found = {name: _made(agent, name, child, report) for name, child in named.items()}
+    sound: dict[str, Agent] = {name: one for name, one in found.items() if one is not None}
+    for name, why in faults({name: _chain(child) for name, child in named.items()}):
+        report.add(named[name].value["fallback_chain"], why)
+    told: dict[str, Story] = {}
+    for name, child in report.mapping(stories).items():
+        one = _made(story, name, child, report)
+        if one is not None:
+            told[name] = one
+    return Crew(sound, told)
+
+
+def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
+    """Where notifications go; each has a name of its own, because its place goes by it."""
+    found: dict[str, Target] = {}
+    for item in report.items(node):
+        target = build_part(item, TARGETS, report)
+        if target is None:
+            continue
+        if target.match.startswith("dep/"):
+            report.note(item, "match is accepted; circuits of providers are provider/… now")
+            target = target.replace(match=f"provider/{target.match.removeprefix('dep/')}")
+        if target.name in found:
+            report.add(item, f"is the second target {target.name!r}: give it a name of its own")
+        found[target.name] = target
+    return tuple(found.values())
+
+
+def rows(breakers: Breakers, crew: Crew) -> tuple[CircuitPolicy, ...]:
+    """Which circuits the categories judge, for those that no rule of the user's names."""
+    found = judged(breakers, crew.story_budgets)
+    return tuple(CircuitPolicy(glob, policy) for glob, policy in found)
+
+
+def _made(make: Callable[..., Made], name: str, place: Node, report: Report) -> Made | None:
+    """A manifest under its name."""
+    fields = {field: one for field, one in fields_of(make).items() if field != "name"}
+    nodes = report.mapping(place, fields)
+    if place.value is not None and not isinstance(place.value, dict):
+        return None
+    before = report.added
+    given = {field: child.plain() for field, child in nodes.items() if child.value is not None}
+    # What every manifest needs is a name: one stands in, so that what else is wrong is told as well.
+    instead = {field: "unknown" for field, one in fields.items() if one.default is REQUIRED}
+    for field in instead:
+        if field not in given:
+            report.add(place, f"needs the key {field!r}")
+    given = {**instead, **given, "name": name}
+    made = construct(make, given, nodes, place, report, instead={**instead, "name": "unknown"})
+    return made if report.added == before else None
+
+
+def _chain(place: Node) -> tuple[str, ...]:
+    """An agent's fallbacks as far as they can be read, whatever else is wrong with it."""
+    value = place.value if isinstance(place.value, dict) else {}
+    items = value.get("fallback_chain", Node(None)).plain()
+    return tuple(i for i in items if isinstance(i, str) and i) if isinstance(items, list) else ()
+
+
+def _plain(nodes: dict[str, Node], report: Report) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, child in nodes.items():
+        if isinstance(child.value, list | dict):
+            report.add(child, f"is {shown(child.value)}: it must be a single value")
+        else:
+            given[name] = child.value
+    return given
+
 
 T = TypeVar("T")
 
 
 def interventions(
     *,
-    when_alone: Any = escalation.RUNGS,
+    when_alone: Any = escalation.STEP_NAMES,
     hint: str = escalation.HINT,
     extend_s: float = 300.0,
     escalate: str | None = None,
@@ -33,10 +364,10 @@ def interventions(
 ) -> Interventions:
     """What is done about a stuck agent, when somebody is there and when nobody is."""
     if not isinstance(when_alone, list | tuple):
-        rule = f"it must be a list of {', '.join(escalation.RUNGS)}"
+        rule = f"it must be a list of {', '.join(escalation.STEP_NAMES)}"
         raise ValueError(f"Interventions.when_alone is {when_alone!r}: {rule}")
-    rungs = tuple(when_alone)
-    plan = Interventions(rungs, hint, extend_s, escalate, helper, ask_s, in_runs, progress)
+    step_names = tuple(when_alone)
+    plan = Interventions(step_names, hint, extend_s, escalate, helper, ask_s, in_runs, progress)
     return escalation.checked(plan)
 
 
@@ -228,11 +559,11 @@ def operations(
     return Policy([FailuresInWindow(failures, window_s)], cooldown)
 
 
-def build_operations(node: Node, report: Report) -> tuple[Rule, ...]:
+def build_operations(node: Node, report: Report) -> tuple[CircuitPolicy, ...]:
     """The rule for `op/*`, if the section is there; it comes after those of `circuits`."""
     nodes = report.mapping(node, fields_of(operations))
     if not isinstance(node.value, dict):
         return ()
     given = {name: child.plain() for name, child in nodes.items()}
     policy = construct(operations, given, nodes, node, report)
-    return () if policy is None else (Rule(MATCH, policy),)
+    return () if policy is None else (CircuitPolicy(MATCH, policy),)

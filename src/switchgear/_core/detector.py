@@ -35,7 +35,7 @@ class Detector(Value):
     admit: float = 0.0
     """The share of calls still admitted after this detector trips: 0 cuts."""
     advice: ClassVar[str] = ""
-    """What to do differently when it is hot, for whoever tells an agent; empty: nothing to say."""
+    """Advice to an agent when it is hot; empty: none."""
     needs_successes: ClassVar[bool] = True
     """Whether a success that is reported late could change its judgement. If not, it trips a shared
     circuit without waiting for the reports of other processes."""

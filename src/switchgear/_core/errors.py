@@ -91,7 +91,7 @@ class Rejected(SwitchgearError):
         return self.args[1].last_error
 
     def __str__(self) -> str:
-        args: tuple[Any, ...] = self.args  # as somebody else may have made it
+        args: tuple[Any, ...] = self.args  # as other code may have made it
         if len(args) != 3 or not isinstance(args[1], Refusal):
             return super().__str__()
         if self.args[1].held:
@@ -162,7 +162,7 @@ class BudgetRefused(SwitchgearError):
 
 
 class NoRoute(SwitchgearError):
-    """Nobody in a fleet may do the work now; nothing was run.
+    """No agent of a fleet is available for the work now; nothing was run.
 
     `agent` is whom it was for, `decision` what is to become of it (`requeue`, `pause` or `halt`),
     `why` the reasons, `retry_after_s` when it may be tried again (`None`: not by itself).
@@ -209,7 +209,7 @@ class LockTimeout(SwitchgearError):
 
 
 class LockLost(SwitchgearError):
-    """A lease ran out before the lock was given back, and somebody else may have had it since.
+    """A lease ran out before the lock was given back, and another holder may have had it since.
 
     `args` are the resource and the fencing token that is no longer valid.
     """

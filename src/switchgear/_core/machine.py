@@ -1,6 +1,6 @@
 """The mechanism: one pure function folds a message into a circuit.
 
-`step` first lets time pass up to `now_s`, then hears the message, and returns the next circuit,
+`step` first lets time pass up to `now_s`, then folds the message in, and returns the next circuit,
 the verdict and what happened. It is the only place where phases change; `moves.py` lists every
 change there is.
 """
@@ -33,7 +33,7 @@ from switchgear._core.types import (
 
 RECENT_FAILURES = 5
 EXPIRED_PROBES = 16
-"""How many hung probes are remembered, to be heard once each if they come back after all."""
+"""How many hung probes are remembered: the result of each still counts once."""
 MOST_ISOLATED = 16
 """How many isolated processes a circuit lists."""
 FORGET_ISOLATED_S = 600.0
@@ -158,7 +158,7 @@ def _reduced_load(draft: Draft) -> Permit | None:
 
 
 def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
-    """Hear a signal as if each of its `count` equal things were told alone, one after the other.
+    """Fold a signal as if each of its `count` equal results were recorded alone, one after the other.
 
     They are taken in parts in which nothing changes but counts, so a million costs little more
     than one. No time passes between them.
@@ -196,14 +196,14 @@ def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
 
 
 def _is_probing(draft: Draft, permit: Permit | None) -> bool:
-    """Whether what is told under this permit is a probe's result."""
+    """Whether a result under this permit is that of a probe."""
     return draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe != 0)
 
 
 def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int:
-    """How many of the `left` can be heard at once: up to, not including, one that may decide.
+    """How many of the `left` can be folded at once: up to, not including, one that may decide.
 
-    One of them has just been heard. The detectors promise that their heat then goes one way until
+    One of them has just been folded. The detectors promise that their heat then goes one way until
     one of them begins to judge: so the first change is found by halving.
     """
     if _is_probing(draft, permit):

@@ -165,7 +165,7 @@ def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
 def refuses_until_s(policy: Policy, circuit: Circuit | Draft) -> float:
     """Until when this state refuses everyone, so that refusing needs no message.
 
-    Minus infinity: somebody may be admitted now. Infinity: until something else changes it.
+    Minus infinity: a call may be admitted now. Infinity: until something else changes it.
     """
     if circuit.mode is Mode.HELD_OPEN:
         until_s = None if circuit.order is None else circuit.order.until_s

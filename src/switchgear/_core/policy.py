@@ -49,6 +49,9 @@ class AnyDetector(Combine):
     __slots__ = ()
     kind: ClassVar[str] = "any"
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """That of the hottest."""
         del detectors
@@ -156,7 +159,7 @@ class WeightedSum(Combine):
 
     def _share(self, score: float) -> float:
         share = score / self.threshold
-        # 0.7 + 0.1 is 0.7999999999999999, and whoever wrote 0.8 meant their sum.
+        # 0.7 + 0.1 is 0.7999999999999999, and 0.8 in a configuration means their sum.
         return 1.0 if math.isclose(share, 1.0) else share
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
@@ -247,7 +250,7 @@ class Policy(Value):
 
     @property
     def slow_from_s(self) -> float | None:
-        """The shortest duration that any detector can tell from 0; `None`: nobody takes time."""
+        """The shortest duration that any detector can tell from 0; `None`: no detector looks at durations."""
         limits = [d.slow_from_s for d in self.detectors if d.slow_from_s is not None]
         return min(limits, default=None)
 

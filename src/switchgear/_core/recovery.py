@@ -174,6 +174,9 @@ class Latched(Recovery):
     kind: ClassVar[str] = "latched"
     ends: ClassVar[bool] = False
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
         """For ever."""
         del key, failed_probes, signal, now_s

@@ -52,7 +52,7 @@ class WireError(ValueError):
 def dump_circuit(policy: Policy, circuit: Circuit, *, short: bool = False) -> dict[str, Any]:
     """A circuit as JSON values; detectors are named, so that a changed policy finds its own.
 
-    `short`: of what is recent only what cannot be told from the rest, for messages to a store.
+    `short`: repeated signals and earlier states are stored as differences.
     """
     pairs = zip(Circuit._fields, circuit, strict=True)
     data = {name: dump_field(policy, name, value) for name, value in pairs}
@@ -362,7 +362,7 @@ def load_message(data: Any) -> Message:
 
 
 def _signal(fields: list[Any]) -> Signal:
-    signal = Signal(*fields)
+    signal = Signal(**dict(zip(Signal._fields, fields, strict=False)))
     return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 

@@ -26,7 +26,7 @@ class LockWait(Detector):
         self._set(limit_s=values.seconds("LockWait.limit_s", limit_s))
 
     def start(self) -> float:
-        """Nobody waited."""
+        """No wait so far."""
         return 0.0
 
     def fold(self, memory: float, signal: Signal, now_s: float) -> float:

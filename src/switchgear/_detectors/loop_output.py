@@ -76,7 +76,7 @@ class Standstill(NamedTuple):
     """Without progress, in a row."""
     best_tests: int | None = None
     progress_at_s: float | None = None
-    """When the last progress was measured, in seconds since the epoch, if that was told."""
+    """When the last progress was measured, in seconds since the epoch, if known."""
     outputs: Outputs = Outputs()
 
     def dump(self) -> list[Any]:

@@ -40,7 +40,7 @@ class OpaqueDetector(Detector):
         return memory
 
     def heat(self, memory: Any, now_s: float) -> float:
-        """Calm, as far as can be told here."""
+        """Always 0: an unknown detector sees nothing."""
         del memory, now_s
         return 0.0
 

@@ -26,7 +26,7 @@ class RetryAfter(Detector):
         self._set(threshold=values.whole("RetryAfter.threshold", threshold))
 
     def start(self) -> int:
-        """Nobody asked."""
+        """No Retry-After so far."""
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:

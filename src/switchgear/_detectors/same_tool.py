@@ -77,7 +77,7 @@ class EqualCalls(NamedTuple):
 class SameTool(Detector):
     """Trips when one tool is called more than `threshold` times in a row (default 5), in vain.
 
-    What is the same is told by `match`. `"outcome"` (the default): tool, arguments and what came
+    `match` says which calls are the same. `"outcome"` (the default): tool, arguments and what came
     back, so that reading many files or polling a build that changes is not a loop; of failures
     the fingerprint of the error counts. `"call"`: tool and arguments. `"tool"`: the tool alone.
 

@@ -37,7 +37,7 @@ class ShareInTime(Detector):
         """A slice of the window.
 
         When a success happened matters here. What may go untold is never older than this, and a
-        call that took longer is told by itself.
+        call that took longer is recorded by itself.
         """
         return self.window_s / SLICES
 

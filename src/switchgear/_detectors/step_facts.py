@@ -2,7 +2,7 @@
 
 The debts of the progress ledger compare steps. They keep no text but a few short excerpts: words,
 lines, files and actions become numbers of 24 bits, the same in every process and version, so what
-is stored stays small and tells nobody's secrets. Only the beginnings and ends of texts are read,
+is stored stays small and holds no secrets. Only the beginnings and ends of texts are read,
 so a step costs the same whatever an agent prints.
 
 `re` and `zlib` cost a hook process milliseconds, so they are imported when a first step comes. No

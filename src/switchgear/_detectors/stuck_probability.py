@@ -176,7 +176,7 @@ def shows(book: ProgressMemory, signal: Signal) -> tuple[Averages, ProgressMemor
     errors: it failed; same errors: as it failed before; repeats: the action was seen before; known
     output: the share of its lines that were; silence: nothing came back; talk: no tool was called;
     echo: how much its thought resembles the most similar of the last; habit: the share of the
-    action's words that were seen before. Of talk only errors and echo are told.
+    action's words that were seen before. Of talk only errors and echo are used.
     """
     act = signal.step or AgentStep()
     facts = facts_of(act)

@@ -22,6 +22,9 @@ class Violation(Detector):
     kind: ClassVar[str] = "violation"
     needs_successes: ClassVar[bool] = False
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def start(self) -> None:
         """No rule is broken."""
 

@@ -1,7 +1,7 @@
 """A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, Unpack
 
 from switchgear._breaker.handle import TIME_PASSES
 from switchgear._breaker.rules import RuleGuard
@@ -11,14 +11,14 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Phase, Verdict
 from switchgear._fleet.categories import Breakers, default_breakers, judged
 from switchgear._fleet.manifest import Crew, near
-from switchgear._fleet.router import Candidate, Route, Router, Switch
+from switchgear._fleet.router import Candidate, Route, RouteOptions, Router, Switch
 from switchgear._panel.panel import Panel
 from switchgear._panel.settings import Configured, PolicyOf
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule
 from switchgear._sinks.dispatch import Sink, log_warning
 from switchgear._stores.base import Amended, Ledger, Store, ledger_of
-from switchgear._system.clock import Clock
+from switchgear._system.clock import Clock, monotonic
 from switchgear._text.glob import matcher
 
 if TYPE_CHECKING:
@@ -83,12 +83,17 @@ class Fleet:
     """
 
     def __init__(
-        self, panel: Panel, crew: Crew, breakers: Breakers | None = None, **options: Any
+        self,
+        panel: Panel,
+        crew: Crew,
+        breakers: Breakers | None = None,
+        *,
+        clock: Clock = monotonic,
     ) -> None:
         on = default_breakers() if breakers is None else breakers
         self.panel = panel
         self._background: Background | None = None
-        self.router = Router(panel, crew, on, on_switch=self._switched, **options)
+        self.router: Router = Router(panel, crew, on, on_switch=self._switched, clock=clock)
 
     @classmethod
     def open(
@@ -138,15 +143,17 @@ class Fleet:
         """The agents and stories."""
         return self.router.crew
 
-    def route(self, agent: str, **where: Any) -> Route:
+    def route(self, agent: str, **where: Unpack[RouteOptions]) -> Route:
         """Who may work for an agent now; see `Router.route`."""
         return self.router.route(agent, **where)
 
-    def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
+    def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
         """Let work be done by whoever may; see `Router.call`."""
         return self.router.call(agent, work, **where)
 
-    async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
+    async def acall(
+        self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Unpack[RouteOptions]
+    ) -> T:
         """What `call` is for a coroutine, without blocking the event loop."""
         return await self.router.acall(agent, work, **where)
 

@@ -7,7 +7,7 @@ So the same code routes real calls and those of a simulation.
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._budgets.reservation import Reservation
@@ -79,10 +79,10 @@ class Route:
     )
 
     def __init__(self, agent: str, story: str | None) -> None:
-        self.agent = agent
+        self.agent: str = agent
         """Whom the work is for."""
-        self.story = story
-        self.decision = RouteDecision.HALT
+        self.story: str | None = story
+        self.decision: RouteDecision = RouteDecision.HALT
         self.worker: str | None = None
         """The agent that does it; `None`: nobody."""
         self.model: Model | None = None
@@ -331,6 +331,15 @@ class Settings(NamedTuple):
         return [agent, *(self.crew.agents[name] for name in agent.fallback_chain)]
 
 
+class RouteOptions(TypedDict, total=False):
+    """What a call of a fleet is for, each as `Router.route` documents it."""
+
+    story: str | None
+    locks: Collection[str]
+    budget: str | None
+    estimate_micros: int | None
+
+
 class Router:
     """Decides for a fleet. Thread-safe, like the panel.
 
@@ -351,7 +360,7 @@ class Router:
         clock: Clock = monotonic,
     ) -> None:
         self.panel = panel
-        self.settings = Settings(crew, breakers)
+        self.settings: Settings = Settings(crew, breakers)
         self._on_switch = on_switch
         self._clock = clock
         self._last: dict[str, Candidate] = {}
@@ -426,7 +435,7 @@ class Router:
         route.refuse(_decision(route.refused))
         return route
 
-    def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
+    def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
         """Let `work` be done by whoever may, and by the next when a provider fails it.
 
         `work` is given the route: `route.model` says on what to run it, `route.spent(micros)` takes
@@ -458,7 +467,9 @@ class Router:
                 route.record(ok=True, seconds=self._clock() - started_s)
                 return done
 
-    async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
+    async def acall(
+        self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Unpack[RouteOptions]
+    ) -> T:
         """What `call` is for a coroutine: the circuits are asked and told beside the event loop."""
         by = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}

@@ -264,8 +264,8 @@ class Watcher:
         self, fleet: Fleet, folder: str, targets: Sequence[Target] = (), every_s: float = EVERY_S
     ) -> None:
         self.fleet = fleet
-        self.incidents = Incidents(os.path.join(folder, INCIDENTS))
-        self.world_file = os.path.join(folder, WORLD_STATE)
+        self.incidents: Incidents = Incidents(os.path.join(folder, INCIDENTS))
+        self.world_file: str = os.path.join(folder, WORLD_STATE)
         self._every_s = every_s
         me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
         self._place = Place(fleet.panel, "incidents", me)

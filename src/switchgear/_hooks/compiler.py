@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from switchgear._config import Config, preset_policy
-from switchgear._config.effective import effective_config
+from switchgear._config.trust import effective_config
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.compiled import FORMAT, SOURCES
 from switchgear._hooks.drain import has_outbox

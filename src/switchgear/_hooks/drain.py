@@ -20,7 +20,7 @@ LARGEST_INPUT = 1 << 20
 def main(folder: str, asked: dict[str, Any]) -> None:
     """Call the sinks with the events, then work off the outbox."""
     from switchgear._config import load_config  # noqa: PLC0415  reads YAML
-    from switchgear._config.effective import effective_config  # noqa: PLC0415
+    from switchgear._config.trust import effective_config  # noqa: PLC0415
     from switchgear._core.wire import load_event  # noqa: PLC0415
     from switchgear._sinks.dispatch import emit  # noqa: PLC0415
     from switchgear._stores.url import default_file  # noqa: PLC0415

@@ -16,7 +16,7 @@ The session's circuit is the truth about whether it is stopped: while the circui
 must not go on. The note adds the text for the agent, and what was tried.
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
-the watcher where `needs_watcher(notes, moment)`, and the help where `taken.rung` is `escalate`
+the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step_name` is `escalate`
 (see `errands`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
 """
 
@@ -332,7 +332,7 @@ def stuck(
     A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
     to the caller, after the transaction: see `errands.start_help`.
     """
-    return take_rung(circuit, left_to_hooks(notes, score), plan)
+    return take_escalation_step(circuit, left_to_hooks(notes, score), plan)
 
 
 def left_to_hooks(notes: Notes, score: Score) -> Notes:
@@ -340,48 +340,50 @@ def left_to_hooks(notes: Notes, score: Score) -> Notes:
     return notes._replace(untended=True, points=score.points, indicators=score.evidence)
 
 
-def take_rung(
+def take_escalation_step(
     circuit: SessionCircuit, notes: Notes, plan: Interventions
 ) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step for what the notes hold against the session."""
-    return step_in(circuit, notes, plan, escalation.next_rung(plan.rungs, notes.tried))
+    return step_in(circuit, notes, plan, escalation.next_step_name(plan.step_names, notes.tried))
 
 
 def step_in(
     circuit: SessionCircuit,
     notes: Notes,
     plan: Interventions,
-    rung: str,
+    step_name: str,
     *,
     by: str = "switchgear",
 ) -> tuple[Notes, escalation.StepTaken]:
     """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
-    said = f'hint "{texts.one_line(plan.hint)}"' if rung == escalation.NUDGE else "nothing found"
+    said = (
+        f'hint "{texts.one_line(plan.hint)}"' if step_name == escalation.NUDGE else "nothing found"
+    )
     why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
-    taken = escalation.StepTaken(rung, notes.tried)
-    goes_on = rung == escalation.NUDGE
-    circuit.send(Override(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
+    taken = escalation.StepTaken(step_name, notes.tried)
+    goes_on = step_name == escalation.NUDGE
+    circuit.send(Override(by, f"{step_name}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
     if not goes_on and not circuit.is_open():
-        circuit.send(Record(Signal(violation=f"{rung} by {by}: {why}")))
-    tried = notes.tried if rung in notes.tried else (*notes.tried, rung)
+        circuit.send(Record(Signal(violation=f"{step_name} by {by}: {why}")))
+    tried = notes.tried if step_name in notes.tried else (*notes.tried, step_name)
     task = circuit.key.removeprefix(note_name(""))
     seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
-    return after_rung(notes._replace(tried=tried), taken, seen, plan), taken
+    return after_escalation_step(notes._replace(tried=tried), taken, seen, plan), taken
 
 
-def after_rung(
+def after_escalation_step(
     notes: Notes, taken: escalation.StepTaken, seen: texts.Stuck, plan: Interventions
 ) -> Notes:
     """What an escalation step means to a session: the texts for the agent."""
     notes = notes._replace(untended=False)
-    if taken.rung == escalation.NUDGE:
+    if taken.step_name == escalation.NUDGE:
         return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint))
-    if taken.rung == escalation.SKIP:
+    if taken.step_name == escalation.SKIP:
         return notes._replace(stop=texts.stopped(seen, "The task is given up as blocked."))
-    tried = (*taken.tried, taken.rung)
+    tried = (*taken.tried, taken.step_name)
     fresh = remind(notes, texts.fresh_start(seen, tried))
     who = plan.helper[:1].upper() + plan.helper[1:]
-    what = "It must start afresh." if taken.rung == escalation.RESET else f"{who} takes over."
+    what = "It must start afresh." if taken.step_name == escalation.RESET else f"{who} takes over."
     return fresh._replace(stop=texts.stopped(seen, what))
 
 

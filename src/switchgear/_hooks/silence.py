@@ -71,7 +71,7 @@ class Rounds:
         every_s = LEAST_S
         try:
             looked = self._look(session)
-            if looked.taken is not None and looked.taken.rung == "escalate":
+            if looked.taken is not None and looked.taken.step_name == "escalate":
                 self._help(session, looked.notes.stop or "")
             every_s = looked.every_s
         except Exception:  # noqa: BLE001  the store may be gone for a while

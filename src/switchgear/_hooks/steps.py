@@ -180,8 +180,8 @@ class Agent:
 
     def _step_in(self) -> None:
         plan = self.known.interventions
-        self.notes, taken = session.take_rung(self.session_circuit(), self.notes, plan)
-        if taken.rung == ESCALATE:
+        self.notes, taken = session.take_escalation_step(self.session_circuit(), self.notes, plan)
+        if taken.step_name == ESCALATE:
             self.evidence = self.notes.stop or ""
 
     def worry(self, step: Step) -> None:

@@ -114,7 +114,7 @@ def visit(
         return Visit(watched._replace(failures=failures, due_s=now_s + EVERY_S), ends)
     if found.ends:
         return Visit(watched, "the session is over")
-    if found.taken is not None and found.taken.rung == "escalate":
+    if found.taken is not None and found.taken.step_name == "escalate":
         help_(watched, found.notes.stop or "")
     rests = not found.notes.works
     every_s = max(found.every_s, RESTING_S) if rests else found.every_s

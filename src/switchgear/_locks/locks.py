@@ -1,6 +1,6 @@
 """Locks that agents on many machines share, with leases, fencing tokens and a queue that is seen.
 
-`panel.lock("resource")` is one. How long it was waited for is told to the circuit `lock/<resource>`:
+`panel.lock("resource")` is one. The wait is recorded in the circuit `lock/<resource>`:
 while that is open, who wants the lock is refused at once and does its work later (re-queued).
 """
 
@@ -39,9 +39,9 @@ SHELF, ALERTS = "lock", "lock-alert"
 LEASE_S = 60.0
 """How long a lock is had by default, unless it is renewed."""
 SHORTEST_S, LONGEST_S = 0.005, 0.25
-"""Between two looks of somebody who waits: first, and at most."""
+"""Between two looks of a waiting process: first, and at most."""
 TELL_EVERY_S = 5.0
-"""How often somebody who still waits tells the circuit so."""
+"""How often a waiting process records its wait in the circuit."""
 
 BreakerOf = Callable[[str, Policy], Breaker]
 """The breaker of a circuit, judged by this policy unless something else is known of it."""
@@ -82,8 +82,8 @@ class ResourceLock:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.resource = resource
-        self.owner = redacted_name("owner", owner) or _me()
-        self.token = 0
+        self.owner: str = redacted_name("owner", owner) or _me()
+        self.token: int = 0
         """The fencing token; 0: we do not have it."""
         self._ledger = ledger
         self._breaker = breaker
@@ -140,7 +140,7 @@ class ResourceLock:
         return f"<ResourceLock {self.resource!r} token={self.token}>"
 
     def _left(self, token: int, error: object) -> None:
-        # The caller's exception is never replaced: who failed hears of that.
+        # The caller's exception is never replaced.
         if not self.release() and error is None:
             raise LockLost(self.resource, token)
 
@@ -300,5 +300,5 @@ def _loaded(ledger: Ledger, resource: str, value: Any) -> Tenure:
 
 
 def _me() -> str:
-    """Who holds it, when nobody says: this process of this machine."""
+    """The default name of a holder: this process of this machine."""
     return f"{os.uname().nodename}:{os.getpid()}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from switchgear._core import values
 
 PLACE_S = 5.0
-"""How long a place in the queue is kept for somebody who does not ask again."""
+"""How long a place in the queue is kept without a new request."""
 MOST_WAITING = 1_000
 SCHEMA = 1
 
@@ -67,7 +67,7 @@ class Release(NamedTuple):
 
 
 class Break(NamedTuple):
-    """Whoever has it shall have it no longer."""
+    """Take the lock from its holder."""
 
 
 Asked = Take | Extend | Release | Break
@@ -114,7 +114,7 @@ def move(tenure: Tenure, asked: Asked, now_s: float) -> Moved:
 
 
 def _at(tenure: Tenure, now_s: float) -> Tenure:
-    """The lock as it stands: leases that ended are over, places nobody asks for are gone."""
+    """The lock as it stands: without leases that ended and places that are no longer requested."""
     holder = tenure.holder
     if holder is not None and holder.until_s <= now_s:
         holder = None

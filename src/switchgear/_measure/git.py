@@ -14,13 +14,13 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from switchgear._measure.git_base import (
     OURS,
-    Base,
     Content,
-    State,
+    GitBase,
+    GitState,
     alternates_changed,
     is_repository,
     nested_home,
@@ -38,9 +38,9 @@ from switchgear._measure.git_command import (
 from switchgear._measure.saved_refs import KEPT, PREFIX, remember_ref
 from switchgear._measure.saving import (
     SAVE_S,
-    Entry,
+    ArchiveEntry,
     LeftOut,
-    Saved,
+    SavedWork,
     choose,
     own_output,
     quoted,
@@ -49,7 +49,7 @@ from switchgear._measure.saving import (
 )
 
 if TYPE_CHECKING:
-    from switchgear._measure.tree import Change
+    from switchgear._measure.tree import TreeChange
 
 __all__ = ["Git", "GitError", "GitTree", "run_git"]
 
@@ -72,7 +72,7 @@ MOST_HIDDEN = 20_000
 Identity = tuple[int, int, int, int]
 
 
-class _Known(NamedTuple):
+class _KnownState(NamedTuple):
     identity: Identity
     content: str
 
@@ -88,17 +88,17 @@ class GitTree:
         self._real = repository
         self._top = repository.top
         self._notes = notes
-        self._base = Base(notes / "base", repository.top)
+        self._base = GitBase(notes / "base", repository.top)
         self._own_output = own_output(repository.top, notes)
-        self._states: dict[str, State] = {}
-        self._inner: dict[str, Base] = {}
+        self._states: dict[str, GitState] = {}
+        self._inner: dict[str, GitBase] = {}
         """The bases of repositories inside, by their paths."""
         self._blobs: dict[str, dict[str, str]] = {}
         """What the bases hold, by the folder that each is of."""
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownState] = {}
         self._read = 0
         self._opened_s = time.time() - 1.0
-        self._committed: tuple[State, str] | None = None
+        self._committed: tuple[GitState, str] | None = None
         """The state that was saved last, and its commit."""
         self.too_slow: GitError | None = None
         """Why the last look did not end in time, if so."""
@@ -109,7 +109,7 @@ class GitTree:
         if self._base.exists:
             return
         deadline, before = Deadline(MARK_S), self._flat()
-        self._base = Base(self._base.home, self._top)
+        self._base = GitBase(self._base.home, self._top)
         self._base.create(self._real, deadline)
         self._look(deadline, first=True)
         for prefix, base in self._bases().items():
@@ -138,7 +138,7 @@ class GitTree:
                 for path in {*whole, *after}
                 if after.get(path) != whole.get(path)
             }
-            self._states[name] = State(self._base.id, files)
+            self._states[name] = GitState(self._base.id, files)
 
     def mark(self) -> str:
         """The state now, ignored files, our own folder and our own output left out."""
@@ -155,12 +155,12 @@ class GitTree:
             (marks / f"{name}.json").write_text(text, encoding="ascii")
         return name
 
-    def change(self, before: str, after: str) -> "Change":
+    def change(self, before: str, after: str) -> "TreeChange":
         """What differs between two marks. Raises KeyError for one that nobody wrote down."""
-        from switchgear._measure.tree import Change  # noqa: PLC0415  it opens us
+        from switchgear._measure.tree import TreeChange  # noqa: PLC0415  it opens us
 
         if before == after:
-            return Change()
+            return TreeChange()
         old, new = self._state(before), self._state(after)
         if old.base != new.base:
             raise KeyError(before)
@@ -171,9 +171,9 @@ class GitTree:
             if was != now:
                 kind = "added" if was is None else "deleted" if now is None else "modified"
                 kinds[kind].append(path)
-        return Change(**{kind: tuple(paths) for kind, paths in kinds.items()})
+        return TreeChange(**{kind: tuple(paths) for kind, paths in kinds.items()})
 
-    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> SavedWork:
         """Save the present state on a private reference, else in an archive, and read it back.
 
         Raises `NotSaved` when neither could be done.
@@ -204,7 +204,7 @@ class GitTree:
             if read.strip() != commit:
                 raise GitError(f"{reference} is {read.strip()}, not {commit}")
             self._committed = (state, commit)
-            return Saved(f"git diff HEAD {reference}", self._unread(missed))
+            return SavedWork(f"git diff HEAD {reference}", self._unread(missed))
         except (GitError, OSError) as error:
             problem = str(error)
         paths = [path for path, content in state.files.items() if content.now is not None]
@@ -212,9 +212,9 @@ class GitTree:
         gone = [path for path, content in state.files.items() if content.now is None]
         missed += tuple(LeftOut(path, "deleted, which an archive cannot hold") for path in gone)
         missed += (LeftOut("refs/switchgear", f"git could not hold it: {problem[:300]}"),)
-        return Saved(f"tar -xzf {place}", self._unread(missed))
+        return SavedWork(f"tar -xzf {place}", self._unread(missed))
 
-    def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> Saved:
+    def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> SavedWork:
         """Where git cannot tell what differs: an archive of the files that are newer than the run."""
         since_s = self._opened_s
         with suppress(OSError):
@@ -229,7 +229,7 @@ class GitTree:
         why = LeftOut(
             "files older than the run", f"git could not list what differs: {problem[:300]}"
         )
-        return Saved(f"tar -xzf {place}", (*missed, why))
+        return SavedWork(f"tar -xzf {place}", (*missed, why))
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
         """Lines added and removed since the first mark; `None`: it is not known any more."""
@@ -257,7 +257,7 @@ class GitTree:
 
     # What is there
 
-    def _look(self, deadline: Deadline, *, first: bool = False) -> State:
+    def _look(self, deadline: Deadline, *, first: bool = False) -> GitState:
         """The state now. Raises `GitError`."""
         self._read = 0
         self._complaints = {}
@@ -274,10 +274,16 @@ class GitTree:
                 self.too_slow = GitError(text)
             raise self.too_slow from error
         self.too_slow = None
-        return State(self._base.id, found)
+        return GitState(self._base.id, found)
 
     def _look_at(
-        self, base: Base, prefix: str, found: dict[str, Content], deadline: Deadline, *, first: bool
+        self,
+        base: GitBase,
+        prefix: str,
+        found: dict[str, Content],
+        deadline: Deadline,
+        *,
+        first: bool,
     ) -> None:
         """Add what differs below one working folder; a repository inside it is looked at by itself."""
         listed = base.look(deadline)
@@ -304,7 +310,7 @@ class GitTree:
 
     def _look_inside(
         self,
-        base: Base,
+        base: GitBase,
         prefix: str,
         listed: tuple[str, ...],
         found: dict[str, Content],
@@ -317,7 +323,7 @@ class GitTree:
             top = base.top / path
             inner = self._inner.get(prefix + path)
             if inner is None or first:
-                inner = self._inner[prefix + path] = Base(nested_home(base.home, path), top)
+                inner = self._inner[prefix + path] = GitBase(nested_home(base.home, path), top)
             if is_repository(top):
                 if not inner.exists:
                     if len(known) >= MOST_NESTED:
@@ -344,7 +350,7 @@ class GitTree:
         if in_base != now and OURS not in path.split("/"):
             found[path] = Content(in_base, now)
 
-    def _content(self, base: Base, prefix: str, path: str, blob: str | None) -> str | None:
+    def _content(self, base: GitBase, prefix: str, path: str, blob: str | None) -> str | None:
         """The hash of what is at a path, as git would name it; `None`: there is nothing."""
         full = base.top / path
         try:
@@ -359,7 +365,7 @@ class GitTree:
         return None if stat.S_ISDIR(about.st_mode) else "no regular file"
 
     def _file_content(
-        self, full: Path, about: os.stat_result, base: Base, path: str, blob: str | None
+        self, full: Path, about: os.stat_result, base: GitBase, path: str, blob: str | None
     ) -> str:
         told = f"{about.st_size} {about.st_mtime_ns}"
         if about.st_size > HASHED_FILE or self._read + about.st_size > HASHED_BYTES:
@@ -380,16 +386,16 @@ class GitTree:
             plain = _blob(data.replace(b"\r\n", b"\n"), base.algorithm)
             content = blob if plain == blob else content
         if time.time() - about.st_mtime > SETTLED_S:
-            self._known[path] = _Known(identity, content)
+            self._known[path] = _KnownState(identity, content)
         return content
 
-    def _state(self, mark: str) -> State:
+    def _state(self, mark: str) -> GitState:
         known = self._states.get(mark)
         if known is None:
             try:
                 text = (self._notes / "marks" / f"{mark}.json").read_text(encoding="ascii")
                 base, files = json.loads(text)
-                known = State(base, {path: Content(*content) for path, content in files.items()})
+                known = GitState(base, {path: Content(*content) for path, content in files.items()})
             except (OSError, ValueError, TypeError, AttributeError):
                 raise KeyError(mark) from None
             self._states[mark] = known
@@ -397,7 +403,7 @@ class GitTree:
 
     # How it is saved
 
-    def _write_start(self, state: State, deadline: Deadline) -> None:
+    def _write_start(self, state: GitState, deadline: Deadline) -> None:
         """Once a run: the whole of it, to count lines against at the end."""
         start = self._notes / "start"
         if start.exists():
@@ -408,7 +414,7 @@ class GitTree:
         start.write_text(commit, encoding="ascii")
 
     def _commit(
-        self, state: State, message: str, deadline: Deadline, *, parent: str | None
+        self, state: GitState, message: str, deadline: Deadline, *, parent: str | None
     ) -> tuple[str, tuple[LeftOut, ...]]:
         """A commit of the state among the repository's objects, read back. Raises `GitError`."""
         objects = self._real.objects
@@ -433,7 +439,7 @@ class GitTree:
         self._verify(commit, hashes, gone, missed, deadline)
         return commit, tuple(missed)
 
-    def _with_mode(self, entry: Entry, entries: dict[str, tuple[str, str]]) -> Entry:
+    def _with_mode(self, entry: ArchiveEntry, entries: dict[str, tuple[str, str]]) -> ArchiveEntry:
         """With the mode that the base has, where the file system has no modes of its own."""
         known = entries.get(entry.path)
         if known is None or entry.mode == "120000" or known[0] == "120000" or self._has_modes:
@@ -461,7 +467,7 @@ class GitTree:
                 found += [prefix + each for each in inside if not CACHES & set(each.split("/"))]
         return found
 
-    def _bases(self) -> dict[str, Base]:
+    def _bases(self) -> dict[str, GitBase]:
         """The base of the folder and of all repositories inside, by what stands before their paths."""
         return {"": self._base, **{f"{path}/": base for path, base in self._inner.items()}}
 
@@ -471,7 +477,7 @@ class GitTree:
         parent: str | None,
         message: str,
         head: list[bytes],
-        entries: tuple[list[Entry], list[LeftOut]],
+        entries: tuple[list[ArchiveEntry], list[LeftOut]],
         deadline: Deadline,
     ) -> tuple[str, dict[str, str]]:
         """Write the commit by `git fast-import`: no filter, attribute, hook or index has a part in it."""
@@ -486,8 +492,8 @@ class GitTree:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert process.stdin is not None
-        assert process.stderr is not None
+        stdin = cast("IO[bytes]", process.stdin)
+        stderr = cast("IO[bytes]", process.stderr)
         timer = threading.Timer(deadline.left_s + 10.0, kill_group, (process,))
         timer.daemon = True
         timer.start()
@@ -496,18 +502,17 @@ class GitTree:
         text = message.encode(errors="replace")
         try:
             with suppress(BrokenPipeError):
-                told = process.stdin
-                told.write(b"commit %s\n" % reference.encode())
-                told.write(b"committer switchgear <switchgear@localhost> %d +0000\n" % time.time())
-                told.write(b"data %d\n%s\n" % (len(text), text))
-                told.write(b"from %s\n" % parent.encode() if parent else b"")
-                told.write(b"deleteall\nM 040000 %s \n" % tree.encode())
-                told.write(b"".join(line + b"\n" for line in head))
-                for entry, data in write_stream(told, self._top, chosen, missed, deadline):
+                stdin.write(b"commit %s\n" % reference.encode())
+                stdin.write(b"committer switchgear <switchgear@localhost> %d +0000\n" % time.time())
+                stdin.write(b"data %d\n%s\n" % (len(text), text))
+                stdin.write(b"from %s\n" % parent.encode() if parent else b"")
+                stdin.write(b"deleteall\nM 040000 %s \n" % tree.encode())
+                stdin.write(b"".join(line + b"\n" for line in head))
+                for entry, data in write_stream(stdin, self._top, chosen, missed, deadline):
                     hashes[entry.path] = _blob(data, self._base.algorithm)
-                told.write(b"\ndone\n")
-                told.close()
-            said = process.stderr.read().decode(errors="replace").strip()
+                stdin.write(b"\ndone\n")
+                stdin.close()
+            said = stderr.read().decode(errors="replace").strip()
             process.wait()
         except BaseException:
             kill_group(process)
@@ -516,8 +521,8 @@ class GitTree:
             timer.cancel()
             deadline.watch(None)
             with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stderr.close()
+                stdin.close()
+            stderr.close()
             process.wait()
         if process.returncode or deadline.cancelled:
             why = said or (
@@ -604,7 +609,7 @@ def _linked(links: dict[str, str]) -> list[tuple[str, str, str]]:
     return [(path, "160000", commit) for path, commit in links.items()]
 
 
-def _nested_known(base: Base) -> set[str]:
+def _nested_known(base: GitBase) -> set[str]:
     """The repositories inside that were seen before, by their paths."""
     found = set()
     for file in (base.home / "nested").glob("*/path"):

@@ -37,7 +37,7 @@ class Listed(NamedTuple):
     """Folders that could not be read, in git's words."""
 
 
-class Base:
+class GitBase:
     """The base of one working folder. Used by one thread.
 
     `home` is our own git folder, made by `create` and found again by later processes.
@@ -353,7 +353,7 @@ def _alternates(objects: Path) -> str:
         return ""
 
 
-def alternates_changed(base: Base, real: Repository) -> bool:
+def alternates_changed(base: GitBase, real: Repository) -> bool:
     """Whether objects now come from elsewhere than at the start: what is stored there may go away."""
     return _alternates(real.objects) != base.alternates
 
@@ -378,7 +378,7 @@ class Content(NamedTuple):
     """The hash of what is there, or its size and time where it is too large; `None`: nothing is."""
 
 
-class State(NamedTuple):
+class GitState(NamedTuple):
     """A working folder: which base it is compared with, and what differs from it."""
 
     base: str

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 from switchgear._system.files import read_regular
 
 GENTLE_S = 20.0
-"""What is left of a limit, at most, once somebody asked to stop."""
+"""Maximum seconds left of a limit after a request to stop."""
 
 
 class TimeIsUp(Exception):
@@ -45,7 +45,7 @@ class Deadline:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work was given up."""
+        """Whether the work was cancelled."""
         return self._is_cancelled or (self._whole is not None and self._whole.cancelled)
 
     def stop(self) -> None:

@@ -31,7 +31,7 @@ class LeftOut(NamedTuple):
     why: str
 
 
-class Saved(NamedTuple):
+class SavedWork(NamedTuple):
     """What was saved: the command that shows or unpacks it, and what it does not hold."""
 
     how: str
@@ -52,7 +52,7 @@ class NotSaved(Exception):
     """Nothing could be saved; the sentence says why."""
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """One path to save."""
 
     path: str
@@ -75,9 +75,9 @@ def says_full(text: str) -> bool:
     return any(os.strerror(number).lower() in text.lower() for number in FULL)
 
 
-def choose(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[LeftOut]]:
+def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list[LeftOut]]:
     """What can be saved, the smallest first, and what cannot: pipes, sockets, devices, huge files."""
-    entries: list[Entry] = []
+    entries: list[ArchiveEntry] = []
     left_out: list[LeftOut] = []
     for path in paths:
         try:
@@ -86,21 +86,21 @@ def choose(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[LeftOu
             continue  # gone meanwhile
         kind = found.st_mode
         if stat.S_ISLNK(kind):
-            entries.append(Entry(path, "120000", 0))
+            entries.append(ArchiveEntry(path, "120000", 0))
         elif not stat.S_ISREG(kind):
             left_out.append(LeftOut(path, "no regular file"))
         elif found.st_size > LARGEST_FILE:
             left_out.append(LeftOut(path, f"larger than {LARGEST_FILE // 1_000_000} MB"))
         else:
             mode = "100755" if kind & stat.S_IXUSR else "100644"
-            entries.append(Entry(path, mode, found.st_size))
+            entries.append(ArchiveEntry(path, mode, found.st_size))
     entries.sort(key=lambda entry: (entry.size, entry.path))
     return entries, left_out
 
 
 def contents(
-    folder: Path, entries: Sequence[Entry], left_out: list[LeftOut], deadline: Deadline
-) -> Iterator[tuple[Entry, bytes]]:
+    folder: Path, entries: Sequence[ArchiveEntry], left_out: list[LeftOut], deadline: Deadline
+) -> Iterator[tuple[ArchiveEntry, bytes]]:
     """The entries with what they hold, until time or room is up; what is missed is added to `left_out`."""
     total = 0
     for at, entry in enumerate(entries):
@@ -117,7 +117,7 @@ def contents(
         yield entry, data
 
 
-def read_entry(folder: Path, entry: Entry) -> bytes:
+def read_entry(folder: Path, entry: ArchiveEntry) -> bytes:
     """What a file or a link holds. Raises OSError, also if it is another kind of thing by now."""
     path = folder / entry.path
     if entry.mode == "120000":
@@ -164,7 +164,11 @@ def _places(target: Path) -> Iterator[Path]:
 
 
 def _pack(
-    folder: Path, entries: list[Entry], place: Path, missed: list[LeftOut], deadline: Deadline
+    folder: Path,
+    entries: list[ArchiveEntry],
+    place: Path,
+    missed: list[LeftOut],
+    deadline: Deadline,
 ) -> None:
     import io  # noqa: PLC0415  only at the end of a run
     import tarfile  # noqa: PLC0415
@@ -203,10 +207,10 @@ def _sync(path: Path) -> None:
 def write_stream(
     stream: IO[bytes],
     folder: Path,
-    entries: Sequence[Entry],
+    entries: Sequence[ArchiveEntry],
     missed: list[LeftOut],
     deadline: Deadline,
-) -> Iterator[tuple[Entry, bytes]]:
+) -> Iterator[tuple[ArchiveEntry, bytes]]:
     """Write entries as `git fast-import` reads them, and yield each as it was written."""
     for entry, data in contents(folder, entries, missed, deadline):
         stream.write(b"M %s inline %s\n" % (entry.mode.encode(), quoted(entry.path)))
@@ -244,7 +248,7 @@ def _names(paths: Sequence[str]) -> str:
 
 
 def own_output(folder: Path, notes: Path) -> frozenset[str]:
-    """Files below a folder that our standard output or error goes to, as `switchgear run > night.log`.
+    """Files below a folder that Switchgear's standard output or error goes to, as `switchgear run > night.log`.
 
     Paths as git writes them. Known where the system tells it (Linux); elsewhere there are none.
     `notes` remembers those of the processes before: a resumed run may print elsewhere.

@@ -14,7 +14,7 @@ MAX_LINE = 2000
 """Longer lines are no summaries."""
 
 
-class Tally(NamedTuple):
+class SuiteCounts(NamedTuple):
     """What a test run said of itself."""
 
     passed: int
@@ -42,7 +42,7 @@ _UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): \w+ \((\S+)\)")
 _NUMBER = re.compile(r"(\d+) (\w+)")
 
 
-def tally(output: str) -> Tally | None:
+def suite_counts(output: str) -> SuiteCounts | None:
     """What the output says of the tests; `None` when it has no summary that we know."""
     lines = [_ANSI.sub("", line) for line in output.splitlines() if len(line) <= MAX_LINE]
     for read in (_pytest, _cargo, _vitest, _jest, _go, _unittest):
@@ -58,57 +58,57 @@ def failing_tests(output: str) -> str | None:
     >>> failing_tests("FAILED a.py::test_b\n1 failed in 0.1s") == failing_tests("1 passed in 0.1s")
     False
     """
-    counts = tally(output)
+    counts = suite_counts(output)
     return None if counts is None else key_of(counts)
 
 
-def key_of(counts: Tally) -> str:
+def key_of(counts: SuiteCounts) -> str:
     """A key of the tests that fail: by their names, else by how many they are."""
     return digest("\0".join(counts.failing) if counts.failing else f"{counts.failed} failing")
 
 
-def _pytest(lines: list[str]) -> Tally | None:
+def _pytest(lines: list[str]) -> SuiteCounts | None:
     # The last summary is the run's; a test that runs pytest prints one, too.
     for line in reversed(lines):
         if found := _PYTEST.match(line):
             counts = _by_word(found["counts"])
             if counts.keys() & {"passed", "failed", "error", "errors", "skipped", "deselected"}:
                 bad = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-                return Tally(counts.get("passed", 0), bad, _all(_PYTEST_FAILED, lines))
+                return SuiteCounts(counts.get("passed", 0), bad, _all(_PYTEST_FAILED, lines))
     return None
 
 
-def _cargo(lines: list[str]) -> Tally | None:
+def _cargo(lines: list[str]) -> SuiteCounts | None:
     found = [match for line in lines if (match := _CARGO.match(line))]
     if not found:
         return None
-    return Tally(
+    return SuiteCounts(
         sum(int(match[1]) for match in found),
         sum(int(match[2]) for match in found),
         _all(_CARGO_FAILED, lines),
     )
 
 
-def _vitest(lines: list[str]) -> Tally | None:
+def _vitest(lines: list[str]) -> SuiteCounts | None:
     return _javascript(_VITEST, lines)
 
 
-def _jest(lines: list[str]) -> Tally | None:
+def _jest(lines: list[str]) -> SuiteCounts | None:
     return _javascript(_JEST, lines)
 
 
-def _javascript(summary: "re.Pattern[str]", lines: list[str]) -> Tally | None:
+def _javascript(summary: "re.Pattern[str]", lines: list[str]) -> SuiteCounts | None:
     found = [_by_word(match["counts"]) for line in lines if (match := summary.match(line))]
     if not found:
         return None
-    return Tally(
+    return SuiteCounts(
         sum(counts.get("passed", 0) for counts in found),
         sum(counts.get("failed", 0) for counts in found),
         _all(_JEST_FAILED, lines),
     )
 
 
-def _go(lines: list[str]) -> Tally | None:
+def _go(lines: list[str]) -> SuiteCounts | None:
     """By test where they are listed (-v), else by package."""
     tests = [(match[1], match[2]) for line in lines if (match := _GO_TEST.match(line))]
     packages = [(match[1], match[2]) for line in lines if (match := _GO_PACKAGE.match(line))]
@@ -116,12 +116,12 @@ def _go(lines: list[str]) -> Tally | None:
         return None
     failing = tuple(sorted({name for kind, name in tests if kind == "FAIL"}))
     if any(kind == "PASS" for kind, _ in tests):
-        return Tally(sum(kind == "PASS" for kind, _ in tests), len(failing), failing)
+        return SuiteCounts(sum(kind == "PASS" for kind, _ in tests), len(failing), failing)
     bad = tuple(sorted(name for kind, name in packages if kind == "FAIL"))
-    return Tally(sum(kind == "ok" for kind, _ in packages), len(bad), failing or bad)
+    return SuiteCounts(sum(kind == "ok" for kind, _ in packages), len(bad), failing or bad)
 
 
-def _unittest(lines: list[str]) -> Tally | None:
+def _unittest(lines: list[str]) -> SuiteCounts | None:
     # The last summary is the run's, as with pytest. Before its last word stands an empty line.
     said = [line for line in lines if line]
     for at in range(len(said) - 2, -1, -1):
@@ -131,7 +131,7 @@ def _unittest(lines: list[str]) -> Tally | None:
             skipped = counts.pop("skipped", 0)
             bad = sum(counts.values())
             passed = max(0, int(ran[1]) - bad - skipped)
-            return Tally(passed, bad, _all(_UNITTEST_FAILED, lines))
+            return SuiteCounts(passed, bad, _all(_UNITTEST_FAILED, lines))
     return None
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import Deadline, GitError, Repository, find_repository, run_git
-from switchgear._measure.saving import SAVE_S, LeftOut, Saved, own_output, save_archive
+from switchgear._measure.saving import SAVE_S, LeftOut, SavedWork, own_output, save_archive
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
@@ -17,7 +17,7 @@ HASHED_BYTES = 1_000_000
 """Larger files count as changed when their size or time did; smaller ones when their content did."""
 
 
-class Change(NamedTuple):
+class TreeChange(NamedTuple):
     """What differs between two states of a folder."""
 
     added: tuple[str, ...] = ()
@@ -42,10 +42,10 @@ class Tree(Protocol):
     def mark(self) -> str:
         """The state now."""
 
-    def change(self, before: str, after: str) -> Change:
+    def change(self, before: str, after: str) -> TreeChange:
         """What differs between two marks of this tree."""
 
-    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> SavedWork:
         """Save the present state for good, and say how to get at it. Raises `NotSaved`."""
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
@@ -113,10 +113,10 @@ class PlainTree:
         self._start = self._start or mark
         return mark
 
-    def change(self, before: str, after: str) -> Change:
+    def change(self, before: str, after: str) -> TreeChange:
         """What differs between two marks made by this object."""
         old, new = self._states[before], self._states[after]
-        return Change(
+        return TreeChange(
             added=tuple(sorted(new.keys() - old.keys())),
             modified=tuple(
                 sorted(p for p in new.keys() & old.keys() if new[p].digest != old[p].digest)
@@ -124,7 +124,7 @@ class PlainTree:
             deleted=tuple(sorted(old.keys() - new.keys())),
         )
 
-    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> SavedWork:
         """Pack what differs from the first mark into an archive, and say how to unpack it."""
         del message
         mark = self.mark()
@@ -134,7 +134,7 @@ class PlainTree:
             self._folder, (*change.added, *change.modified), target, deadline or Deadline(SAVE_S)
         )
         unread = (LeftOut(path, "could not be read") for path in self._unread)
-        return Saved(f"tar -xzf {place}", (*left_out, *unread))
+        return SavedWork(f"tar -xzf {place}", (*left_out, *unread))
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
         """Not known: the old contents are gone."""

@@ -2,15 +2,16 @@
 
 import atexit
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakSet
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker, classic
 from switchgear._breaker.handle import Breaker
-from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
+from switchgear._breaker.loop_breaker import LoopBreaker, LoopLimits, loop_policy
 from switchgear._breaker.permits import Permits
-from switchgear._breaker.signals import check_probes
+from switchgear._breaker.signals import ExceptionTest, check_probes
 from switchgear._breaker.views import View, view_of
 from switchgear._core import values
 from switchgear._core.errors import Rejected, StoreCorrupt, StoreError
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
     from switchgear._locks.locks import Locks, ResourceLock
 
 _panels: "WeakSet[Panel]" = WeakSet()
+
+
+class BreakerOptions(TypedDict, total=False):
+    """What `Panel.breaker` takes besides a policy, each as `CircuitBreaker` documents it."""
+
+    fallback: Callable[..., Any] | None
+    failure_if: ExceptionTest
+    failure_if_result: Callable[[Any], bool] | None
+    ignore: ExceptionTest
+    success_if: ExceptionTest
+    on_call: CallHook | Sequence[CallHook]
+    sinks: Sequence[Sink]
 
 
 class Panel:
@@ -91,7 +104,7 @@ class Panel:
         self._loops: dict[str, LoopBreaker] = {}
         self._budgets: Budgets | None = None
         operator = OperatorLock(operator_token_sha256, token)
-        self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
+        self.store: Resilient = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._wall = self.store.now_s  # one for all breakers
         self._breakers: KeptBreakers[CircuitBreaker] = KeptBreakers(
             values.whole("Panel.keep", keep, least=0), self._released
@@ -117,10 +130,13 @@ class Panel:
 
     # Breakers
 
-    def breaker(self, name: str, policy: Policy | None = None, **options: Any) -> CircuitBreaker:
+    def breaker(
+        self, name: str, policy: Policy | None = None, **options: Unpack[BreakerOptions]
+    ) -> CircuitBreaker:
         """The breaker of this circuit, the same object each time.
 
-        `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `ignore`, `sinks`…
+        `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `failure_if_result`,
+        `ignore`, `success_if`, `on_call` and `sinks`.
         Raises ValueError when it was made before with another policy or with options.
         """
         known = self._breakers.get(name)
@@ -128,7 +144,8 @@ class Panel:
             plain = policy is None and not options
             hooks = checked_hooks("CircuitBreaker.on_call", options.pop("on_call", ()))
             shared = self._shared(name, policy, options.pop("sinks", ()), classic)
-            made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **shared, **options)
+            rest: dict[str, Any] = {**shared, **options}
+            made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **rest)
             # Another thread may have been quicker.
             known = self._breakers.add(name, made, releasable=plain)
             self._join(known)
@@ -137,7 +154,12 @@ class Panel:
         return known
 
     def loop(
-        self, name: str, policy: Policy | None = None, *, sinks: Sequence[Sink] = (), **limits: Any
+        self,
+        name: str,
+        policy: Policy | None = None,
+        *,
+        sinks: Sequence[Sink] = (),
+        **limits: Unpack[LoopLimits],
     ) -> LoopBreaker:
         """The loop breaker of this circuit, the same object each time.
 
@@ -204,12 +226,24 @@ class Panel:
 
         return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
 
-    def lock(self, resource: str, **options: Any) -> "ResourceLock":
-        """Leave to use a resource alone: `with panel.lock("staging-db", lease_s=60) as lock:`.
+    def lock(
+        self,
+        resource: str,
+        *,
+        owner: str = "",
+        lease_s: float | None = None,
+        timeout_s: float | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> "ResourceLock":
+        """An exclusive lock on a resource: `with panel.lock("staging-db", lease_s=60) as lock:`.
 
-        `options`: `owner`, `lease_s`, `timeout_s`. Raises `Rejected` while `lock/<resource>` is open.
+        `lease_s`: seconds until it expires unless renewed; default: that of `panel.locks`. `timeout_s`: the
+        longest wait; `None`: as long as the circuit allows. `sleep`: waits, for tests. Raises `Rejected` while `lock/<resource>` is open.
         """
-        return self.locks.lock(resource, **options)
+        locks = self.locks
+        if lease_s is None:
+            return locks.lock(resource, owner=owner, timeout_s=timeout_s, sleep=sleep)
+        return locks.lock(resource, owner=owner, lease_s=lease_s, timeout_s=timeout_s, sleep=sleep)
 
     def _demand_operator(self, name: str, what: str) -> None:
         """Raise `OverrideRefused` unless overrides are allowed here. Raises `StoreError`."""
@@ -365,8 +399,58 @@ class Panel:
         return self.send(name, Override(by, why, mode, reset, until_s=until_s, probe=probe))
 
     def send(self, name: str, message: Message) -> Verdict:
-        """Send one message to a circuit, whatever its breaker would make of it."""
+        """Send one message to a circuit."""
         return (self._loops.get(name) or self.breaker(name)).send(message)
+
+    # Twins that do not block the event loop
+
+    async def acircuits(self, glob: str = "*") -> list[View]:
+        """The views of `circuits`, as a list; raises `StoreCorrupt` where `circuits` does."""
+        return await beside(lambda: list(self.circuits(glob)))
+
+    async def aview(self, name: str) -> View | None:
+        """`view` without blocking the event loop."""
+        return await beside(lambda: self.view(name))
+
+    async def aevents(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """`events` without blocking the event loop."""
+        return await beside(lambda: self.events(after=after, glob=glob, limit=limit))
+
+    async def aask_all(self, names: Sequence[str]) -> Permits:
+        """`ask_all` without blocking the event loop; a task that is cancelled holds no permits."""
+        return await beside(lambda: self.ask_all(names), Permits.give_back)
+
+    async def aorder(
+        self,
+        name: str,
+        *,
+        by: str,
+        why: str,
+        mode: Mode | None = None,
+        reset: bool = False,
+        for_s: float | None = None,
+        probe: bool = False,
+    ) -> Verdict:
+        """`order` without blocking the event loop."""
+        return await beside(
+            lambda: self.order(
+                name, by=by, why=why, mode=mode, reset=reset, for_s=for_s, probe=probe
+            )
+        )
+
+    async def asend(self, name: str, message: Message) -> Verdict:
+        """`send` without blocking the event loop."""
+        return await beside(lambda: self.send(name, message))
+
+    async def avacuum(self) -> Vacuumed:
+        """`vacuum` without blocking the event loop."""
+        return await beside(self.vacuum)
+
+    async def aflush(self) -> None:
+        """`flush` without blocking the event loop."""
+        await beside(self.flush)
 
     def vacuum(self) -> Vacuumed:
         """Remove the oldest events, and circuits that nobody has touched for long.

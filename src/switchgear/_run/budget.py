@@ -112,7 +112,7 @@ def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
 
 def _all_that_is_free(room: FreeBudget) -> int | None:
     if room.free_micros == 0:
-        others = f", {dollars(room.held_micros)} is set aside by others" if room.held_micros else ""
+        others = f", {dollars(room.held_micros)} is reserved by others" if room.held_micros else ""
         raise BudgetRefused(room.payer, f"nothing is free{others}", 0)
     return room.free_micros
 
@@ -135,9 +135,9 @@ class RunReservation:
         threading.Thread(target=self._renew, name="switchgear-lease", daemon=True).start()
 
     def settle(self, cost_micros: int | None, *, unpriced: bool = False) -> str | None:
-        """It cost so much; the rest returns. `None`, or a part that is `unpriced`: all of it did.
+        """Charge the cost and return the rest. `None`, or a part that is `unpriced`, charges all of it.
 
-        Returns what is to be said if the store could not be told.
+        Returns a message if the store could not be reached.
         """
         if unpriced and (cost_micros or 0) <= (self.amount_micros or 0):
             cost_micros = None
@@ -145,7 +145,7 @@ class RunReservation:
         try:
             self._held.settle(cost_micros)
         except (BudgetRefused, StoreError) as trouble:
-            return f"{trouble}; what was set aside counts as spent when its lease ends"
+            return f"{trouble}; the reservation counts as spent when its lease ends"
         return None
 
     def _renew(self) -> None:

@@ -25,7 +25,7 @@ from switchgear._sinks.dispatch import Sink
 from switchgear._text.redact import redact
 
 WARM = 0.6
-"""From this heat on the agent is told the evidence: two of three failures, three of five errors."""
+"""From this heat on the prompt contains the evidence: two of three failures, three of five errors."""
 
 
 FRESH_S = 5.0
@@ -35,7 +35,7 @@ TITLE = 32
 
 
 class Measured(NamedTuple):
-    """The numbers of an iteration that are told to the loop's circuit."""
+    """The numbers of an iteration that the loop's circuit records."""
 
     seconds: float
     cost_micros: int | None = None
@@ -47,14 +47,14 @@ class Measured(NamedTuple):
 
 
 class RunPermits(NamedTuple):
-    """Leave of both circuits for one iteration."""
+    """The permits of both circuits for one iteration."""
 
     loop: Permit
     provider: Permit
 
 
 class Circuits:
-    """Asks and tells both circuits. Used by one thread."""
+    """Acquires permits of both circuits and records results. Used by one thread."""
 
     def __init__(
         self,
@@ -112,18 +112,18 @@ class Circuits:
             self.loop.record(Signal(), self._alive(loop))
             raise
 
-    def give_back(self, leave: RunPermits) -> None:
-        """Nothing was done with it."""
-        self.loop.record(Signal(), self._alive(leave.loop))
-        self.provider.record(Signal(), leave.provider)
+    def give_back(self, permits: RunPermits) -> None:
+        """Return unused permits."""
+        self.loop.record(Signal(), self._alive(permits.loop))
+        self.provider.record(Signal(), permits.provider)
 
-    def record_loop(self, leave: RunPermits, judged: Judgement, measured: Measured) -> bool:
-        """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
+    def record_loop(self, permits: RunPermits, judged: Judgement, measured: Measured) -> bool:
+        """Record the iteration. Returns whether the loop may continue, by the evidence and mode."""
         verdict = None
         self._repeats = measured.repeats
-        self._was_retry = bool(leave.loop.probe)
-        permit: Permit | None = self._alive(leave.loop)
-        for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
+        self._was_retry = bool(permits.loop.probe)
+        permit: Permit | None = self._alive(permits.loop)
+        for signal in _signals(judged, measured, probing=bool(permits.loop.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
             if self._limits is not None:
                 signal = self._limits.signal(signal, failed=judged.ok is False)  # noqa: PLW2901
@@ -131,8 +131,8 @@ class Circuits:
             permit = None
         return verdict is None or verdict.admitted
 
-    def record_provider(self, leave: RunPermits, judged: Judgement, seconds: float) -> None:
-        """Whether the provider did its part; where that is not known, nothing."""
+    def record_provider(self, permits: RunPermits, judged: Judgement, seconds: float) -> None:
+        """Record whether the provider worked; unknown results count as neither."""
         trouble = judged.provider
         if trouble is not None:
             signal = Signal(
@@ -143,11 +143,11 @@ class Circuits:
             )
         else:
             signal = Signal(ok=None if judged.outcome == "stopped" else True)
-        self.provider.record(signal, leave.provider)
+        self.provider.record(signal, permits.provider)
         self._provider_seen_s = self._store_s()
 
     def would_stop(self) -> bool:
-        """Whether only the mode lets the loop go on."""
+        """Whether only the mode lets the loop continue."""
         circuit = self.loop.last_known
         return circuit.phase is Phase.OPEN and circuit.mode in {Mode.SHADOW, Mode.HELD_CLOSED}
 
@@ -160,21 +160,19 @@ class Circuits:
     def reason(self) -> str:
         """Why the loop is stopped, or would be but for its mode."""
         circuit = self.loop.snapshot()
-        if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
+        if circuit.mode is Mode.HELD_OPEN:  # by an operator: nothing tripped
             return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
         if tripped and self._is_new_run and self._was_retry:
             # What led to the trip was another run: its counts are none of this one's.
             return "Circuit breaker tripped: the one retry after an earlier run's trip failed"
-        if (
-            tripped and self._repeats > 1
-        ):  # counted as so many failures, but they were one iteration
+        if tripped and self._repeats > 1:  # counted as several failures, within one iteration
             times = f"{self._repeats} times within one iteration"
             return f"Circuit breaker tripped: Same error repeated {times}"
         return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
 
     def held(self) -> str | None:
-        """The circuit that an operator holds open, so that no evidence lets the run go on."""
+        """The circuit that an operator holds open; no evidence lets the run continue."""
         both = (self.loop, self.provider)
         return next((each.name for each in both if each.mode is Mode.HELD_OPEN), None)
 
@@ -184,7 +182,7 @@ class Circuits:
         return tuple(reading.reason for reading in readings if reading.heat >= WARM)
 
     def facts(self) -> dict[str, Any]:
-        """How the loop's circuit stands, for the record."""
+        """The state of the loop's circuit, for the record."""
         readings = zip(detector_names(self.loop.policy), self._readings(), strict=True)
         return {
             "phase": str(self.loop.last_known.phase),
@@ -242,7 +240,7 @@ def loop_name(folder: Path, options: RunOptions) -> str:
     """The circuit of a run: `loop/<task>-<digest>`, whatever its limits are.
 
     Runs share it when folder, task, plan, agent and validation are the same: another agent or another
-    validation may succeed where this one failed, and so has evidence of its own.
+    validation may succeed where this one failed, so it has separate evidence.
     """
     validate = detect(folder) if options.validate == AUTO else options.validate
     agent = options.agent if options.agent_cmd is None else options.agent_cmd
@@ -259,7 +257,7 @@ SHARED = "the same folder, task, plan, agent command and validation command"
 
 
 def _digested(folder: Path, options: RunOptions, *more: str) -> str:
-    """The first words of the task, and a digest of everything that tells it from others."""
+    """The first words of the task, and a digest of everything that identifies it."""
     whole = "\0".join((str(folder.resolve()), options.task, options.plan or "", *more))
     digest = blake2b(whole.encode(errors="surrogateescape"), digest_size=4).hexdigest()
     words = redact(options.task, 200).replace("[redacted]", "")
@@ -290,7 +288,7 @@ def loop_breaker(
 
 
 def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Signal]:
-    """The iteration as facts. What was not the loop's doing tells its cost and any progress."""
+    """The iteration as signals. What the loop did not cause counts its cost and any progress only."""
     signal = Signal(seconds=measured.seconds, cost_micros=measured.cost_micros)
     if judged.outcome in {"stopped", "stuck", "blocked", "provider"}:
         return [signal._replace(files_changed=measured.files_changed or None)]

@@ -22,7 +22,7 @@ from switchgear._text.redact import redact
 TIMEOUT_S = 600.0
 """Hooks of the user's may run their tests; less if the run has less time left."""
 _PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE"})
-"""Variables that would send us to another repository: we may run inside somebody's hook."""
+"""Variables that would select another repository: the run may be inside a git hook."""
 _NAMED = ("--pathspec-from-file=-", "--pathspec-file-nul")
 _UNDER_WAY = {
     "MERGE_HEAD": "a merge",
@@ -48,7 +48,7 @@ class CommitContext(NamedTuple):
     """What a commit is made with."""
 
     notes: Path
-    """A folder of ours, for the index."""
+    """The folder for the temporary index."""
     left_s: float | None = None
     """The time that the run has left; `None`: no limit."""
     interrupt: Interrupt | None = None
@@ -109,7 +109,7 @@ def _dirty(git: Git, deadline: Deadline) -> set[str]:
 
 
 def _elsewhere(top: Path, paths: set[str]) -> str | None:
-    """That some paths are in repositories of their own, which a commit here cannot hold."""
+    """A note that some paths are in nested repositories, which a commit here cannot contain."""
     found = sorted(
         {
             str(parent)

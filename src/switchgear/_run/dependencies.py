@@ -12,30 +12,30 @@ from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder
 from switchgear._run.run_lock import RunLock
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 from switchgear._sinks.dispatch import Sink
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import Option
 
 Choose = Callable[[str, tuple[Option, ...]], str | None]
-"""Shows a text and asks which option; `None`: nobody answered."""
+"""Shows a text and asks which option; `None`: no answer."""
 
 
 class RunDependencies(NamedTuple):
     """What a run is given beside its options; each has a sensible default."""
 
-    view: View = View()
+    view: RunView = RunView()
     interrupt: Interrupt | None = None
     time: Time = Time()
     policy: Policy | None = None
     """Instead of the one that the options describe."""
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
-    """Writes a report of the finished run, and says where."""
+    """Writes a report of the finished run and returns its path."""
     circuit: str | None = None
     """The loop's circuit, for a run that continues; `None`: by folder, task, agent, validation."""
     answer: str | None = None
-    """What the operator says to the agent's question, in the first prompt."""
+    """The operator's answer to the agent's question, for the first prompt."""
     interventions: Interventions = Interventions()
     """What is done about a stuck agent, where the options watch for one."""
     stuck_policy: Policy | None = None
@@ -43,9 +43,9 @@ class RunDependencies(NamedTuple):
     progress_policy: Policy | None = None
     """Instead of the preset `progress`."""
     held_micros: int | None = None
-    """What is set aside for it in a tree of budgets: its budget while this process runs it."""
+    """The reservation in a budget tree: the run's budget while this process runs it."""
     choose: Choose | None = None
-    """Asks a person what to do about a stuck agent; `None`: nobody is there."""
+    """Asks the user what to do about a stuck agent; `None`: no terminal."""
     locks: tuple[RunLock, ...] = ()
     """The locks of the task and of the run, if the caller took them; the run releases them at its end."""
     in_batch: bool = False
@@ -60,11 +60,11 @@ class IterationContext(NamedTuple):
     folder: Path
     record: RunFolder
     tree: Tree
-    view: View
+    view: RunView
     interrupt: Interrupt
     time: Time
     supervisors: SupervisorPool
     evidence: Path | None = None
-    """What is known of an agent that was stuck."""
+    """The file with the evidence against a stuck agent."""
     helps: bool = False
-    """Whether the agent is another one than the options name, and takes over."""
+    """Whether the escalation agent has taken over."""

@@ -1,4 +1,4 @@
-"""How a run can end. Each way has a name, an exit code of its own and a meaning."""
+"""How a run can end: each reason with its exit code and meaning."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -40,7 +40,7 @@ EXIT_CODES: dict[ExitReason, ExitCode] = {
     ExitReason.COMPLETED: ExitCode(0, "the task is done as far as was measured"),
     ExitReason.CIRCUIT_BREAKER: ExitCode(10, "the loop failed, repeated an error or stood still"),
     ExitReason.BUDGET: ExitCode(11, "the next iteration would cost more than is left"),
-    ExitReason.TIMEOUT: ExitCode(12, "the time for the run was over"),
+    ExitReason.TIMEOUT: ExitCode(12, "the time limit of the run was reached"),
     ExitReason.MAX_ITERATIONS: ExitCode(13, "all iterations were used and the task is not done"),
     ExitReason.RATE_LIMIT: ExitCode(
         14, "the provider, or --rate-limit, would have it wait too long"
@@ -54,4 +54,4 @@ EXIT_CODES: dict[ExitReason, ExitCode] = {
     ExitReason.CONFLICT: ExitCode(19, "another process is running this task; nothing was started"),
     ExitReason.INTERRUPTED: ExitCode(130, "you stopped it"),
 }
-"""Exit code 2 is left for what the command was told wrongly, 1 for a defect of ours."""
+"""Exit code 2 means a usage error, 1 a defect in Switchgear."""

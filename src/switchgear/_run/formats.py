@@ -12,7 +12,7 @@ UNKNOWN = "unknown"
 
 
 def shortened(text: str, longest: int) -> str:
-    """A text of at most so many characters, cut behind a word, with an ellipsis.
+    """A text of at most `longest` characters, cut between words, with an ellipsis.
 
     >>> shortened("one two three", 9), shortened("one two", 9)
     ('one two…', 'one two')
@@ -37,7 +37,7 @@ def passing(passed: int, total: int | None = None) -> str:
 
 
 def spent(micros: int, unknown: int = 0) -> str:
-    """What was spent, when the cost of so many iterations is unknown.
+    """The amount spent; `unknown` is the number of iterations without a known cost.
 
     >>> spent(1_200_000), spent(0, 2), spent(50_000, 1)
     ('$1.20', 'unknown cost', 'at least $0.05 (cost of 1 iteration unknown)')
@@ -86,7 +86,7 @@ def iteration(facts: Mapping[str, Any]) -> list[str]:
 
 
 def tests_total(facts: Mapping[str, Any]) -> int | None:
-    """How many tests an iteration's validation ran; `None`: it did not say."""
+    """How many tests an iteration's validation ran; `None`: unknown."""
     validation = facts.get("validation")
     if not isinstance(validation, Mapping):
         return None

@@ -28,8 +28,8 @@ HOUR_S = 3600.0
 class RateLimit:
     """Counts the iterations begun within the last hour. Owned by one run, in one thread.
 
-    >>> pace = Pace(2)
-    >>> pace.begin(0.0), pace.begin(10.0), pace.wait_s(20.0)
+    >>> limit = RateLimit(2)
+    >>> limit.begin(0.0), limit.begin(10.0), limit.wait_s(20.0)
     (None, None, 3580.0)
     """
 
@@ -52,7 +52,7 @@ class RateLimit:
 
 FIRST_PAUSE_S = 5.0
 PROVIDER_PATIENCE_S = 3600.0
-"""How long a provider is waited for in all before it must have worked once."""
+"""Total seconds to wait for a provider until it has worked once."""
 
 
 class Pause(NamedTuple):
@@ -63,7 +63,7 @@ class Pause(NamedTuple):
     ends: ExitReason | None = None
     """End the run instead, for that reason; `why` is the sentence."""
     too_long: ExitReason = ExitReason.RATE_LIMIT
-    """How it ends if there is not so much time left."""
+    """The exit reason if less time than that is left."""
 
 
 def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
@@ -94,7 +94,7 @@ def _patient(pause: Pause, state: RunState, trouble: AgentError) -> Pause:
     return Pause(0.0, f"{words}, {limit}: {trouble.text}", pause.too_long)
 
 
-class Gate:
+class IterationGate:
     """Stands before each iteration of one run. Used by one thread.
 
     `left_s` gives the time that is left, `None` for no end.
@@ -106,23 +106,23 @@ class Gate:
         self._context = context
         self._circuits = circuits
         self._left_s = left_s
-        self._pace = RateLimit(context.options.rate_limit)
+        self._rate_limit = RateLimit(context.options.rate_limit)
         self._disk = Disk(context.record.path, context.folder)
 
     def remember(self, begun_s: tuple[float, ...]) -> None:
         """Iterations that an earlier process began, in seconds since the epoch."""
         for at_s in begun_s:
             if self._context.time.wall() - at_s < HOUR_S:
-                self._pace.begin(at_s)
+                self._rate_limit.begin(at_s)
 
     def objection(self, state: RunState, evidence: tuple[str, ...]) -> Ending | None:
-        """Why the next iteration must not begin, whatever the circuits say."""
+        """Why the next iteration must not begin, regardless of the circuits."""
         context, left_s = self._context, self._left_s()
         if context.interrupt.asked:
             return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
         if left_s is not None and left_s <= 0:
             given = duration(context.options.timeout_s or 0)
-            return Ending(ExitReason.TIMEOUT, f"the {given} for the run are over", evidence)
+            return Ending(ExitReason.TIMEOUT, f"the time limit of {given} was reached", evidence)
         full = self._disk.objection()
         if full is not None:
             return Ending(ExitReason.DISK_FULL, full_sentence(full), evidence)
@@ -145,7 +145,7 @@ class Gate:
         return state.budget(options.budget_micros).objection
 
     def acquire(self) -> RunPermits | Ending | None:
-        """RunPermits of the circuits; `None`: one was waited for, so look again."""
+        """The permits; `None`: a wait has ended, so check again."""
         try:
             return self._circuits.acquire()
         except Rejected as refused:
@@ -156,21 +156,21 @@ class Gate:
             why = f"for {refused.circuit} ({refused.reason})"
             return self.wait(why, refused.retry_after_s, ExitReason.AGENT_ERROR)
 
-    def pace(self) -> Ending | float:
+    def wait_for_rate_limit(self) -> Ending | float:
         """Wait for the rate limit. Returns when the iteration begins, in seconds since the epoch."""
         time = self._context.time
-        wait_s = self._pace.wait_s(time.wall())
+        wait_s = self._rate_limit.wait_s(time.wall())
         if wait_s > 0:
             limit = self._context.options.rate_limit
             ending = self.wait(f"for --rate-limit {limit}/h", wait_s, ExitReason.RATE_LIMIT)
             if ending is not None:
                 return ending
         now_s = time.wall()
-        self._pace.begin(now_s)
+        self._rate_limit.begin(now_s)
         return now_s
 
     def wait(self, why: str, seconds: float, too_long: ExitReason) -> Ending | None:
-        """Wait visibly, if there is so much time left."""
+        """Wait with a countdown, if enough time is left."""
         context, left_s = self._context, self._left_s()
         if left_s is not None and seconds > left_s:
             needed, left = duration(seconds), duration(max(left_s, 0.0))

@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 from switchgear._system.clock import AWAKE, Clock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LIMIT_S = 60.0
 """From the first signal on: what the end may take, saving included."""
 IMPATIENT_S = 1.0
-"""A third signal that comes so long after the second ends the process at once."""
+"""Seconds after the second signal from which a third one ends the process at once."""
 INTERRUPTED = 130
 
 
@@ -44,9 +44,9 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.asked = 0
-        """How often; 0: go on."""
-        self.by = ""
+        self.asked: int = 0
+        """The number of requests."""
+        self.by: str = ""
         """The name of the first signal."""
         self._running: Stoppable | None = None
         self._second_s: float | None = None
@@ -81,7 +81,7 @@ class Interrupt:
         before: dict[signal.Signals, Any] = {}
         try:
             for number in SIGNALS:
-                # Whoever started us with nohup has said that a hang-up is nothing to us.
+                # A process started with nohup ignores hang-ups.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, self._handle)
             with _last_resort() as self._alarm:
@@ -137,19 +137,19 @@ SLICE_S = 0.2
 
 
 class Time(NamedTuple):
-    """Where a run's time comes from."""
+    """The clocks of a run."""
 
     clock: Clock = AWAKE
-    """For spans: never runs backwards, and stands still while the process is suspended."""
+    """For durations: monotonic, and stops while the process is suspended."""
     wall: Clock = time.time
     """For dates: seconds since the epoch."""
     sleep: Callable[[float], None] = time.sleep
     took: Callable[[float, float], None] = AWAKE.took
-    """Told of each sleep: how long it took, and how long it was to take."""
+    """Called after each sleep with its actual and its intended seconds."""
 
 
-def wait(why: str, seconds: float, *, on: Time, view: View, interrupt: Interrupt) -> bool:
-    """Let that time pass, showing what is left each second. False: somebody asked to stop."""
+def wait(why: str, seconds: float, *, on: Time, view: RunView, interrupt: Interrupt) -> bool:
+    """Sleep and show the remaining time each second. False: interrupted."""
     until_s = on.clock() + seconds
     shown = None
     while not interrupt.asked:
@@ -163,5 +163,5 @@ def wait(why: str, seconds: float, *, on: Time, view: View, interrupt: Interrupt
         on.sleep(slice_s)
         now_s = on.clock()
         on.took(now_s - before_s, slice_s)
-        until_s -= now_s - on.clock()  # what is waited for went on while we were suspended
+        until_s -= now_s - on.clock()  # the wait continued while the process was suspended
     return False

@@ -1,4 +1,4 @@
-"""One iteration: the agent works in a process of its own, and what it did is measured and judged.
+"""One iteration: the agent runs in its own process; the result is measured and judged.
 
 Everything that is known of it ends up in one dictionary, its line of iterations.jsonl.
 """
@@ -12,7 +12,7 @@ from switchgear._agents.prices import UsageCost, cost_of, price_list
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
-from switchgear._measure.tree import Change, Tree, mark
+from switchgear._measure.tree import Tree, TreeChange, mark
 from switchgear._run.dependencies import IterationContext
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
@@ -39,7 +39,7 @@ FREE = UsageCost(0, "")
 
 
 class AgentUnusable(Exception):
-    """The agent cannot be given this prompt; the sentence says why."""
+    """The agent cannot run this prompt."""
 
 
 class Iteration(NamedTuple):
@@ -48,7 +48,7 @@ class Iteration(NamedTuple):
     number: int
     run: AgentRun
     watch: StreamObserver
-    change: Change | None
+    change: TreeChange | None
     """`None`: it could not be measured."""
     mark: str | None
     """The state of the folder after the agent's work, before the validation."""
@@ -195,7 +195,7 @@ def _process(
         raise AgentUnusable(str(error)) from error
 
 
-def _measure(context: IterationContext, before: str | None) -> tuple[str | None, Change | None]:
+def _measure(context: IterationContext, before: str | None) -> tuple[str | None, TreeChange | None]:
     after = mark(context.tree)
     if before is None or after is None:
         return after, None
@@ -235,7 +235,9 @@ def _validate(context: IterationContext, left_s: float | None) -> ValidationResu
     )
 
 
-def _changed_overall(tree: Tree, state: RunState, after: str | None, change: Change | None) -> bool:
+def _changed_overall(
+    tree: Tree, state: RunState, after: str | None, change: TreeChange | None
+) -> bool:
     """Whether anything differs from the start of the run, as far as that is still known."""
     try:
         if state.start_mark is not None and after is not None:
@@ -255,7 +257,7 @@ def _plan_done(context: IterationContext) -> bool | None:
 def iteration_facts(
     iteration: Iteration, context: IterationContext, state: RunState
 ) -> dict[str, Any]:
-    """The line of iterations.jsonl, but for what the circuits say of it."""
+    """The line of iterations.jsonl, without the state of the circuits."""
     run, watch, judged = iteration.run, iteration.watch, iteration.judged
     paths = None if iteration.change is None else iteration.change.paths
     result = watch.result
@@ -368,7 +370,7 @@ def state_after(state: RunState, done: Iteration, *, would_stop: bool) -> RunSta
 def with_next_prompt(
     state: RunState, done: Iteration, *, error: str | None, nudge: str | None, notes: list[str]
 ) -> RunState:
-    """The state with what the next prompt must say; `error` is what is kept of the error."""
+    """The state with the content of the next prompt; `error` is the shortened error."""
     said = [done.judged.remark] if done.judged.remark else []
     if done.judged.outcome == "failed" and error:
         said.append(f"The last iteration failed: {error}")
@@ -391,8 +393,8 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
     if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
         notes.append(f"unknown cost: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
-        told = f"; it is told: {done.judged.remark}" if done.judged.remark else ""
-        notes.append(f'the agent says "done", which is not proven{told}')
+        told = f"; the next prompt says: {done.judged.remark}" if done.judged.remark else ""
+        notes.append(f'the agent reports "done" without proof{told}')
     return notes
 
 

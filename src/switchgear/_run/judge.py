@@ -48,9 +48,9 @@ from switchgear._text.redact import redact
 KEPT_ERRORS = 20
 KEPT_TOOLS = 20
 COMPLAINTS = 3
-"""So many in a row, at least, before a provider counts as down."""
+"""Consecutive complaints from which a provider counts as down."""
 PATIENCE_S = 30.0
-"""How long an agent that has done nothing yet may go on trying."""
+"""Seconds that an agent without any output may keep retrying."""
 PATIENCE_AT_WORK_S = 300.0
 _KEPT_TEXT = 4_000
 
@@ -162,7 +162,7 @@ class StreamObserver:
 
     @property
     def last_words(self) -> str:
-        """The end of what the agent said."""
+        """The end of the agent's output."""
         return self._said[-_KEPT_TEXT:]
 
     def _step(self, step: ToolStep) -> str | None:
@@ -178,7 +178,7 @@ class StreamObserver:
         self.last_tool_error = step.error
         key = self._error("tool", step.tool, step.error)
         row = self._row if self._is_again(step, key) else None
-        # Some agents lose the output of a command now and then: what it said before stands.
+        # Some agents lose the output of a command: the previous one counts then.
         error = row.error if row is not None and step.silent else redact(gist(step.error))
         self._row_key, self._row_step = key, step
         self._row = RepeatedStep(
@@ -248,7 +248,7 @@ class Measurements(NamedTuple):
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
-    """Says whether files differ from the start of the run; asked only after a claim."""
+    """Returns whether files differ from the start of the run; called only after a claim."""
     validated: ValidationResult | None = None
     best_tests: int | None = None
     """The most tests that passed in any iteration before."""
@@ -273,7 +273,7 @@ class Judgement(NamedTuple):
     """Of the end, a sentence."""
     provider: AgentError | None = None
     claims: bool = False
-    """Whether the agent says that it is done."""
+    """Whether the agent claims to be done."""
     remark: str | None = None
     """For the next prompt and for the record."""
 
@@ -309,12 +309,12 @@ def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for 
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is ProcessEnd.DEADLINE:
         return _waited_in_vain(seen.watch) or _end(
-            ExitReason.TIMEOUT, "the time was over while the agent worked"
+            ExitReason.TIMEOUT, "the time limit was reached while the agent worked"
         )
     if seen.validated is not None and seen.validated.ok is None:
         return _end(ExitReason.INTERRUPTED, "stopped during the validation")
     if seen.validated is not None and seen.validated.late and seen.time_over:
-        return _end(ExitReason.TIMEOUT, "the time was over during the validation")
+        return _end(ExitReason.TIMEOUT, "the time limit was reached during the validation")
     return None
 
 
@@ -323,7 +323,7 @@ def _waited_in_vain(watch: StreamObserver) -> Judgement | None:
     if trouble is None or not watch.waits_for_provider:
         return None
     end = ExitReason.RATE_LIMIT if trouble.kind in LIMITED else ExitReason.AGENT_ERROR
-    sentence = f"the time was over while the agent waited for its provider: {trouble.text}"
+    sentence = f"the time limit was reached while the agent waited for its provider: {trouble.text}"
     return Judgement("provider", error=trouble.text, end=end, reason=sentence, provider=trouble)
 
 
@@ -415,7 +415,7 @@ def _claims(seen: Measurements) -> bool:
     if seen.plan_done is not None:
         return seen.plan_done
     result = seen.watch.result
-    # Where the agent has a word of its own for success, its silence is no claim.
+    # Where the agent reports success explicitly, no report is no claim.
     return seen.run.exit_code == 0 and (result is None or result.claimed_success is True)
 
 
@@ -425,7 +425,7 @@ def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each w
     if seen.stopped == "stuck" and watch.repeated is not None:
         return watch.repeated.error
     if run.end is ProcessEnd.IDLE:
-        return f"the agent said nothing for {seen.idle_s or 0:g} s and was stopped"
+        return f"the agent printed nothing for {seen.idle_s or 0:g} s and was stopped"
     if run.end is ProcessEnd.LOST:
         return run.problem or "the agent was lost"
     result = watch.result

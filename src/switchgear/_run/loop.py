@@ -30,7 +30,7 @@ from switchgear._run.commits import CommitContext, commit_paths, message_of
 from switchgear._run.dependencies import IterationContext, RunDependencies
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
-from switchgear._run.gate import HOUR_S, Gate, pause_for
+from switchgear._run.gate import HOUR_S, IterationGate, pause_for
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.iteration import (
     AgentUnusable,
@@ -69,7 +69,7 @@ from switchgear._run.run_lock import RunLock, folder_lock, task_lock
 from switchgear._run.state import RunState
 from switchgear._run.stuck import StuckResponse, StuckWatch
 from switchgear._run.validation import detect
-from switchgear._run.view import GuardedView, View
+from switchgear._run.view import GuardedView, RunView
 from switchgear._stuck import messages, timeouts
 from switchgear._system.files import write_regular
 
@@ -136,7 +136,7 @@ class Runner:
         )
         if self._stuck is not None and self.state.helped:
             self.context = self._stuck.escalated(self.context)
-        self._gate = Gate(self.context, self.circuits, self._left_s)
+        self._gate = IterationGate(self.context, self.circuits, self._left_s)
         if self.state.started_s is None:
             self.state = self.state._replace(started_s=dependencies.time.wall())
         self._began_s = dependencies.time.clock()
@@ -174,7 +174,7 @@ class Runner:
                 if isinstance(error, OSError):
                     sentence = f"the system refused something that the run needs: {error}"
                     return self._finish(Ending(ExitReason.AGENT_ERROR, sentence))
-                # A defect of ours: what was done so far is kept all the same.
+                # A defect in Switchgear: the work so far is saved all the same.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
                 raise
         return self._finish(ending)
@@ -203,7 +203,7 @@ class Runner:
     def _loop(self) -> Ending:
         given_up = None if self._stuck is None else self._stuck.objection()
         if given_up is None and self._mark is None:
-            given_up = self._blind()
+            given_up = self._check_measurable()
         if given_up is not None:
             return given_up
         if not self.state.iterations:
@@ -213,39 +213,39 @@ class Runner:
             self.state = self.state._replace(tests_passing=before, best_tests=before)
             self._mark = mark(self.context.tree)  # what the validation writes is no progress
         while True:
-            ending = self._gate.objection(self.state, self._evidence) or self._told()
+            ending = self._gate.objection(self.state, self._evidence) or self._read_messages()
             if ending is not None:
                 return ending
-            leave = self._gate.acquire()
-            if isinstance(leave, Ending):
-                return leave
-            if leave is None:
+            permits = self._gate.acquire()
+            if isinstance(permits, Ending):
+                return permits
+            if permits is None:
                 continue
-            ending = self._pace(leave) or self._iterate(leave)
+            ending = self._begin_iteration(permits) or self._iterate(permits)
             if ending is not None:
                 return ending
 
-    def _told(self) -> Ending | None:
+    def _read_messages(self) -> Ending | None:
         if self._stuck is None:
             return None
         self.state, ending = self._stuck.with_messages(self.state)
         return ending
 
-    def _pace(self, leave: RunPermits) -> Ending | None:
+    def _begin_iteration(self, permits: RunPermits) -> Ending | None:
         waited_from_s = self.context.time.wall()
-        begun_s = self._gate.pace()
+        begun_s = self._gate.wait_for_rate_limit()
         if isinstance(begun_s, Ending):
-            self.circuits.give_back(leave)
+            self.circuits.give_back(permits)
             return begun_s
         if begun_s - waited_from_s >= 1.0:
-            self._mark = mark(self.context.tree)  # somebody may have worked here meanwhile
+            self._mark = mark(self.context.tree)  # files may have changed during the wait
         recent = (at_s for at_s in (*self.state.begun_s, begun_s) if begun_s - at_s < HOUR_S)
         self.state = self.state._replace(begun_s=tuple(recent))
         return None
 
     # One iteration
 
-    def _iterate(self, leave: RunPermits) -> Ending | None:
+    def _iterate(self, permits: RunPermits) -> Ending | None:
         before, context = self.state, self.context
         number = before.iterations + 1
         prompt = self._prompt(number)
@@ -260,10 +260,10 @@ class Runner:
                 context, before, prompt=prompt, before=self._mark, left_s=left_s, stuck=stuck
             )
         except AgentUnusable as problem:
-            self.circuits.give_back(leave)
+            self.circuits.give_back(permits)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
         self._unmeasured = self._unmeasured if done.change is None else 0
-        goes_on = self._record(leave, done)
+        goes_on = self._record(permits, done)
         would_stop = goes_on and self.circuits.would_stop()
         if self._stuck is not None:
             tests, best = tests_passing(done.validated), before.best_tests
@@ -282,10 +282,10 @@ class Runner:
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
         ending = self._ending(done, goes_on=goes_on)
         if ending is None and done.change is None:
-            ending = self._blind()
+            ending = self._check_measurable()
         return ending or self._respond(stuck)
 
-    def _blind(self) -> Ending | None:
+    def _check_measurable(self) -> Ending | None:
         """The end, if what the agent changes cannot be measured, now or twice in a row."""
         problem = unmeasurable(self.context.tree)
         if problem is None and self._unmeasured < 1:
@@ -329,7 +329,7 @@ class Runner:
         self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return messages.time_warning(mark.percent, mark.left_s, limit_s)
 
-    def _record(self, leave: RunPermits, done: Iteration) -> bool:
+    def _record(self, permits: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -339,8 +339,8 @@ class Runner:
             output_chars=done.run.output_chars,
             repeats=1 if repeated is None else repeated.times,
         )
-        self.circuits.record_provider(leave, done.judged, done.seconds)
-        return self.circuits.record_loop(leave, done.judged, measured)
+        self.circuits.record_provider(permits, done.judged, done.seconds)
+        return self.circuits.record_loop(permits, done.judged, measured)
 
     def _commit(self, done: Iteration, notes: list[str]) -> str | None:
         if not (self.context.options.commit and done.judged.ok is True and self.state.uncommitted):
@@ -441,7 +441,7 @@ class Runner:
         return result
 
     def _written(self, result: RunResult) -> RunResult:
-        """Write how the run ended, elsewhere if its folder has no room; a note says where."""
+        """Write the end of the run; if its folder is full, write it elsewhere and add a note."""
         try:
             self._write(result)
         except OSError as error:
@@ -457,7 +457,7 @@ class Runner:
 
     @property
     def _options(self) -> RunOptions:
-        """As they were told: what is held for this process is not there for the next."""
+        """The options as given, without the reservation of this process."""
         return self.context.options._replace(budget_micros=self._own_budget_micros)
 
     def _used_s(self) -> float:
@@ -521,7 +521,7 @@ def run_loop(
     *,
     folder: str | Path | None = None,
     panel: Panel | None = None,
-    view: View | None = None,
+    view: RunView | None = None,
     interrupt: Interrupt | None = None,
     notify: Iterable[str] = (),
 ) -> RunResult:
@@ -563,7 +563,7 @@ def run_loop(
         record = new_run(runs)
         lock.describe(f"run {record.id}")
         dependencies = RunDependencies(
-            view=view or View(),
+            view=view or RunView(),
             interrupt=interrupt or Interrupt(),
             locks=(lock, folder_lock(record.path, f"run {record.id}")),
         )

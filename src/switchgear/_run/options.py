@@ -96,7 +96,7 @@ AUTO = "auto"
 """As the validation: the project's own test command is looked for."""
 DEFAULT_ITERATIONS = 30
 DEFAULT_IDLE_S = 1800.0
-"""An agent that says nothing for so long hangs."""
+"""Seconds without output after which an agent counts as hung."""
 
 
 LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
@@ -133,7 +133,7 @@ class RunOptions(NamedTuple):
     """A node of the budgets that it is set aside from, such as `atlas/wave-1`."""
     allow_unknown_price: bool = False
     price_in_micros: int | None = None
-    """What a million tokens of input cost, in micro-dollars; `None`: as the price list says."""
+    """The price of a million input tokens in micro-dollars; `None`: by the price list."""
     price_out_micros: int | None = None
     timeout_s: float | None = None
     """For the whole run, with all that it waits."""
@@ -145,7 +145,7 @@ class RunOptions(NamedTuple):
     stuck: bool = False
     """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
     given: tuple[str, ...] = ()
-    """Which of `LIMITS` a flag or a preset set, even to their defaults; see `_run/limits.py`."""
+    """Which of `LIMITS` a flag or a preset set, even to their defaults."""
 
     @property
     def rates(self) -> Rates | None:
@@ -186,7 +186,7 @@ class RunOptions(NamedTuple):
         return checked(cls(**known))
 
     def changed(self, flags: Mapping[str, Any]) -> "RunOptions":
-        """The same with these flags, for a run that goes on. Raises ValueError."""
+        """The same with these flags, for a resumed run. Raises ValueError."""
         given = _switched_off({key: value for key, value in flags.items() if value is not None})
         return checked(self._replace(**given, given=_given(self.given, flags)))
 
@@ -206,7 +206,7 @@ def run_options(
 ) -> RunOptions:
     """The options of a run. A flag that is `None` was not given.
 
-    `presets` are the user's own, beside ours; `defaults` is what the configuration says of every
+    `presets` are user-defined, beside the built-in ones; `defaults` are the configured options of every
     run, by the fields' names. Raises ValueError with the field, the value and the rule.
     """
     given = {key: value for key, value in flags.items() if value is not None}
@@ -234,7 +234,7 @@ def preset_named(name: str, presets: Mapping[str, LoopPreset]) -> LoopPreset:
 
 
 def of_preset(preset: LoopPreset) -> dict[str, Any]:
-    """What a preset says, by the fields of `RunOptions`."""
+    """The options of a preset, by the fields of `RunOptions`."""
     return {
         "preset": preset.name,
         "prompt": preset.prompt,
@@ -300,7 +300,7 @@ def _switched_off(given: Mapping[str, Any]) -> dict[str, Any]:
 FAILURES = frozenset({"consecutive_failures", "same_error"})
 
 
-class LoopLimits(NamedTuple):
+class RunLoopLimits(NamedTuple):
     """What stops a loop; `None`: not watched."""
 
     consecutive_failures: int | None
@@ -331,7 +331,7 @@ _TEXTS = {
 }
 
 
-def limits_of(options: RunOptions) -> LoopLimits:
+def limits_of(options: RunOptions) -> RunLoopLimits:
     """The limits that hold for a run.
 
     >>> limits_of(RunOptions("t", "demo", consecutive_failures=8, given=("consecutive_failures",)))[:3]
@@ -339,7 +339,7 @@ def limits_of(options: RunOptions) -> LoopLimits:
     """
     chosen = frozenset(options.given)
     failures_set, standstill_set = bool(chosen & FAILURES), "no_progress" in chosen
-    return LoopLimits(
+    return RunLoopLimits(
         _raised(options, "consecutive_failures", chosen),
         _raised(options, "same_error", chosen),
         options.no_progress,

@@ -62,18 +62,18 @@ NOTES = 8
 
 
 class PromptFacts(NamedTuple):
-    """Where a run stands before an iteration."""
+    """The facts about a run before an iteration."""
 
     number: int
     """Of the iteration, from 1."""
     notes: Sequence[str] = ()
-    """What the last iteration was found to have done, as sentences."""
+    """Sentences about the last iteration."""
     nudge: str | None = None
     """The evidence, when one more such iteration may stop the loop."""
     failed: str | None = None
     """The end of what the validation printed, when it failed."""
     answer: str | None = None
-    """What the operator says to the agent's question."""
+    """The operator's answer to the agent's question."""
     plan: Checklist | None = None
     advice: str | None = None
     """What the last agent was stopped for, and what to do instead."""

@@ -200,7 +200,7 @@ def _number(value: Any) -> float:
 
 
 TIMEOUT_S = 10.0
-"""How long all notices of a run may take in all."""
+"""Time limit in seconds for all notices of a run."""
 SEVERITY: dict[str, str] = {
     ExitReason.COMPLETED: "INFO",
     ExitReason.INTERRUPTED: "INFO",
@@ -209,7 +209,7 @@ SEVERITY: dict[str, str] = {
     ExitReason.DISK_FULL: "SEV2",
     ExitReason.UNMEASURABLE: "SEV2",
 }
-"""Of each end; SEV3 where it is not listed: somebody has to decide, and nothing is broken."""
+"""By exit reason; others are SEV3: a decision is needed, and nothing is broken."""
 
 
 def targets_of(texts: Iterable[str]) -> tuple[Target, ...]:
@@ -252,7 +252,7 @@ _BATCH_SEVERITY = {
     "aborted": "SEV2",
     "disk_full": "SEV2",
 }
-"""Of each end of a batch; SEV3 where it is not listed."""
+"""By the end of a batch; others are SEV3."""
 
 
 def notify_batch_end(

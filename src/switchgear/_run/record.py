@@ -77,7 +77,7 @@ class RunFolder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def discard(self) -> None:
-        """Remove the folder of a run that never began: there is nothing of anybody's in it."""
+        """Remove the folder of a run that never began."""
         if not (self.path / "run.json").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -111,7 +111,9 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise RunUnreadable(self.id, f"cannot be read: {error}") from error
         if not isinstance(run, dict) or not run.keys() >= _REQUIRED:
-            raise RunUnreadable(self.id, "cannot be read: its run.json is none of ours")
+            raise RunUnreadable(
+                self.id, "cannot be read: its run.json was not written by Switchgear"
+            )
         if not isinstance(run["schema"], int) or run["schema"] > SCHEMA:
             raise RunUnreadable(self.id, "was written by a newer Switchgear")
         return run
@@ -241,7 +243,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """What /proc tells of a process, behind its name; empty where the system does not."""
+    """The fields of /proc/PID/stat after the name; empty where there is no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -250,7 +252,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def process_began(pid: int) -> str | None:
-    """When a process began, as the system counts it; `None`: the system does not say."""
+    """An identifier of a process's start; `None`: unknown on this system."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -267,7 +269,7 @@ def _ids(root: Path) -> list[str]:
 
 
 def keep_out_of_git(ours: Path) -> None:
-    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    """Add a .gitignore to the state folder, as caches do."""
     ours.mkdir(mode=0o700, parents=True, exist_ok=True)
     ignore = ours / ".gitignore"
     if ours.name == OURS and not ignore.exists():
@@ -276,7 +278,7 @@ def keep_out_of_git(ours: Path) -> None:
 
 
 LONGEST = 1_000_000
-"""Characters of one log; then it says that it is full."""
+"""Maximum characters of one log."""
 
 
 class AgentLog:
@@ -286,10 +288,10 @@ class AgentLog:
         self._file = os.fdopen(append_descriptor(path), "a", encoding="utf-8", errors="replace")
         self._left = LONGEST
         self.problem: OSError | None = None
-        """Why nothing more can be written, if so; the agent's work goes on without its log."""
+        """Why writing failed, if it did; the agent continues without a log."""
 
     def event(self, event: StreamEvent) -> None:
-        """Write what an event tells, if it tells anything."""
+        """Write the text of an event, if it has one."""
         if isinstance(event, TextOutput):
             self.write(event.text)
         elif isinstance(event, ToolStep):
@@ -329,9 +331,9 @@ class AgentLog:
 
 
 LEAST_FREE = 1_000_000
-"""Bytes: with less room no iteration begins."""
+"""Bytes that must be free for an iteration to begin."""
 RESERVE = 262_144
-"""Bytes that are kept back while the run works, so that its end can be written."""
+"""Bytes reserved during the run, so that its end can be written."""
 
 
 class Disk:
@@ -342,18 +344,18 @@ class Disk:
         self._reserve = record / "notes" / "reserve"
 
     def reserve(self) -> None:
-        """Keep some room back. A disk without that much room is said by the next look at it."""
+        """Reserve space. The next check reports a disk without that much space."""
         with suppress(OSError):
             self._reserve.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._reserve.write_bytes(os.urandom(RESERVE))  # which no file system makes smaller
 
     def release(self) -> None:
-        """Give that room back."""
+        """Free the reserved space."""
         with suppress(OSError):
             self._reserve.unlink(missing_ok=True)
 
     def objection(self) -> str | None:
-        """Why no iteration may begin; `None`: there is room, or the system does not tell."""
+        """Why no iteration may begin; `None`: there is space, or it is unknown."""
         for place in self._places:
             free = free_bytes(place)
             if free is not None and free < LEAST_FREE:
@@ -363,11 +365,11 @@ class Disk:
 
 def full_sentence(why: object) -> str:
     """The reason of a run that ends because the disk is full."""
-    return f"the disk is full ({why}); free some space, then go on"
+    return f"the disk is full ({why}); free some space, then continue"
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what a program said in it, is that the disk is full."""
+    """Whether an error, or its text, means that the disk is full."""
     return error is not None and (is_full(error) or says_full(str(error)))
 
 
@@ -387,7 +389,7 @@ class Prunable(NamedTuple):
 def prunable(
     root: Path, *, now_s: float, older_than_s: float | None = None, keep: int | None = None
 ) -> list[Prunable]:
-    """The runs that ended more than so many seconds ago and are not among the newest `keep`."""
+    """The runs that ended more than `older_than_s` seconds ago and are not among the newest `keep`."""
     listed = list_runs(root)
     spared = {each.id for each in listed[-keep:]} if keep else set()
     found = []

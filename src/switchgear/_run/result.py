@@ -115,7 +115,7 @@ class RunResult(NamedTuple):
     options: RunOptions
     circuit: str
     held: str | None = None
-    """The circuit that an operator holds open; nothing goes on before it is released."""
+    """The circuit that an operator holds open; the run cannot continue before its release."""
     checkpoint: Checkpoint | None = None
     report: str | None = None
     receipt_file: str = ""
@@ -129,7 +129,7 @@ class RunResult(NamedTuple):
 
     @property
     def exit_signal(self) -> str | None:
-        """`"circuit_open"` if the circuit ended the loop (seed 000); else `None`."""
+        """`"circuit_open"` if the circuit ended the loop; else `None`."""
         return CIRCUIT_OPEN if self.exit_reason is ExitReason.CIRCUIT_BREAKER else None
 
     def receipt(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class RunResult(NamedTuple):
 
     @property
     def resume(self) -> str | None:
-        """The command that goes on with it; `None`: it is done."""
+        """The command that resumes the run; `None`: it is done."""
         return None if self.success else resume_command(self)
 
     def dump(self) -> dict[str, Any]:
@@ -205,12 +205,12 @@ class RunResult(NamedTuple):
         if self.receipt_file:
             lines.append(f"  receipt: {self.receipt_file}")
         if self.resume is not None:
-            lines.append(f"  go on: {self.resume}")
+            lines.append(f"  continue: {self.resume}")
         return "\n".join(lines)
 
 
 def resume_command(result: RunResult) -> str:
-    """The command that goes on, with the option without which it would end again at once."""
+    """The command that resumes the run, with the option that it needs to continue."""
     more = {
         ExitReason.CIRCUIT_BREAKER: " --force-close --why 'what is different now'",
         ExitReason.BUDGET: _more_budget(result),
@@ -255,6 +255,6 @@ def reported(result: RunResult, record: RunFolder, write: Callable[[RunFolder], 
     """With a report; one that cannot be written is a note."""
     try:
         return result._replace(report=str(write(record)))
-    except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+    except Exception as error:  # noqa: BLE001  a view must not end the run
         note = f"the report could not be written: {error}"
         return result._replace(notes=(*result.notes, note))

@@ -27,7 +27,7 @@ TRY_AGAIN_S = 0.05
 """Readers look at a lock for a moment (`is_held`): that is no conflict."""
 
 
-class Holder(NamedTuple):
+class RunLockHolder(NamedTuple):
     """The process that holds a lock, as far as it is known."""
 
     pid: int | None = None
@@ -48,9 +48,9 @@ class Holder(NamedTuple):
 
 
 class RunConflict(SwitchgearError):
-    """Another process works on the same thing. `what` is that thing, `holder` the process."""
+    """Another process runs the same task. `what` is the task, `holder` the process."""
 
-    def __init__(self, what: str, holder: Holder) -> None:
+    def __init__(self, what: str, holder: RunLockHolder) -> None:
         super().__init__(what, holder)
         self.what = what
         self.holder = holder
@@ -73,16 +73,16 @@ class RunLock:
         self.describe(holds)
 
     def describe(self, holds: str | None) -> None:
-        """Write down who holds it, and for what; a full disk is no reason not to hold it."""
+        """Write the holder and its purpose into the file; errors are ignored."""
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
-        holder = Holder(os.getpid(), now, holds, socket.gethostname())
+        holder = RunLockHolder(os.getpid(), now, holds, socket.gethostname())
         text = json.dumps(holder._asdict()).encode()[:LONGEST]
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text, 0)
 
     def release(self) -> None:
-        """Let others have it. Idempotent."""
+        """Release the lock. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -114,7 +114,7 @@ def folder_lock(folder: Path, what: str, holds: str | None = None) -> RunLock:
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether a process holds the lock now; `None`: there is no such lock to ask."""
+    """Whether a process holds the lock now; `None`: there is no lock file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -150,7 +150,7 @@ def _locked(path: Path, what: str) -> int:
             raise
         os.close(descriptor)
         time.sleep(TRY_AGAIN_S)
-    raise RunConflict(what, Holder())
+    raise RunConflict(what, RunLockHolder())
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
@@ -161,12 +161,12 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _holder(descriptor: int) -> Holder:
+def _holder(descriptor: int) -> RunLockHolder:
     try:
         held: Any = json.loads(os.pread(descriptor, LONGEST, 0))
-        holder = Holder(**{key: held.get(key) for key in Holder._fields})
+        holder = RunLockHolder(**{key: held.get(key) for key in RunLockHolder._fields})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return Holder()
+        return RunLockHolder()
     pid = holder.pid if isinstance(holder.pid, int) else None
     texts = (value if isinstance(value, str) else None for value in holder[1:])
-    return Holder(pid, *texts)
+    return RunLockHolder(pid, *texts)

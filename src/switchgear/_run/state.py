@@ -1,4 +1,4 @@
-"""How far a run has come: all that must outlast the process, as JSON values."""
+"""The progress of a run: everything that must outlast the process, as JSON values."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -12,13 +12,13 @@ KEPT_ERRORS = 1_000
 
 
 class RunState(NamedTuple):
-    """How far a run has come. Immutable: each iteration makes the next one."""
+    """The progress of a run. Immutable: each iteration makes the next one."""
 
     iterations: int = 0
     lost: int = 0
     """Iterations that the provider failed; they do not count against the maximum."""
     seconds: float = 0.0
-    """The time used in all, with all that was waited."""
+    """Total seconds, including waits."""
     spent_micros: int = 0
     recent_micros: tuple[int, ...] = ()
     unknown_prices: int = 0
@@ -28,24 +28,24 @@ class RunState(NamedTuple):
     best_tests: int | None = None
     tests_passing: int | None = None
     tests_total: int | None = None
-    """How many tests the last validation ran; `None`: it did not say."""
+    """How many tests the last validation ran; `None`: unknown."""
     changed: tuple[str, ...] = ()
     """The paths that any iteration changed, sorted."""
     uncommitted: tuple[str, ...] = ()
-    """Those of them that no commit of ours holds yet."""
+    """Those that are not yet committed."""
     start_mark: str | None = None
     started_s: float | None = None
     """When the run began for the first time, in seconds since the epoch."""
     begun_s: tuple[float, ...] = ()
     """When iterations of the last hour began, in seconds since the epoch."""
     provider_waited_s: float = 0.0
-    """How long the provider was waited for since it last worked."""
+    """Seconds of waiting for the provider since it last worked."""
     provider_failures: int = 0
     """In a row."""
     resumptions: int = 0
     """How often it was resumed."""
     would_stop: int = 0
-    """Iterations after which only --shadow let the loop go on."""
+    """Iterations after which only --shadow let the loop continue."""
     failures: int = 0
     """Failures of this run; each repetition of a failing step counts."""
     failures_in_row: int = 0
@@ -55,13 +55,13 @@ class RunState(NamedTuple):
     """For the next prompt."""
     nudge: str | None = None
     advice: str | None = None
-    """What a stuck agent's successor is told in the next prompt."""
+    """Advice to the successor of a stuck agent, for the next prompt."""
     helped: bool = False
-    """Whether the stronger help has taken over."""
+    """Whether the escalation agent has taken over."""
     extra_s: float = 0.0
     """Time that was granted beyond --timeout."""
     warned: tuple[int, ...] = ()
-    """The marks of the time, in percent, that were told to an agent."""
+    """The time warnings already given, in percent."""
     failed_output: str | None = None
     last_error: str | None = None
 
@@ -75,13 +75,13 @@ class RunState(NamedTuple):
         return RunBudget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
 
     def resumed(self) -> Self:
-        """The same, going on: what the provider did is forgotten, nothing else."""
+        """The same for a resumed run: only the provider's failures are forgotten."""
         return self._replace(
             resumptions=self.resumptions + 1, provider_failures=0, provider_waited_s=0.0
         )
 
     def paid(self, cost_micros: int | None) -> Self:
-        """After an iteration that cost so much."""
+        """The state after an iteration of that cost."""
         after = self.budget(None).after(cost_micros)
         return self._replace(
             spent_micros=after.spent_micros,
@@ -90,7 +90,7 @@ class RunState(NamedTuple):
         )
 
     def failed(self, key: str | None, times: int) -> Self:
-        """After a failure that came so often; `key` is the fingerprint of its error."""
+        """The state after `times` failures; `key` is the fingerprint of the error."""
         keys = self.error_keys
         if key is not None and key not in keys and len(keys) < KEPT_ERRORS:
             keys = (*keys, key)

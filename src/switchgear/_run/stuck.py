@@ -18,12 +18,12 @@ from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, Tool
 from switchgear._agents.hook_protocol import safe_id
 from switchgear._agents.registry import agent_or_command
 from switchgear._breaker.handle import Breaker
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from switchgear._core.errors import StoreError
 from switchgear._core.types import AgentStep, Mode, Phase, Signal
 from switchgear._hooks.session import Notes, note_name
 from switchgear._measure.git_command import GitError
-from switchgear._measure.test_counts import Tally, failing_tests, key_of
+from switchgear._measure.test_counts import SuiteCounts, failing_tests, key_of
 from switchgear._measure.tree import mark
 from switchgear._panel.panel import Panel
 from switchgear._run.dependencies import Choose, IterationContext, RunDependencies
@@ -38,7 +38,7 @@ from switchgear._stuck.escalation import (
     SKIP,
     Interventions,
     StepTaken,
-    ladder_key,
+    escalation_key,
 )
 from switchgear._stuck.messages import Stuck, progress_warning
 from switchgear._stuck.score import Score, grounds_of, session_policy
@@ -47,15 +47,15 @@ from switchgear._text.redact import redact
 STUCK = "score"
 """Why the agent was stopped, in the record of an iteration."""
 MEASURE_EVERY = 10
-"""After so many steps that claim no change the folder is measured: a shell can change anything."""
+"""Steps without a claimed change after which the folder is measured: a shell can change anything."""
 MOST_SUB_AGENTS = 32
-"""Sub-agents of an iteration that are told apart; of more, the oldest begin anew."""
+"""Sub-agents of an iteration with their own circuit; beyond that the oldest start over."""
 _KEPT_THOUGHT = 2_000
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 
 
 class WatchedAgent:
-    """One agent of the stream: its circuit, and what it was seen to do since its last step."""
+    """One agent of the stream: its circuit, and its text since the last step."""
 
     def __init__(self, circuit: Breaker) -> None:
         self.circuit = circuit
@@ -63,7 +63,7 @@ class WatchedAgent:
         self.thought = ""
 
     def thought_so_far(self) -> str:
-        """What was said before this step, once."""
+        """The text before this step, once."""
         thought, self.thought = self.thought.strip(), ""
         return thought
 
@@ -103,7 +103,7 @@ class StuckWatch:
         return circuit.policy.reason(found.memories, found.seen_s)
 
     def see(self, event: StreamEvent) -> str | None:
-        """Tell an event. Returns `STUCK` when the agent must be stopped now."""
+        """Record an event. Returns `STUCK` when the agent must be stopped now."""
         if isinstance(event, ToolStarted):
             self._running += 1
         elif isinstance(event, TextOutput):
@@ -116,13 +116,13 @@ class StuckWatch:
         return None
 
     def silent(self, idle_s: float) -> str | None:
-        """Tell a silence; a tool that is running is none."""
+        """Record a silence; while a tool runs there is none."""
         return None if self._running else self._tell(self._own.circuit, Signal(idle_s=idle_s))
 
-    def validated(self, tests: Tally | None, *, ok: bool | None) -> None:
+    def validated(self, tests: SuiteCounts | None, *, ok: bool | None) -> None:
         """Record which tests fail when the agent is done."""
         if tests is not None:
-            self._tell(self._own.circuit, Signal(ok, failing_tests=key_of(tests)))
+            self._tell(self._own.circuit, Signal(ok=ok, failing_tests=key_of(tests)))
 
     def _lane(self, agent: str) -> WatchedAgent:
         if not agent or self._sub_agent is None:
@@ -145,7 +145,7 @@ class StuckWatch:
         return self._tell(
             lane.circuit,
             Signal(
-                event.ok,
+                ok=event.ok,
                 error=error,
                 step=act,
                 files_changed=files,
@@ -155,7 +155,7 @@ class StuckWatch:
         )
 
     def _talked(self, text: str) -> str | None:
-        """The agent's last words: told as a reply without a tool."""
+        """Record the agent's final text as a step without a tool."""
         thought = self._own.thought_so_far()
         text = text or thought
         if not text.strip():
@@ -184,18 +184,18 @@ class StuckWatch:
         return STUCK
 
     def _begin_anew(self, opened: Breaker) -> None:
-        """One incident, one escalation step: the evidence against all agents is answered."""
+        """Reset all agents: one incident leads to one escalation step."""
         for lane in (self._own, *self._lanes.values()):
             lane.circuit.reset(by="switchgear", why=f"{opened.name} has opened: a step is taken")
 
 
 class OperatorMessages(NamedTuple):
-    """What was told since the run last looked."""
+    """The messages since the run last checked."""
 
     texts: tuple[str, ...] = ()
     """For the next prompt."""
     more_s: float = 0.0
-    """How much time was granted."""
+    """Granted seconds."""
     stop: str | None = None
 
 
@@ -217,7 +217,7 @@ class OperatorInbox:
             store.transact(self.circuit, begin)
 
     def look(self) -> OperatorMessages:
-        """What was told since the last look, once."""
+        """The messages since the last check, once."""
 
         def work(tx: Transaction) -> OperatorMessages:
             notes = Notes.load(tx.note)
@@ -251,23 +251,23 @@ _RUNG_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
 
 
 class Intervention(NamedTuple):
-    """What is done, and what the next agent is told."""
+    """An escalation step, and the advice for the next agent."""
 
     what: str
-    """A rung, or `extend`."""
+    """An escalation step, or `extend`."""
     by: str
-    """`you` or `the ladder`."""
+    """`you` or `the escalation`."""
     advice: str | None
     """For the next prompt."""
     block: str
-    """What was seen, for people."""
+    """The evidence, for people."""
     evidence: tuple[str, ...]
 
 
 class Escalation:
-    """Steps in for one run. Used by one thread.
+    """Chooses the escalation steps of one run. Used by one thread.
 
-    `subject` is the loop's circuit; `choose` asks a person, where there is one; `in_batch`: the run
+    `subject` is the loop's circuit; `choose` asks the user, where there is one; `in_batch`: the run
     is a task of a batch, which continues without it.
     """
 
@@ -290,11 +290,11 @@ class Escalation:
 
     @property
     def plan(self) -> Interventions:
-        """How stuck agents are helped."""
+        """The configured interventions."""
         return self._plan
 
     def intervene(self, score: Score, task: str, *, limited: bool) -> Intervention:
-        """Decide what to do about an agent that this score says is stuck, and remember it.
+        """Choose the next step for a stuck agent, and record it.
 
         `limited`: whether the run has a timeout that could be extended.
         """
@@ -310,45 +310,45 @@ class Escalation:
             return Intervention(EXTEND, "you", advice, block, score.evidence)
         taken = self._taken(chosen, "; ".join(score.evidence))
         advice = messages.nudge(seen, self._plan.hint)
-        if taken.rung in {RESET, ESCALATE}:
-            advice = messages.fresh_start(seen, (*taken.tried, taken.rung))
-        by = "the ladder" if chosen is None else "you"
-        return Intervention(taken.rung, by, advice, block, score.evidence)
+        if taken.step_name in {RESET, ESCALATE}:
+            advice = messages.fresh_start(seen, (*taken.tried, taken.step_name))
+        by = "the escalation" if chosen is None else "you"
+        return Intervention(taken.step_name, by, advice, block, score.evidence)
 
     def progressed(self) -> None:
-        """Progress was measured: the next incident begins at the bottom."""
+        """Record measured progress: the next incident begins with the first step."""
         with suppress(StoreError):
             self._in_turn(
-                lambda tx: escalation.progressed(tx.apply, self._subject, self._plan.rungs)
+                lambda tx: escalation.progressed(tx.apply, self._subject, self._plan.step_names)
             )
 
     def given_up(self) -> str | None:
-        """What was tried, where the ladder is at its end; `None`: it is not, or nobody knows."""
+        """The steps tried, if none is left; `None`: some are left, or the store is lost."""
         with suppress(StoreError):
             return self._in_turn(
-                lambda tx: escalation.given_up(tx.apply, self._subject, self._plan.rungs)
+                lambda tx: escalation.given_up(tx.apply, self._subject, self._plan.step_names)
             )
         return None
 
     def _taken(self, chosen: str | None, why: str) -> StepTaken:
-        rungs = self._plan.rungs
+        step_names = self._plan.step_names
 
         def work(tx: Transaction) -> StepTaken:
             if chosen is None:
-                return escalation.climb(tx.apply, self._subject, rungs, why)
-            return escalation.take(tx.apply, self._subject, rungs, _RUNG_OF[chosen], why)
+                return escalation.take_next_step(tx.apply, self._subject, step_names, why)
+            return escalation.take(tx.apply, self._subject, step_names, _RUNG_OF[chosen], why)
 
         try:
             return self._in_turn(work)
-        except StoreError:  # a store that is gone stops nobody: what is chosen holds, unremembered
-            return StepTaken(_RUNG_OF[chosen] if chosen else rungs[0], ())
+        except StoreError:  # without the store the choice holds, unrecorded
+            return StepTaken(_RUNG_OF[chosen] if chosen else step_names[0], ())
 
     def _in_turn(self, work: Callable[[Transaction], T]) -> T:
-        return self._store.transact(escalation.ladder_key(self._subject), work)
+        return self._store.transact(escalation.escalation_key(self._subject), work)
 
 
 def write_evidence(folder: Path, help_: Intervention) -> Path:
-    """What is known of a stuck agent, as a file for whoever takes over."""
+    """Write the evidence against a stuck agent to a file for its successor."""
     path = folder / "evidence.txt"
     path.write_text(f"{help_.block}\n\n{help_.advice or ''}\n", encoding="utf-8")
     return path
@@ -358,7 +358,7 @@ _LONGEST_TASK = 60
 
 
 class AfterResponse(NamedTuple):
-    """How the run goes on after somebody stepped in."""
+    """The run after a response to a stuck agent."""
 
     state: RunState
     context: IterationContext
@@ -366,9 +366,9 @@ class AfterResponse(NamedTuple):
 
 
 class StuckResponse:
-    """Watches and helps the agents of one run. Used by one thread.
+    """Detects stuck agents of one run and responds. Used by one thread.
 
-    Raises ValueError when the help that is configured is no agent that there is.
+    Raises ValueError if the configured escalation agent does not exist.
     """
 
     def __init__(
@@ -397,7 +397,7 @@ class StuckResponse:
         self._circuit = panel.breaker(self._inbox.circuit, policy)
 
     def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
-        """The watch of one iteration; `before` is the state of the folder now."""
+        """The stuck detection of one iteration; `before` is the state of the folder now."""
         last = before
 
         def changed() -> int | None:
@@ -422,16 +422,16 @@ class StuckResponse:
         return self._panel.breaker(key, self._circuit.policy)
 
     def objection(self) -> Ending | None:
-        """Why the run must not begin: an earlier one came to the end of the ladder."""
+        """Why the run must not begin: an earlier run used all escalation steps."""
         why = self._escalation.given_up()
         if why is None:
             return None
-        key = ladder_key(self._loop)
+        key = escalation_key(self._loop)
         sentence = f"{key} is open: an earlier run was given up as stuck"
         return Ending(ExitReason.CIRCUIT_BREAKER, sentence, (why,))
 
     def with_messages(self, state: RunState) -> tuple[RunState, Ending | None]:
-        """The state with what operators have told the run, and the end if they want that."""
+        """The state with the messages of operators, and the end if they want that."""
         word = self._inbox.look()
         if word.stop is not None:
             return state, Ending(ExitReason.INTERRUPTED, word.stop.rpartition("\n")[2])
@@ -445,7 +445,7 @@ class StuckResponse:
     def respond(
         self, context: IterationContext, state: RunState, stuck: StuckWatch
     ) -> AfterResponse:
-        """Help the agent that was just stopped, or its successor, or give up."""
+        """Apply an escalation step to the agent that was just stopped, or give up."""
         if stuck.score is None:
             warned = None if stuck.warning is None else progress_warning(stuck.warning)
             advice = "\n\n".join(filter(None, (state.advice, warned))) or None
@@ -461,7 +461,7 @@ class StuckResponse:
         self, context: IterationContext, state: RunState, given: Intervention
     ) -> AfterResponse:
         if given.what == SKIP:
-            sentence = f"the agent was stuck, and {given.by} gave the task up"
+            sentence = f"the agent was stuck, and {given.by} gave up the task"
             return AfterResponse(
                 state, context, Ending(ExitReason.CIRCUIT_BREAKER, sentence, given.evidence)
             )
@@ -475,7 +475,7 @@ class StuckResponse:
         return AfterResponse(state, context)
 
     def escalated(self, context: IterationContext) -> IterationContext:
-        """The workshop with the stronger help at work, where there is some."""
+        """The context with the escalation agent, where one is configured."""
         if self._escalation_agent is None:
             return context
         evidence = context.record.path / "evidence.txt"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from switchgear._agents.base import Agent, Invocation, StreamReader
 from switchgear._agents.events import StreamEvent
 from switchgear._agents.process import AgentProcess, ProcessEnd, SupervisorPool
-from switchgear._measure.test_counts import Tally, tally
+from switchgear._measure.test_counts import SuiteCounts, suite_counts
 from switchgear._run.formats import shortened
 from switchgear._run.interrupt import Interrupt
 from switchgear._system.files import read_regular
@@ -39,7 +39,7 @@ class ValidationResult(NamedTuple):
     """`None`: it was stopped before its end."""
     exit_code: int | None
     seconds: float
-    tests: Tally | None
+    tests: SuiteCounts | None
     tail: str
     """The last lines it printed, redacted."""
     late: bool = False
@@ -60,7 +60,7 @@ class ValidationResult(NamedTuple):
 
     @property
     def tests_total(self) -> int | None:
-        """How many tests there are, as far as the output says it."""
+        """How many tests there are, as far as the output shows."""
         return None if self.tests is None else self.tests.passed + self.tests.failed
 
     @property
@@ -96,7 +96,7 @@ def validate(
         ok=None if stopped else exited and done.exit_code == 0,
         exit_code=done.exit_code,
         seconds=done.duration_s,
-        tests=None if stopped or late else tally(reader.text()),
+        tests=None if stopped or late else suite_counts(reader.text()),
         tail=done.tail or done.problem,
         late=late,
     )
@@ -146,7 +146,7 @@ def _text(path: Path) -> str:
 
 
 class _Collected(StreamReader):
-    """Keeps the last lines of both outputs; the counts of tests stand there."""
+    """Keeps the last lines of both outputs, which contain the test counts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ _GENERIC = re.compile(
 
 
 def last_lines(text: str, longest: int) -> str:
-    r"""The last whole lines of a text, of at most so many characters; a single long line is cut.
+    r"""The last whole lines of a text, of at most `longest` characters; a single long line is cut.
 
     >>> last_lines("first line\nsecond\nthird", 14)
     'second\nthird'
@@ -242,7 +242,7 @@ def last_lines(text: str, longest: int) -> str:
 
 
 def error_line(output: str) -> str:
-    r"""The line of an output that says what went wrong; empty: none does.
+    r"""The line of an output that describes the error; empty: none does.
 
     Lines that are written as errors come before lines that only mention one, and both before
     warnings, which mention errors too. Of several, the last specific one counts.
@@ -262,7 +262,7 @@ def error_line(output: str) -> str:
 
 
 def error_of(output: str, longest: int) -> str:
-    """The end of an output with the line first that says what went wrong."""
+    """The end of an output, preceded by the line that describes the error."""
     end, line = last_lines(output, longest), error_line(output)
     if not line or end == line:
         return end or line

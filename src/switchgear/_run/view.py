@@ -1,4 +1,4 @@
-"""Who watches a run: every method may be left out, and none can change what the run does.
+"""Views of a run: every method is optional, and none can change what the run does.
 
 `LineView` prints one plain line for each thing that happened, for pipes and logs.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from switchgear._run.result import RunResult
 
 _COUNTDOWN_S = 30
-"""In plain lines a countdown is told at its start and then so often."""
+"""Seconds between the plain lines of a countdown."""
 
 
-class View:
+class RunView:
     """Watches a run. Called in the run's thread; to be quick, and not to raise."""
 
     def started(self, run: dict[str, Any]) -> None:
-        """The run begins or goes on; `run` is what run.json holds."""
+        """The run begins or resumes; `run` is the content of run.json."""
 
     def waiting(self, why: str, left_s: float) -> None:
         """It waits; called about once a second."""
@@ -47,11 +47,11 @@ class View:
         """The run is over."""
 
 
-class GuardedView(View):
-    """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
+class GuardedView(RunView):
+    """Passes everything on to a view; one that raises is not called again."""
 
-    def __init__(self, view: View) -> None:
-        self._view: View | None = view
+    def __init__(self, view: RunView) -> None:
+        self._view: RunView | None = view
 
     def started(self, run: dict[str, Any]) -> None:
         """Pass it on."""
@@ -90,7 +90,7 @@ class GuardedView(View):
             return
         try:
             getattr(self._view, what)(*about)
-        except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+        except Exception as error:  # noqa: BLE001  a view must not end the run
             self._view = None
             self.problem = f"the view failed and was left out: {type(error).__name__}: {error}"
 
@@ -98,7 +98,7 @@ class GuardedView(View):
     """What went wrong with the view, if anything did."""
 
 
-class LineView(View):
+class LineView(RunView):
     """Plain lines, one for each thing that happened, each with the local time."""
 
     def __init__(
@@ -170,7 +170,7 @@ class LineView(View):
 
 
 def evidence_of(nudge: str) -> str:
-    """What a nudge tells the agent, a line for each thing, as one line."""
+    """The lines of a nudge as one line."""
     return "; ".join(line.removeprefix("- ") for line in nudge.splitlines())
 
 

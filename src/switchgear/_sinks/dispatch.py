@@ -16,7 +16,7 @@ from switchgear._core.errors import is_interrupt
 from switchgear._core.types import Event
 
 Sink = Callable[[Event], object]
-"""Hears every event after it is committed. What it raises is logged and dropped."""
+"""Receives every event after it is committed. What it raises is logged and dropped."""
 
 
 class CallOutcome(StrEnum):
@@ -85,7 +85,7 @@ _COROUTINES = 0x80 | 0x200  # the code flags of coroutine functions and async ge
 
 
 class _Heard(threading.local):
-    """What the sinks of one thread have yet to hear, and whether they are being told."""
+    """The events that the sinks of one thread have yet to receive, and whether they are being sent."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Event, tuple[Sink, ...]]] = deque()
@@ -98,8 +98,8 @@ _heard = _Heard()
 def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
     """Let every sink hear the events, in order within a thread.
 
-    What a sink itself does to a breaker makes events too: they are heard after those that are
-    being told, and not in the middle of them. A sink that answers every event by making another
+    What a sink itself does to a breaker makes events too: they are sent after those that are
+    being sent, and not in the middle of them. A sink that answers every event by making another
     never comes to an end.
     """
     heard = _heard
@@ -132,7 +132,7 @@ def report(call: Call, hooks: tuple[CallHook, ...]) -> None:
 
 
 def _drop_coroutine(sink: Any, result: object) -> None:
-    """A plain function may give a coroutine all the same: nobody awaits it, so that is said."""
+    """A plain function may give a coroutine all the same: it is not awaited, so a warning is logged."""
     if isinstance(result, CoroutineType):
         result.close()
         log_warning("sink %r returned a coroutine, which is never awaited", sink)
@@ -150,7 +150,7 @@ def log_exception(message: str, *args: object) -> None:
 
 
 def log_warning(message: str, *args: object) -> None:
-    """Log something that nobody is there to be raised at."""
+    """Log an error that no caller can receive."""
     import logging  # noqa: PLC0415
 
     logging.getLogger("switchgear").warning(message, *args)

@@ -111,7 +111,7 @@ _REMARKS = frozenset({EventKind.STORE_LOST, EventKind.STORE_BACK})
 
 
 def is_warning(event: Event) -> bool:
-    """Whether somebody should look: the circuit opened, admits less, or lost its state."""
+    """Whether it is a warning: the circuit opened, admits less, or lost its state."""
     moved = event.kind is EventKind.MOVED
     return event.kind in WARNINGS or (moved and event.after is Phase.OPEN)
 

@@ -18,7 +18,7 @@ from switchgear._system.fork_lock import ForkSafeLock
 
 
 class Amended(NamedTuple):
-    """What somebody made of a value."""
+    """The result of an amendment."""
 
     answer: Any
     """What `amend` returns."""
@@ -29,7 +29,7 @@ class Amended(NamedTuple):
 
 Work = Callable[[Any, float], Amended]
 """The value that is there (`None`: none) and the store's time to what is made of it. Pure: it may
-be called again when somebody else was quicker."""
+be called again when another process was quicker."""
 
 
 class Ledger(Protocol):
@@ -237,7 +237,7 @@ class Store(Protocol):
         """Keep so much from now on, by itself; what is over is removed with what comes next."""
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
-        """Remove the oldest events, and closed circuits in AUTO that nobody touched for long."""
+        """Remove the oldest events, and closed circuits in AUTO that were not used for long."""
 
     def operator_digest(self) -> str | None:
         """The SHA-256 of the token that orders need; `None`: they need none."""
@@ -303,7 +303,7 @@ def is_only_time(message: Message) -> bool:
 
 
 def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
-    """Whether a vacuum may forget a circuit: held and open ones are somebody's decision."""
+    """Whether a vacuum may remove a circuit: held and open ones are kept."""
     return (
         now_s - circuit.seen_s >= idle_s and circuit.mode is Mode.AUTO and circuit.phase == "closed"
     )

@@ -1,10 +1,10 @@
-"""What happens while a shared store cannot be reached: life goes on, and is told later.
+"""What happens while a shared store cannot be reached: circuits go on, and updates are saved later.
 
 Circuits go on from their last known state in this process's memory, an event says so, and what
-is told meanwhile is queued. About once a second one caller tries again. When the store is back,
+is recorded meanwhile is queued. About once a second one caller tries again. When the store is back,
 it gets back a state that it lost (a Redis that restarted empty), hears the queue in order, and
 another event says how long it was gone. Strict policies refuse instead of guessing, and orders of
-operators fail, because somebody must know that they did not arrive.
+operators fail, because operators must know that they did not arrive.
 """
 
 import math
@@ -127,12 +127,12 @@ class Backlog:
         """Why it is away."""
         self.since_s = since_s
         self.told = 0
-        """How many things the store has heard since it is back."""
+        """How many updates were saved since the store is back."""
         self.remarked = False
         """Whether the store has written down that it was gone."""
         self._messages: deque[Record] = deque()
         self._in_doubt: dict[str, Record] = {}
-        """Messages by their identity that the store may have heard: told first, each by itself."""
+        """Messages by their identity that the store may have saved: sent first, each by itself."""
         self.remark_in_doubt: str | None = None
         """The identity of the remark that the store is back, if its reply was lost."""
         self._piles: dict[tuple[Permit | None, bool | None], Pile] = {}
@@ -143,15 +143,15 @@ class Backlog:
 
     @property
     def waiting(self) -> int:
-        """How many things the store has not heard of."""
+        """How many updates are not saved."""
         messages = (*self._in_doubt.values(), *self._messages)
         listed = sum(message.signal.count + message.signal.refused for message in messages)
         return listed + sum(pile.count + pile.refused for pile in self._piles.values())
 
     def add(self, message: Record, identity: str | None = None) -> None:
-        """Queue what was told; no count is ever lost, only texts and times of very many.
+        """Queue an update; no count is ever lost, only texts and times of very many.
 
-        `identity`: the store may have heard it. It is told as it is, and never added to another.
+        `identity`: the store may have saved it. It is sent as it is, and never added to another.
         """
         if not message.signal.count and not message.signal.refused:
             return
@@ -166,7 +166,7 @@ class Backlog:
             self._messages.append(message)
 
     def first(self) -> Record | None:
-        """The oldest message; `identity_of` has its identity, if it may have been told."""
+        """The oldest message; `identity_of` has its identity, if it may have been saved."""
         if self._in_doubt:
             return next(iter(self._in_doubt.values()))
         if not self._messages and self._piles:
@@ -175,7 +175,7 @@ class Backlog:
         return self._messages[0] if self._messages else None
 
     def identity_of(self, message: Record) -> str | None:
-        """The identity of a message that may have been told."""
+        """The identity of a message that may have been saved."""
         for identity, one in self._in_doubt.items():
             if one is message:
                 return identity
@@ -188,7 +188,7 @@ class Backlog:
             self._in_doubt[identity] = message
 
     def drop_first(self, message: Record) -> None:
-        """Forget the oldest, of which this much was told; what was added to it meanwhile stays."""
+        """Forget the oldest, of which this much was saved; what was added to it meanwhile stays."""
         self.told += message.signal.count + message.signal.refused
         identity = self.identity_of(message)
         if identity is None:
@@ -254,8 +254,8 @@ class GuardedStore:
 
     def __init__(self, store: Store, clock: Clock, retry_s: float) -> None:
         self.inner = store
-        self.label = store.label
-        self.pushes = store.pushes
+        self.label: str = store.label
+        self.pushes: bool = store.pushes
         self._clock = clock
         self._retry_s = retry_s
         self._lock = ForkSafeLock()
@@ -343,12 +343,12 @@ class GuardedStore:
             self._retry_at_s = self._clock() + self._retry_s
 
     def _try_again(self) -> None:
-        """Try the store again, if it is time and nobody else does."""
+        """Try the store again, if it is time and no other thread does."""
 
 
 RETRY_S = 1.0
 CLOSE_S = 5.0
-"""How long a panel that is closed waits for what is being told."""
+"""How long a panel that is closed waits for updates that are being saved."""
 OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
 """Trouble that says nothing about the other circuits of the store."""
 
@@ -370,9 +370,9 @@ class Resilient(GuardedStore):
     ) -> None:
         super().__init__(store, clock, retry_s)
         self.url = url
-        self.operator = operator or OperatorLock()
-        self.is_kept = False
-        """Whether somebody calls `try_again` about once a second, so that no caller need wait."""
+        self.operator: OperatorLock = operator or OperatorLock()
+        self.is_kept: bool = False
+        """Whether a thread calls `try_again` about once a second, so that no caller waits."""
         self._is_memory = type(store) is MemoryStore
         """Whether it is a part of this process: never gone, and nothing to be remembered for it."""
         self._returning = threading.Lock()
@@ -383,11 +383,11 @@ class Resilient(GuardedStore):
         """What is added to versions, so that they rise for our readers even if the store's fell."""
         self._away: dict[str, Backlog] = {}
         """Circuits that live here while the store is gone, or has trouble with them."""
-        self.submitter = Submitter()
+        self.submitter: Submitter = Submitter()
         self.process: Callable[[], str] | None = getattr(store, "process", None)
         """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}
-        """Events of a return that the circuit's breaker has not heard yet."""
+        """Events of a return that the circuit's breaker has not received yet."""
 
     def is_mine(self) -> bool:
         """Whether this very thread is inside `apply`: then a finalizer must not come in again."""
@@ -462,7 +462,7 @@ class Resilient(GuardedStore):
                 self._shift.pop(key, None)
 
     def forget_fork(self) -> None:
-        """In a forked child: locks that another thread of the parent held are held by nobody."""
+        """In a forked child: locks that another thread of the parent held have no holder."""
         self.submitter.forget_fork()
         self._returning = threading.Lock()
         self._inside.clear()
@@ -516,12 +516,12 @@ class Resilient(GuardedStore):
             self._come_back()
 
     def close(self) -> None:
-        """Tell what is queued, once more, and let go. What could not be told is in the log."""
+        """Save what is queued, once more, and close. What could not be saved is in the log."""
         failures = self._failures
         self.submitter.stop()
         if self._away and self._returning.acquire(timeout=CLOSE_S):  # after who is telling it now
             try:
-                if self._failures == failures:  # else they found that nobody is there
+                if self._failures == failures:  # else the server does not answer
                     self._hurry()
                     self._bring_back(self._clock() + CLOSE_S)
             finally:
@@ -594,10 +594,10 @@ class Resilient(GuardedStore):
         now_s: float,
         error: StoreError | None = None,
     ) -> Step:
-        """Fold a message into the last known state, and queue what must be told later."""
+        """Fold a message into the last known state, and queue what must be saved later."""
         in_doubt, told = None if error is None else error.in_doubt, message
         if isinstance(message, Record) and message.source is not None:
-            message = message._replace(source=None)  # while the store is gone nobody shares it
+            message = message._replace(source=None)  # while the store is gone it is not shared
         with self._lock.taken():
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost
@@ -637,7 +637,7 @@ class Resilient(GuardedStore):
             self.try_again()
 
     def _come_back(self) -> None:
-        """Try the store again, unless somebody does, and tell it what it has missed."""
+        """Try the store again, unless another thread does, and save what it has missed."""
         if not self._returning.acquire(blocking=False):
             return
         try:
@@ -673,7 +673,7 @@ class Resilient(GuardedStore):
             for backlog in left.values():
                 if backlog.first() is not None or not backlog.remarked:
                     return backlog
-            # Nobody can queue more in between: that takes the same lock.
+            # Nothing is queued in between: that takes the same lock.
             for key, backlog in left.items():
                 behind = backlog.circuit.version + 1 - self._known[key].circuit.version
                 self._shift[key] = max(self._shift.get(key, 0), behind)
@@ -682,7 +682,7 @@ class Resilient(GuardedStore):
         return None
 
     def _return(self, backlog: Backlog) -> None:
-        """Bring one circuit back: its state if the store lost it, then what it has not heard."""
+        """Bring one circuit back: its state if the store lost it, then what is not saved."""
         key, policy = backlog.circuit.key, backlog.policy
         known = self._known.get(key)
         if known is not None:
@@ -715,7 +715,7 @@ class Resilient(GuardedStore):
             self._was_told(backlog, None, done)
 
     def _send(self, key: str, policy: Policy, message: Message, identity: str | None) -> Step:
-        """Tell the store; by its identity, what it may have heard already."""
+        """Send a message; by its identity, if the store may have saved it already."""
         now_s = self.inner.now_s()
         if identity is None:
             return self.inner.apply(key, policy, message, now_s)

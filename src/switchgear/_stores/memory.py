@@ -73,7 +73,7 @@ class MemoryStore:
     pushes = False
 
     def __init__(self, *, clock: Clock | None = None, keep_events: int = KEEP_EVENTS) -> None:
-        # The wall clock as it stood at the start, going on evenly whoever sets it.
+        # The wall clock as it stood at the start, going on evenly when it is set.
         self._clock = clock or Shifted(monotonic, time() - monotonic())
         self._lock = ForkSafeLock()
         self._found: dict[str, StoredCircuit] = {}
@@ -130,7 +130,7 @@ class MemoryStore:
         return self._found.get(key)
 
     def release(self, key: str) -> None:
-        """Forget a circuit that nobody uses any more, if it is as good as new.
+        """Forget a circuit that is no longer used, if it is as good as new.
 
         It has only ever succeeded: no failure, no event, nothing that a detector remembers.
         """
@@ -166,7 +166,7 @@ class MemoryStore:
                 return False
             circuit = found.circuit
             if known is None and circuit.version <= self._newest_gone:
-                # Whoever knew the one that was removed would not believe in an older version.
+                # A process that knew the one that was removed would ignore an older version.
                 found = StoredCircuit(circuit._replace(version=self._newest_gone + 1), found.policy)
             self._found[key] = found
             seen = {(entry.event.circuit, entry.event.seq) for entry in self._events}
@@ -217,7 +217,7 @@ class MemoryStore:
         return True
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """Nobody else changes circuits in this process's memory."""
+        """Never called: no other process changes circuits in this process's memory."""
 
     def facts(self) -> dict[str, str]:
         """Counts."""
@@ -238,7 +238,7 @@ class MemoryStore:
         known = changed.get(key) or self._found.get(key)
         circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
         done = step(policy, circuit, message, now_s)
-        # Asking a circuit that nobody has told anything must not make it exist.
+        # A request to a circuit without records must not make it exist.
         if known or done.circuit is not circuit:
             changed[key] = StoredCircuit(done.circuit, policy)
         return done

@@ -1,4 +1,4 @@
-"""Who may give orders: whoever has the operator token. The guarded may not unguard themselves.
+"""Overrides need the operator token: a guarded agent must not be able to remove its guards.
 
 The digest of the token is kept in the store as soon as somebody who is configured with one uses
 it. From then on a configuration that leaves it out opens nothing.
@@ -14,7 +14,7 @@ class OperatorLock:
     __slots__ = ("_kept", "_token", "digest")
 
     def __init__(self, digest: str | None = None, token: str | None = None) -> None:
-        self.digest = None if digest is None else digest.lower()
+        self.digest: str | None = None if digest is None else digest.lower()
         """What this process is configured with."""
         self._token = token
         self._kept = digest is None
@@ -27,7 +27,7 @@ class OperatorLock:
             store.set_operator_digest(self.digest, instead_of=None)
             self._kept = True
         except StoreError:
-            return  # whoever needs the store is about to hear of it
+            return  # the next use of the store reports it
 
     def keep_again_in(self, store: Store) -> None:
         """The same for a store that was gone, and may have come back empty."""
@@ -60,7 +60,7 @@ class OperatorLock:
         self.demand(store, "*", what)
         present = store.operator_digest()
         if not store.set_operator_digest(digest, instead_of=present):
-            raise OverrideRefused("*", what)  # somebody else changed it in between
+            raise OverrideRefused("*", what)  # another process changed it in between
 
 
 def fits(token: str | None, digest: str) -> bool:

@@ -1,7 +1,7 @@
 """Submits what a process has counted on circuits that just failed somewhere, before anybody judges.
 
 A failure makes a shared circuit warm. While it is warm each process reports its successes at most
-`EVERY_S` after they happened, so that nobody judges without them. One daemon thread does it, started
+`EVERY_S` after they happened, so that no process judges without them. One daemon thread does it, started
 by the first warm circuit and ended when none is left: a calm process has no thread and sends nothing.
 """
 

@@ -65,7 +65,7 @@ def default_url() -> str:
 
 
 def keep_out_of_git(folder: str) -> None:
-    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    """Keep our folder out of version control: it ignores itself, as caches do."""
     if os.path.basename(folder) != FOLDER or os.path.exists(folder):
         return
     try:

@@ -1,9 +1,9 @@
-"""The ladder of interventions, with a memory: each rung is tried once per incident (seed 002).
+"""The escalation against stuck agents: each step is tried once per incident.
 
-An incident begins when an agent is found stuck and ends with progress that was measured. What was
-tried is remembered by a circuit of its own: a rung is a failure told to it, progress a success,
-so `failures in a row` are the rungs since the last progress. It opens, latched, with the last
-one. So the memory is folded, kept, shown and reset like everything else, and survives a crash.
+An incident begins when an agent is found stuck and ends with measured progress. The steps tried are
+kept in a separate circuit: a step is recorded as a failure, progress as a success, so
+`failures in a row` are the steps since the last progress. The circuit opens with the last step,
+until a manual reset. So the steps are stored, shown and reset like any circuit, and survive a crash.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ from switchgear._core.types import Circuit, Message, Phase, Record, Signal, Step
 from switchgear._detectors import ConsecutiveFailures
 
 NUDGE, RESET, ESCALATE, SKIP = "nudge", "reset", "escalate", "skip"
-RUNGS = (NUDGE, RESET, ESCALATE, SKIP)
-"""All rungs there are, from the bottom: a hint, a fresh start, stronger help, giving the task up."""
+STEP_NAMES = (NUDGE, RESET, ESCALATE, SKIP)
+"""All steps in order: a hint, a fresh start, hand over, giving up the task."""
 
 HINT = "Try a different approach"
 HELPER = "the escalation agent"
-"""What the agent or command that takes over is called in texts."""
+"""The name of the agent or command that takes over, in texts."""
 
 Apply = Callable[[str, Policy, Message], Step]
-"""Folds a message into a circuit, in a transaction: `Transaction.apply` of a store."""
+"""Applies a message to a circuit, in a transaction: `Transaction.apply` of a store."""
 
 _LOOK = Record(Signal(count=0))
 
@@ -32,36 +32,38 @@ _LOOK = Record(Signal(count=0))
 class Interventions(NamedTuple):
     """What is done about a stuck agent: the `interventions` of the configuration. Immutable."""
 
-    when_alone: tuple[str, ...] = RUNGS
-    """The rungs that are climbed when nobody is there to choose, from the bottom."""
+    when_alone: tuple[str, ...] = STEP_NAMES
+    """The steps taken, in order, when no user is there to choose."""
     hint: str = HINT
-    """What a nudge tells the agent."""
+    """The text of a nudge."""
     extend_s: float = 300.0
-    """How much time "extend timeout" grants."""
+    """Seconds that "extend timeout" grants."""
     escalate: str | None = None
-    """Who takes over: the name of an agent, or a command; `None`: nobody, and the rung is left out."""
+    """The escalation agent: the name of an agent, or a command; `None`: the step is left out."""
     helper: str = HELPER
-    """What they are called in the texts."""
+    """Its name in texts."""
     ask_s: float = 60.0
-    """How long a person at the terminal is waited for, before the ladder decides."""
+    """Seconds to wait for an answer at the terminal, before the escalation decides."""
 
     in_runs: bool = False
-    """Whether `switchgear run` watches its agents by the stuck score unless told otherwise."""
+    """Whether `switchgear run` detects stuck agents by default."""
 
     progress: bool = True
-    """Whether agents are judged by the progress ledger, too, beside their stuck score."""
+    """Whether the progress detectors judge agents, beside the stuck score."""
 
     @property
-    def rungs(self) -> tuple[str, ...]:
-        """The ladder that can be climbed: help only where there is some, and `skip` at its end."""
-        known = (rung for rung in self.when_alone if self.escalate or rung != ESCALATE)
-        return (*dict.fromkeys(rung for rung in known if rung != SKIP), SKIP)
+    def step_names(self) -> tuple[str, ...]:
+        """The steps that can be taken: `escalate` only where configured, and `skip` last."""
+        known = (
+            step_name for step_name in self.when_alone if self.escalate or step_name != ESCALATE
+        )
+        return (*dict.fromkeys(step_name for step_name in known if step_name != SKIP), SKIP)
 
 
 def checked(plan: Interventions) -> Interventions:
     """The plan, if it can be followed. Raises ValueError with the field, the value and the rule."""
-    for rung in plan.when_alone:
-        values.one_of("Interventions.when_alone", rung, RUNGS)
+    for step_name in plan.when_alone:
+        values.one_of("Interventions.when_alone", step_name, STEP_NAMES)
     values.text("Interventions.hint", plan.hint)
     values.text("Interventions.helper", plan.helper)
     values.seconds("Interventions.extend_s", plan.extend_s)
@@ -76,77 +78,79 @@ def checked(plan: Interventions) -> Interventions:
 
 
 class StepTaken(NamedTuple):
-    """One rung that is taken."""
+    """One step that is taken."""
 
-    rung: str
+    step_name: str
     tried: tuple[str, ...]
-    """Those of the same incident before it."""
+    """The earlier steps of the same incident."""
 
 
-def ladder_key(subject: str) -> str:
-    """The name of the ladder of a session, a loop or a task, which is named by its circuit.
+def escalation_key(subject: str) -> str:
+    """The circuit of the escalation for a session, a loop or a task, named by its circuit.
 
-    >>> ladder_key("session/7f3a")
+    >>> escalation_key("session/7f3a")
     'ladder/session/7f3a'
     """
     return f"ladder/{subject}"
 
 
-def ladder_policy(rungs: Sequence[str]) -> Policy:
-    """How a ladder is judged: it opens with its last rung, until an operator resets it."""
-    return Policy([ConsecutiveFailures(len(rungs))], Latched())
+def escalation_policy(step_names: Sequence[str]) -> Policy:
+    """The policy of an escalation: it opens with its last step, until a manual reset."""
+    return Policy([ConsecutiveFailures(len(step_names))], Latched())
 
 
 def tried(circuit: Circuit) -> tuple[str, ...]:
-    """The rungs of the incident that goes on; none: there is no incident."""
+    """The steps of the current incident; none: there is no incident."""
     row: int = circuit.memories[0]
     texts = [failure.error or "" for failure in circuit.failures[-row:]] if row else []
     return tuple(text.partition(":")[0] for text in texts)
 
 
-def next_rung(rungs: Sequence[str], before: Sequence[str]) -> str:
-    """The lowest rung that was not tried; after the last one, the last one.
+def next_step_name(step_names: Sequence[str], before: Sequence[str]) -> str:
+    """The first step that was not tried; after the last one, the last one.
 
-    >>> next_rung(RUNGS, ["nudge"]), next_rung(RUNGS, RUNGS)
+    >>> next_step_name(STEP_NAMES, ["nudge"]), next_step_name(STEP_NAMES, STEP_NAMES)
     ('reset', 'skip')
     """
-    return next((rung for rung in rungs if rung not in before), rungs[-1])
+    return next((step_name for step_name in step_names if step_name not in before), step_names[-1])
 
 
-def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> StepTaken:
-    """Take the next rung, and remember it with the evidence. In one transaction.
+def take_next_step(apply: Apply, subject: str, step_names: Sequence[str], why: str) -> StepTaken:
+    """Take the next step, and record it with the evidence. In one transaction.
 
-    To be called for each trip of the subject's circuit, by whoever was told of the trip.
+    To be called once for each trip of the subject's circuit.
     """
-    key, policy = ladder_key(subject), ladder_policy(rungs)
+    key, policy = escalation_key(subject), escalation_policy(step_names)
     before = tried(apply(key, policy, _LOOK).circuit)
-    rung = next_rung(rungs, before)
-    if rung in before:
-        return StepTaken(rung, before)  # the escalation is open: nothing is left to try
-    apply(key, policy, Record(Signal(ok=False, error=f"{rung}: {why}")))
-    return StepTaken(rung, before)
+    step_name = next_step_name(step_names, before)
+    if step_name in before:
+        return StepTaken(step_name, before)  # the escalation is open: nothing is left to try
+    apply(key, policy, Record(Signal(ok=False, error=f"{step_name}: {why}")))
+    return StepTaken(step_name, before)
 
 
-def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) -> StepTaken:
-    """Take the rung that an operator chose, whatever was tried; the ladder does not try it again."""
-    key, policy = ladder_key(subject), ladder_policy(rungs)
+def take(
+    apply: Apply, subject: str, step_names: Sequence[str], step_name: str, why: str
+) -> StepTaken:
+    """Take the step that an operator chose, whatever was tried; it is not repeated automatically."""
+    key, policy = escalation_key(subject), escalation_policy(step_names)
     before = tried(apply(key, policy, _LOOK).circuit)
-    if rung == SKIP:  # the end of the ladder, whatever lies between
-        left = [each for each in rungs if each not in before]
+    if step_name == SKIP:  # the last step, skipping those between
+        left = [each for each in step_names if each not in before]
     else:
-        left = [rung] if rung not in before else []
+        left = [step_name] if step_name not in before else []
     for each in left:
         apply(key, policy, Record(Signal(ok=False, error=f"{each}: {why}")))
-    return StepTaken(rung, before)
+    return StepTaken(step_name, before)
 
 
-def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
-    """Progress was measured: back to the bottom. Returns whether that ended an incident.
+def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
+    """Record measured progress: start over. Returns whether that ended an incident.
 
     To be called after what changed files, made more tests pass or earned credit; never for what
-    an agent says. A ladder at its end stays there: an operator gave the word, or must.
+    an agent claims. An escalation without steps left stays open until a manual reset.
     """
-    key, policy = ladder_key(subject), ladder_policy(rungs)
+    key, policy = escalation_key(subject), escalation_policy(step_names)
     circuit = apply(key, policy, _LOOK).circuit
     if not tried(circuit) or circuit.phase is Phase.OPEN:
         return False
@@ -154,7 +158,7 @@ def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
     return True
 
 
-def given_up(apply: Apply, subject: str, rungs: Sequence[str]) -> str | None:
-    """What was tried, where the ladder has come to its end; `None`: it has not."""
-    step = apply(ladder_key(subject), ladder_policy(rungs), _LOOK)
+def given_up(apply: Apply, subject: str, step_names: Sequence[str]) -> str | None:
+    """The steps tried, if none is left; `None`: some are left."""
+    step = apply(escalation_key(subject), escalation_policy(step_names), _LOOK)
     return None if step.verdict.admitted else f"tried {', '.join(tried(step.circuit))}"

@@ -1,4 +1,4 @@
-"""The text blocks that people and agents read: a trip, a stuck agent, a recovery, little time.
+"""The messages that people and agents read: a trip, a stuck agent, a recovery, little time.
 
 Pure: facts in, text out. What an agent wrote is cleaned before it becomes part of a block, so that
 no line of it can look like one of ours.
@@ -12,11 +12,11 @@ from switchgear._stuck.escalation import HELPER, HINT, Interventions
 from switchgear._text.redact import redact, shortened
 
 SAID = "Switchgear: "
-"""How a text begins that an agent reads among others."""
+"""The prefix of texts for an agent."""
 UNTIL = ". The session is stopped until the user looks at it."
 """How the text about changed files ends, for the agent."""
 LONGEST_TAMPERING = 1000
-"""Characters of what is said of changed files."""
+"""Maximum characters of the text about changed files."""
 
 HELD = "held open"
 """How the reason of a stop begins where an operator holds the session."""
@@ -26,7 +26,7 @@ OVER = "TIME OVER"
 _LABEL = 20
 _LONGEST = 200
 _LONGEST_INDICATOR = 500
-"""Debts name the steps that made them, and then what to do differently."""
+"""The reasons of progress detectors name the steps, and then what to do differently."""
 
 
 class Option(NamedTuple):
@@ -38,7 +38,7 @@ class Option(NamedTuple):
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
-    r"""A text of a stranger as a part of one line: no control characters, cut between words.
+    r"""Untrusted text as a part of one line: no control characters, cut between words.
 
     >>> one_line("a\nb\x1b[2J"), one_line("the quick brown fox", 14)
     ('a b [2J', 'the quick…')
@@ -135,7 +135,7 @@ def _options(options: Sequence[Option]) -> list[str]:
 
 
 class Stuck(NamedTuple):
-    """What is known of a stuck agent."""
+    """The evidence against a stuck agent."""
 
     agent: str
     task: str
@@ -183,7 +183,7 @@ def stuck_options(
 
 
 def _helper(plan: Interventions) -> str:
-    """The agent or command that takes over, by the name that people know it by."""
+    """The name of the agent or command that takes over."""
     known = plan.helper if plan.helper != HELPER else plan.escalate or HELPER
     return one_line(known, 60)
 
@@ -194,7 +194,7 @@ def _more(extend_s: float) -> str:
 
 
 def agent_calm(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
-    """A session that is not stuck, for people: how it stands, and the options."""
+    """A session that is not stuck, for people: its state, and the options."""
     who = f"Session {one_line(stuck.task, 80)} ({one_line(stuck.agent, 80)}) is {state}."
     return "\n".join([who, "", *_options(options)])
 
@@ -272,7 +272,7 @@ def what_next(
 
 
 def progress_warning(reason: str) -> str:
-    """What an agent is told that goes nowhere, while there is time."""
+    """The warning for an agent that makes no progress."""
     seen = one_line(reason, _LONGEST_INDICATOR)
     return (
         f"Switchgear warns: {seen}. Try a different approach; if this goes on, you will be stopped."
@@ -280,7 +280,7 @@ def progress_warning(reason: str) -> str:
 
 
 def nudge(stuck: Stuck, hint: str = HINT) -> str:
-    """What an agent itself reads: what was seen, if anything was, and the hint."""
+    """The nudge for an agent: the evidence, if any, and the hint."""
     if not stuck.indicators:
         return f"{SAID}a hint from your operator: {one_line(hint, 1000)}"
     return (
@@ -290,7 +290,7 @@ def nudge(stuck: Stuck, hint: str = HINT) -> str:
 
 
 def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
-    """What an agent is told that takes over from one that was stopped: what was tried, in short."""
+    """The text for an agent that takes over from a stopped one: the steps tried, in short."""
     done = ", ".join(before) or "nothing"
     return (
         f"An agent before you was stopped, because it was stuck. Begin afresh.\n\n"
@@ -303,7 +303,7 @@ def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
 
 
 def recovery_begins(name: str, opened_s: float, reset_s: float) -> str:
-    """The head of a recovery: how long the circuit is open, and how soon it is tried."""
+    """The header of a recovery: how long the circuit has been open, and when it is probed."""
     opened, reset = f"{opened_s:.0f} seconds", f"{max(0.0, reset_s):.0f} seconds"
     return f"Circuit: {operation(name)} (OPEN)\nOpened: {opened} ago\nReset in: {reset}"
 
@@ -312,7 +312,7 @@ PROBING = "Attempting half-open test..."
 
 
 def recovery_ends(phase: Phase, *, ok: bool) -> str:
-    """How the test went, and where that leaves the circuit."""
+    """The result of the probe, and the state of the circuit."""
     result = f"Test result: {'SUCCESS' if ok else 'FAILURE'}"
     if phase is Phase.CLOSED:
         return f"{result}\n\nCircuit CLOSED. Resuming normal operations."
@@ -325,7 +325,7 @@ def recovery_ends(phase: Phase, *, ok: bool) -> str:
 
 
 def time_warning(percent: int, left_s: float, limit_s: float) -> str:
-    """What an agent is told at 70 and 90 percent of its time.
+    """The time warning for an agent at 70 and 90 percent of its time.
 
     >>> print(time_warning(70, 180.0, 600.0))
     TIME WARNING: 30% budget remaining. Start wrapping up.
@@ -338,12 +338,12 @@ def time_warning(percent: int, left_s: float, limit_s: float) -> str:
 
 
 def time_over(limit_s: float) -> str:
-    """What an agent is told at the end of its time."""
+    """The text for an agent at the end of its time."""
     return f"{OVER}: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
 
 
 def tampering_text(changes: Sequence[str]) -> str:
-    """What an agent is told when the files that guard it were changed without an operator."""
+    """The text for an agent when the files that guard it were changed without an operator."""
     return redact(
         f"{SAID}the files that guard this project were changed without an operator: "
         f"{'; '.join(changes)}{UNTIL}",

@@ -1,4 +1,4 @@
-"""The score of a circuit: how much each of its detectors adds, where they are weighed (seed 002)."""
+"""The score of a circuit: how much each of its weighted detectors adds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Share(NamedTuple):
 
 
 class Score(NamedTuple):
-    """The sum of those that trip, what it is held against, and the shares in the policy's order."""
+    """The sum of those that trip, its threshold, and the shares in the policy's order."""
 
     points: float
     threshold: float

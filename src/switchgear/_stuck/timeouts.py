@@ -1,7 +1,7 @@
-"""How long a task may take: fixed, worked out from its size, or learned from its like (seed 002).
+"""Timeouts of tasks: fixed, estimated from the size, or learned from similar tasks.
 
-Pure: sizes and past durations go in, seconds and the sentence behind them come out. Which of the
-warnings are due is worked out here as well, from the time that is used and those already given.
+Pure: sizes and past durations in, seconds and their explanation out. The due warnings
+are computed here as well, from the time used and the warnings already given.
 """
 
 import math
@@ -16,7 +16,7 @@ OVER = 100
 
 
 class Timeouts(NamedTuple):
-    """The rules. Immutable; `checked` says what is wrong with others."""
+    """The rules of timeouts. Immutable; `checked` validates them."""
 
     policy: str = "adaptive"
     """`fixed`, `adaptive`, `learned`, or `longest`: the longest of those that are known."""
@@ -27,11 +27,11 @@ class Timeouts(NamedTuple):
     per_dependency_s: float = 60.0
     complex_factor: float = 2.0
     deviations: float = 4.0
-    """A learned timeout is the mean and so many standard deviations."""
+    """A learned timeout is the mean plus this many standard deviations."""
     min_runs: int = 5
     """Past durations that are needed to learn; with fewer the size decides."""
     session_s: float | None = None
-    """How long a guarded session may take; `None`: as long as it likes."""
+    """Seconds that a guarded session may take; `None`: no limit."""
 
 
 class Estimate(NamedTuple):
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
     complex: bool = False
 
 
-class Chosen(NamedTuple):
+class ChosenTimeout(NamedTuple):
     """A timeout, and why it is that long."""
 
     seconds: float
@@ -72,7 +72,7 @@ def checked(rules: Timeouts) -> Timeouts:
     return rules
 
 
-def adaptive(rules: Timeouts, estimate: Estimate) -> Chosen:
+def adaptive(rules: Timeouts, estimate: Estimate) -> ChosenTimeout:
     """From the size: `base + 30 per file + 1 per 10 lines + 60 per dependency`, doubled if complex.
 
     >>> adaptive(Timeouts(), Estimate(files=3, lines=150, dependencies=1))
@@ -90,11 +90,11 @@ def adaptive(rules: Timeouts, estimate: Estimate) -> Chosen:
         f" + {estimate.dependencies} x {rules.per_dependency_s:g} s"
     )
     if estimate.complex:
-        return Chosen(seconds * rules.complex_factor, f"({why}) x {rules.complex_factor:g}")
-    return Chosen(seconds, why)
+        return ChosenTimeout(seconds * rules.complex_factor, f"({why}) x {rules.complex_factor:g}")
+    return ChosenTimeout(seconds, why)
 
 
-def learned(rules: Timeouts, durations_s: Sequence[float]) -> Chosen | None:
+def learned(rules: Timeouts, durations_s: Sequence[float]) -> ChosenTimeout | None:
     """From the durations of similar tasks that were done: their mean and some deviations.
 
     `None`: there are fewer than `min_runs`.
@@ -110,12 +110,14 @@ def learned(rules: Timeouts, durations_s: Sequence[float]) -> Chosen | None:
     why = (
         f"mean {mean_s:.0f} s + {rules.deviations:g} x {deviation_s:.1f} s of {count} similar tasks"
     )
-    return Chosen(mean_s + rules.deviations * deviation_s, why)
+    return ChosenTimeout(mean_s + rules.deviations * deviation_s, why)
 
 
-def timeout(rules: Timeouts, estimate: Estimate, durations_s: Sequence[float] = ()) -> Chosen:
+def timeout(
+    rules: Timeouts, estimate: Estimate, durations_s: Sequence[float] = ()
+) -> ChosenTimeout:
     """The timeout that the policy says. What cannot be learned yet is worked out from the size."""
-    fixed = Chosen(rules.fixed_s, "fixed")
+    fixed = ChosenTimeout(rules.fixed_s, "fixed")
     by_size, by_others = adaptive(rules, estimate), learned(rules, durations_s)
     if rules.policy == "fixed":
         return fixed
@@ -132,7 +134,7 @@ def timeout(rules: Timeouts, estimate: Estimate, durations_s: Sequence[float] = 
 def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:
     """The highest mark that is passed and not yet given; lower ones are out of date with it.
 
-    The marks are 70, 90 and 100 percent of the time. Whoever is given one adds it, and all below
+    The marks are 70, 90 and 100 percent of the time. The caller adds the one returned, and all below
     it, to `given`: so each comes once.
 
     >>> due(215.0, 300.0, ()), due(280.0, 300.0, (70,)), due(290.0, 300.0, (70, 90))

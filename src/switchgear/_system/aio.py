@@ -1,7 +1,7 @@
 """Work that may wait for a store, done beside the event loop and always to its end.
 
 A thread cannot be cancelled: what it takes for a task that was cancelled meanwhile, a reservation or
-a lock, would be nobody's. So a task that is cancelled waits for its thread and gives back what came.
+a lock, would have no owner. So a task that is cancelled waits for its thread and gives back what came.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = Non
     import asyncio
     from contextvars import copy_context
 
-    # No task of its own: whoever ends a loop cancels all tasks, and this one must not be.
+    # No task of its own: the end of a loop cancels all tasks, and must not cancel this one.
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:
         return await asyncio.shield(done)

@@ -39,7 +39,7 @@ SLACK_S = 5.0
 class AwakeClock:
     """Seconds on a clock that stands still while we are suspended. Used by many threads.
 
-    Whoever waits tells how long that took; several that were suspended together are counted once.
+    The waiting process reports how long that took; several that were suspended together are counted once.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

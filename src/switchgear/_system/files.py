@@ -133,7 +133,7 @@ def make_private_folder(folder: str) -> None:
 
 
 DRAFT_S = 3600.0
-"""How old a draft is, at least, that nobody writes any more: to write one takes milliseconds."""
+"""How old a draft is, at least, that is no longer written: to write one takes milliseconds."""
 _DRAFT = re.compile(r".+[.-][0-9a-f]{8}\.part", re.ASCII)
 
 

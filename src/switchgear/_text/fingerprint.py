@@ -41,7 +41,7 @@ _WEB_PORTS = (80, 443)
 _LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
-"""The word behind one of these is somebody's name."""
+"""The word behind one of these is the name of a user."""
 _UNITS = (
     *("ns", "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "min", "minute", "minutes"),
     *("h", "hour", "hours", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes", "%"),
@@ -187,7 +187,7 @@ def _masked_line(line: str) -> str:
                 out.append(substitute(_mask, word))
         elif not (out and out[-1] == "#" and word in _UNITS):
             out.append(word)
-        # Somebody may be called "user": the word behind that name is none.
+        # A user may be called "user": the word behind that name is no name.
         before = "" if out and out[-1] == "<name>" else word
     masked: str = _tool("run").sub("#", " ".join(out))
     return masked

@@ -32,7 +32,7 @@ from switchgear._analysis.backtest.tune import (
 from switchgear._breaker.presets import PRESETS
 from switchgear._cli import main
 from switchgear._config import load_config
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from switchgear._core.policy import WeightedSum
 from switchgear._core.recovery import Cooldown
 

@@ -1,6 +1,7 @@
 """Seed 000: stagnation of an autonomous loop, statement by statement."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ BUSY = IterationMetrics(files_changed=2, tests_passing=7, output_length=1000)
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 
-def breaker(**limits: int) -> LoopBreaker:
+def breaker(**limits: Any) -> LoopBreaker:
     return LoopBreaker.for_stagnation("loop/7f3a", **limits, clock=FakeClock())
 
 

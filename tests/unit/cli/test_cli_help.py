@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from switchgear import Panel, Signal
 from switchgear._cli import main
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 
 
 def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

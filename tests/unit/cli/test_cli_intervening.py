@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._agents.hook_protocol import Moment
 from switchgear._cli import main
-from switchgear._cli.views.choice import ask, chosen
+from switchgear._cli.views.terminal import ask, chosen
 from switchgear._config import load_config, preset_policy
 from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._hooks import session
@@ -312,7 +312,7 @@ def test_who_types_nonsense_is_asked_again(capsys: pytest.CaptureFixture[str]) -
     assert ask("BLOCK", OPTIONS, 5.0, reading) is None  # nobody is there any more
     os.close(reading)
     said = capsys.readouterr().err
-    first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the ladder decides)?"
+    first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the escalation decides)?"
     assert said.startswith(first)
     assert "'what?' is none of them" in said
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._cli import main
-from switchgear._cli.views.simulate import BLOCKS, PLAIN, spark
+from switchgear._cli.views.analysis import BLOCKS, PLAIN, spark
 
 SMALL = ("--agents", "10", "--hours", "0.4")
 

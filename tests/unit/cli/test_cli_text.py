@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from switchgear._cli.entry import Fail
-from switchgear._cli.views.screen import fitted, wrapped
+from switchgear._cli.options import Fail
+from switchgear._cli.views.terminal import fitted, wrapped
 from switchgear._cli.views.text import (
     ASCII,
     UNICODE,

@@ -12,7 +12,7 @@ from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.replay import Named
 from switchgear._cli import main
-from switchgear._cli.views.progress import progress
+from switchgear._cli.views.terminal import progress
 from switchgear._cli.views.text import clean
 from switchgear._config import preset_policy
 from switchgear._text.redact import redact, shortened

@@ -8,7 +8,7 @@ import pytest
 from switchgear._breaker.presets import DESCRIPTIONS
 from switchgear._config import ConfigError, load_config
 from switchgear._config.loader import KEYS
-from switchgear._config.policies import POLICY_KEYS
+from switchgear._config.sections import POLICY_KEYS
 from switchgear._sinks import SINKS
 
 DOCS = Path(__file__).parents[3] / "docs"

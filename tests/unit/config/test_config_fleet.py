@@ -9,8 +9,8 @@ import yaml
 
 from switchgear import Panel, Phase, Signal
 from switchgear._config import Config, ConfigError, config_schema, load_config, preset_policy, units
-from switchgear._config.fleet import ALIASES
 from switchgear._config.parts import fields_of
+from switchgear._config.sections import ALIASES
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, Record

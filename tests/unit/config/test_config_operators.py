@@ -139,7 +139,7 @@ def test_init_asks_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(text)
         return next(answers) or default
 
-    monkeypatch.setattr("switchgear._cli.config_init.click.prompt", prompt)
+    monkeypatch.setattr("switchgear._cli.config.click.prompt", prompt)
     context = main.make_context("switchgear", ["config", "init"])
     with context:
         main.invoke(context)
@@ -160,7 +160,7 @@ def test_an_answer_that_is_wrong_is_asked_again_and_nothing_is_lost(
         ]
     )
     monkeypatch.setattr(
-        "switchgear._cli.config_init.click.prompt",
+        "switchgear._cli.config.click.prompt",
         lambda _, default="", **__: next(answers) or default,
     )
     context = main.make_context("switchgear", ["config", "init"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._config import DEFAULT, ConfigError, RuleBook, config_schema, load_config
-from switchgear._config.rules import RULE_KEYS, SECTION_KEYS
+from switchgear._config.sections import RULE_KEYS, SECTION_KEYS
 from switchgear._rules.builtin import builtin_rules
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule, judge

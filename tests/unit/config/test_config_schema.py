@@ -14,7 +14,7 @@ from switchgear._breaker.presets import PRESETS
 from switchgear._config import ConfigError, config_schema, load_config, units
 from switchgear._config.loader import KEYS
 from switchgear._config.parts import fields_of
-from switchgear._config.policies import POLICY_KEYS
+from switchgear._config.sections import POLICY_KEYS
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._sinks import SINKS
 from switchgear._sinks.log import LEVELS

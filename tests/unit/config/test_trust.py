@@ -17,9 +17,8 @@ from click.testing import CliRunner, Result
 
 from switchgear._cli import main
 from switchgear._config import trust
-from switchgear._config.effective import effective_config
 from switchgear._config.problems import ConfigError
-from switchgear._config.trust import NotTrusted, may_read, record_of, trust_file
+from switchgear._config.trust import NotTrusted, effective_config, may_read, record_of, trust_file
 from switchgear._hooks.command import hook_command
 from timeouts import LIMIT_S
 from unit.hook_calls import before, claude

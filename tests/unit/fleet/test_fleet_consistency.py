@@ -217,7 +217,7 @@ def test_an_alert_of_a_lock_names_the_owners_of_who_has_it_and_who_waits() -> No
     fleet = Fleet.open("memory:", big(), clock=clock)
     held = fleet.panel.lock("db", owner="coder", lease_s=1000.0)
     held.acquire()
-    waiting = fleet.panel.lock("db", owner="junior", sleep=clock.advance)
+    waiting = fleet.panel.locks.lock("db", owner="junior", sleep=clock.advance)
     with pytest.raises(Rejected):
         waiting.acquire()
     held.release()
@@ -235,7 +235,7 @@ def test_who_is_no_agent_is_an_owner_of_its_lock_itself() -> None:
     fleet = Fleet.open("memory:", big(), clock=clock)
     fleet.panel.lock("db", owner="nightly-build", lease_s=1000.0).acquire()
     with pytest.raises(Rejected):
-        fleet.panel.lock("db", owner="coder", sleep=clock.advance).acquire()
+        fleet.panel.locks.lock("db", owner="coder", sleep=clock.advance).acquire()
     [event] = [
         entry.event for entry in fleet.panel.events(glob="lock/*") if entry.event.after == "open"
     ]
@@ -250,7 +250,7 @@ def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: fl
     fleet.panel.lock("db", owner="coder", lease_s=1000.0).acquire()
     began_s = clock()
     with pytest.raises(Rejected):
-        fleet.panel.lock("db", owner="junior", sleep=clock.advance).acquire()
+        fleet.panel.locks.lock("db", owner="junior", sleep=clock.advance).acquire()
     assert limit_s <= clock() - began_s <= limit_s + 0.1
 
 

@@ -44,7 +44,7 @@ ORDERS = [
     "script -q -c 'switchgear reset x' /dev/null",
     "alias q='switchgear reset x'; q",
     "echo switchgear reset x | at now",
-    "python -c 'from switchgear._cli.entry import main; main()'",
+    "python -c 'from switchgear._cli.options import main; main()'",
     "unshare -r switchgear reset x",
     "systemd-run --user -p X=1 switchgear reset x",
 ]

@@ -14,7 +14,7 @@ from switchgear._hooks.session import Notes, attend, deliver, extended, silent_s
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._stuck import messages
-from switchgear._stuck.escalation import RUNGS, Apply, Interventions
+from switchgear._stuck.escalation import STEP_NAMES, Apply, Interventions
 from switchgear._stuck.score import Score, Share, session_policy
 from switchgear.testing import FakeClock
 
@@ -162,17 +162,17 @@ def test_a_reset_of_the_circuit_lifts_the_stop() -> None:
 
 
 def escalated(times: int) -> tuple[Notes, list[str], MemoryStore]:
-    store, notes, rungs = MemoryStore(), at_work(), list[str]()
+    store, notes, step_names = MemoryStore(), at_work(), list[str]()
     for _ in range(times):
         tripped(store)
         notes, taken = session.stuck(circuit(store), notes, SCORE, PLAN)
-        rungs.append(taken.rung)
-    return notes, rungs, store
+        step_names.append(taken.step_name)
+    return notes, step_names, store
 
 
 def test_the_first_step_is_a_hint_with_the_evidence_and_the_agent_goes_on() -> None:
-    notes, rungs, store = escalated(1)
-    assert rungs == ["nudge"]
+    notes, step_names, store = escalated(1)
+    assert step_names == ["nudge"]
     assert notes.stop is None
     assert not circuit(store).is_open()
     [hint] = deliver(notes, 1.0)[1].texts
@@ -195,20 +195,20 @@ def test_the_second_stops_the_session_and_the_next_turn_begins_with_a_summary() 
 
 
 def test_the_third_hands_over_and_the_last_gives_up() -> None:
-    handed, rungs, _ = escalated(3)
+    handed, step_names, _ = escalated(3)
     assert handed.stop is not None
     assert "takes over." in handed.stop
     given_up, _, store = escalated(4)
     assert given_up.stop is not None
     assert "The task is given up as blocked." in given_up.stop
     assert circuit(store).is_open()
-    assert rungs == ["nudge", "reset", "escalate"]
+    assert step_names == ["nudge", "reset", "escalate"]
 
 
 def test_every_step_is_an_event_with_its_evidence() -> None:
     _, _, store = escalated(4)
     kinds = [each.event for each in store.events() if each.event.kind == "intervened"]
-    assert [event.reason.partition(":")[0] for event in kinds] == list(RUNGS)
+    assert [event.reason.partition(":")[0] for event in kinds] == list(STEP_NAMES)
     assert "Read called 6 times" in kinds[0].reason
 
 
@@ -218,7 +218,7 @@ def test_measured_progress_starts_the_escalation_at_the_bottom() -> None:
     notes, _ = session.stuck(circuit(store), at_work(), SCORE, PLAN)
     notes = session.progressed(notes)
     assert notes.tried == ()
-    assert session.stuck(circuit(store), notes, SCORE, PLAN)[1].rung == "nudge"
+    assert session.stuck(circuit(store), notes, SCORE, PLAN)[1].step_name == "nudge"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_silence_on_top_of_a_loop_takes_a_rung() -> None:
     clock.advance(125.0)
     looked = session_check.look(store, "s1", POLICY, PLAN)
     assert looked.taken is not None
-    assert looked.taken.rung == "nudge"
+    assert looked.taken.step_name == "nudge"
     assert not looked.interrupts
     assert "AGENT APPEARS STUCK" in noted(store).pending[0]
     assert session_check.look(store, "s1", POLICY, PLAN).taken is None

@@ -12,7 +12,7 @@ from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install import files
 from switchgear._hooks.install.agents import HOOKED, PROJECT, USER, is_ours
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.outcome import Place
+from switchgear._hooks.install.outcome import HookFile
 from switchgear._hooks.install.place import place
 from timeouts import LIMIT_S
 
@@ -44,7 +44,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def prepared(place_: Place, data: bytes) -> Path:
+def prepared(place_: HookFile, data: bytes) -> Path:
     path = Path(place_.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -48,7 +48,7 @@ def test_who_waits_is_seen_and_told_to_the_circuit(panel: Panel, clock: FakeCloc
         if len(queues) == 4:
             first.release()
 
-    with panel.lock("db", owner="bob", sleep=sleep):
+    with panel.locks.lock("db", owner="bob", sleep=sleep):
         pass
     assert queues == [["bob"]] * 4
     detector = panel.breaker("lock/db").readings()["lock_wait"]
@@ -68,14 +68,17 @@ def test_those_who_wait_are_served_in_order(panel: Panel, clock: FakeClock) -> N
             with pytest.raises(LockTimeout), panel.lock("db", owner="eve", timeout_s=0.0):
                 had.append("eve")
 
-    with panel.lock("db", owner="bob", sleep=sleep_of_bob):
+    with panel.locks.lock("db", owner="bob", sleep=sleep_of_bob):
         had.append("bob")
     assert had == ["bob"]
 
 
 def test_a_wait_has_an_end(panel: Panel, clock: FakeClock) -> None:
     panel.lock("db", owner="ada").acquire()
-    with pytest.raises(LockTimeout) as caught, panel.lock("db", timeout_s=3.0, sleep=clock.advance):
+    with (
+        pytest.raises(LockTimeout) as caught,
+        panel.locks.lock("db", timeout_s=3.0, sleep=clock.advance),
+    ):
         raise AssertionError
     assert str(caught.value) == "lock 'db' was not to be had in 3.1 s: ada holds it"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -87,7 +90,7 @@ def test_a_lease_that_ended_is_taken_over_with_a_higher_number(
 ) -> None:
     hung = panel.lock("db", lease_s=30.0)
     hung.acquire()
-    with panel.lock("db", sleep=clock.advance) as lock:
+    with panel.locks.lock("db", sleep=clock.advance) as lock:
         assert lock.token == 2
         with pytest.raises(LockLost, match="lock 'db' was lost: the lease of token 1 ran out"):
             hung.renew()
@@ -132,7 +135,7 @@ def test_a_wait_of_more_than_a_minute_opens_the_circuit_and_re_queues(
     panel: Panel, clock: FakeClock
 ) -> None:
     panel.lock("db", owner="ada", lease_s=10_000.0).acquire()
-    with pytest.raises(Rejected) as caught, panel.lock("db", sleep=clock.advance):
+    with pytest.raises(Rejected) as caught, panel.locks.lock("db", sleep=clock.advance):
         raise AssertionError
     assert caught.value.circuit == "lock/db"
     assert caught.value.retry_after_s is not None
@@ -140,7 +143,7 @@ def test_a_wait_of_more_than_a_minute_opens_the_circuit_and_re_queues(
     assert panel.locks.all()[0].tenure.waiting == ()
     began_s = clock()
     with pytest.raises(Rejected):
-        panel.lock("db", sleep=clock.advance).acquire()
+        panel.locks.lock("db", sleep=clock.advance).acquire()
     assert clock() == began_s, "while it is open nobody stands in line"
 
 
@@ -150,10 +153,10 @@ def test_a_probe_that_waits_too_long_opens_it_again_and_one_that_does_not_closes
     ada = panel.lock("db", owner="ada", lease_s=10_000.0)
     ada.acquire()
     with pytest.raises(Rejected):
-        panel.lock("db", sleep=clock.advance).acquire()
+        panel.locks.lock("db", sleep=clock.advance).acquire()
     clock.advance(60.0)
     with pytest.raises(Rejected):
-        panel.lock("db", sleep=clock.advance).acquire()
+        panel.locks.lock("db", sleep=clock.advance).acquire()
     assert panel.breaker("lock/db").snapshot().outage.failed_probes == 1
     ada.release()
     clock.advance(120.0)
@@ -187,7 +190,7 @@ def test_a_configured_circuit_keeps_its_policy(clock: FakeClock) -> None:
     panel.lock("db", lease_s=1000.0).acquire()
     began_s = clock()
     with pytest.raises(Rejected):
-        panel.lock("db", sleep=clock.advance).acquire()
+        panel.locks.lock("db", sleep=clock.advance).acquire()
     assert 10.0 < clock() - began_s < 20.0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._measure.git import GitTree
-from switchgear._measure.tree import Change, PlainTree, Tree, open_tree
+from switchgear._measure.tree import PlainTree, Tree, TreeChange, open_tree
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -135,7 +135,7 @@ def test_a_repository_whose_git_folder_is_removed_is_a_folder_again(project: Pat
     assert not tree.change(before, tree.mark())
     (nested / "one").unlink()
     (nested / "two").write_text("zwei\n")
-    assert tree.change(before, tree.mark()) == Change((), ("nested/two",), ("nested/one",))
+    assert tree.change(before, tree.mark()) == TreeChange((), ("nested/two",), ("nested/one",))
     keep(tree)
     assert saved(project, "nested/two") == "zwei\n"
 
@@ -226,7 +226,7 @@ def test_work_in_a_sparse_checkout_counts_inside_and_outside_of_it(
     (project / "outside").mkdir()
     (project / "outside" / "new").write_text("new\n")
     change = tree.change(before, tree.mark())
-    assert change == Change(("outside/new",), ("inside/file",), ())
+    assert change == TreeChange(("outside/new",), ("inside/file",), ())
     keep(tree)
     shown = git(project, "diff", "--name-status", "HEAD", "refs/switchgear/runs/1")
     assert shown.splitlines() == ["M\tinside/file", "A\toutside/new"]
@@ -264,7 +264,7 @@ def test_a_damaged_repository_is_measured_all_the_same(project: Path, damage: st
     before = tree.mark()
     (project / "a").write_text("changed\n")
     (project / "new").write_text("new\n")
-    assert tree.change(before, tree.mark()) == Change(("new",), ("a",), ())
+    assert tree.change(before, tree.mark()) == TreeChange(("new",), ("a",), ())
     assert tree.keep("runs/1", "kept").how
 
 

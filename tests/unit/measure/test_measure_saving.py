@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_read_is_named(
     (project / "new").write_text("new\n")
     read = saving.read_entry
 
-    def refuse(folder: Path, entry: saving.Entry) -> bytes:
+    def refuse(folder: Path, entry: saving.ArchiveEntry) -> bytes:
         if entry.path == "secret":
             raise PermissionError(errno.EACCES, "Permission denied")
         return read(folder, entry)
@@ -248,7 +248,7 @@ def test_saving_has_a_deadline_and_what_was_not_reached_is_named(
     read = saving.read_entry
     seen: list[str] = []
 
-    def slow(folder: Path, entry: saving.Entry) -> bytes:
+    def slow(folder: Path, entry: saving.ArchiveEntry) -> bytes:
         seen.append(entry.path)
         if len(seen) == 5:
             deadline._until_s = 0.0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchgear._measure.test_counts import Tally, tally
+from switchgear._measure.test_counts import SuiteCounts, suite_counts
 
 PYTEST = """\
 FAILED tests/test_a.py::test_one - AssertionError: assert 1 == 2
@@ -84,7 +84,7 @@ FAILED (failures=1, errors=1, skipped=2, expected failures=3, unexpected success
     ],
 )
 def test_a_summary_is_read(output: str, expected: tuple[int, int, tuple[str, ...]] | None) -> None:
-    assert tally(output) == (None if expected is None else Tally(*expected))
+    assert suite_counts(output) == (None if expected is None else SuiteCounts(*expected))
 
 
 @pytest.mark.parametrize(
@@ -103,18 +103,18 @@ def test_a_summary_is_read(output: str, expected: tuple[int, int, tuple[str, ...
     ],
 )
 def test_what_a_program_says_of_itself_is_no_summary(output: str) -> None:
-    assert tally(output) is None
+    assert suite_counts(output) is None
 
 
 def test_the_last_summary_of_pytest_counts_because_tests_may_run_pytest_themselves() -> None:
-    assert tally("9 passed in 1.0s\n" + PYTEST_QUIET) == Tally(2, 1, ("a.py::t",))
+    assert suite_counts("9 passed in 1.0s\n" + PYTEST_QUIET) == SuiteCounts(2, 1, ("a.py::t",))
 
 
 def test_the_last_summary_of_unittest_counts_too() -> None:
-    assert tally(f"Ran 2 tests in 0.1s\n\nOK\n{UNITTEST}") == tally(UNITTEST)
+    assert suite_counts(f"Ran 2 tests in 0.1s\n\nOK\n{UNITTEST}") == suite_counts(UNITTEST)
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_trouble(text: str) -> None:
-    counts = tally(text)
+    counts = suite_counts(text)
     assert counts is None or min(counts.passed, counts.failed) >= 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._measure.git import GitTree
-from switchgear._measure.tree import Change, PlainTree, Tree, open_tree
+from switchgear._measure.tree import PlainTree, Tree, TreeChange, open_tree
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -56,7 +56,7 @@ def test_added_modified_and_deleted_files_are_told_apart(project: Path) -> None:
     (project / "new.txt").write_text("new\n")
     (project / "b.txt").unlink()
     change = tree.change(before, tree.mark())
-    assert change == Change(("new.txt",), ("src/a.py",), ("b.txt",))
+    assert change == TreeChange(("new.txt",), ("src/a.py",), ("b.txt",))
     assert change.paths == ("b.txt", "new.txt", "src/a.py")
     assert len(change) == 3
 
@@ -267,10 +267,10 @@ def test_commits_deletions_and_reverts_between_marks_are_seen_by_content(reposit
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "agent")
     middle = tree.mark()
-    assert tree.change(before, middle) == Change(("new.txt",), (), ("a.txt",))
+    assert tree.change(before, middle) == TreeChange(("new.txt",), (), ("a.txt",))
     git(repository, "revert", "--no-edit", "HEAD")
     assert not tree.change(before, tree.mark())
-    assert tree.change(middle, tree.mark()) == Change(("a.txt",), (), ("new.txt",))
+    assert tree.change(middle, tree.mark()) == TreeChange(("a.txt",), (), ("new.txt",))
 
 
 def test_a_dirty_file_that_was_dirty_before_is_compared_with_what_it_was(repository: Path) -> None:
@@ -281,9 +281,9 @@ def test_a_dirty_file_that_was_dirty_before_is_compared_with_what_it_was(reposit
     assert not tree.change(before, tree.mark())
     (repository / "a.txt").write_text("dirtier\n")
     git(repository, "add", "untracked.txt")
-    assert tree.change(before, tree.mark()) == Change((), ("a.txt",), ())
+    assert tree.change(before, tree.mark()) == TreeChange((), ("a.txt",), ())
     git(repository, "checkout", "a.txt")
-    assert tree.change(before, tree.mark()) == Change((), ("a.txt",), ())
+    assert tree.change(before, tree.mark()) == TreeChange((), ("a.txt",), ())
 
 
 def test_marks_of_an_earlier_process_are_known_and_others_are_not(repository: Path) -> None:

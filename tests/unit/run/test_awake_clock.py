@@ -1,7 +1,7 @@
 """Time in which the process was suspended counts neither as silence nor against a limit."""
 
 from switchgear._run.interrupt import Interrupt, Time, wait
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 from switchgear._system.clock import SLACK_S, AwakeClock
 
 
@@ -61,6 +61,6 @@ def test_what_is_waited_for_goes_on_while_we_are_suspended() -> None:
 
     began_s = clock()
     on = Time(clock=clock, sleep=sleep, took=clock.took)
-    assert wait("for a rate limit", 60.0, on=on, view=View(), interrupt=Interrupt())
+    assert wait("for a rate limit", 60.0, on=on, view=RunView(), interrupt=Interrupt())
     assert sleeps == [0.2], "the minute is over"
     assert clock() - began_s < 1.0, "our own time stood still"

@@ -8,7 +8,7 @@ import pytest
 
 from switchgear._cli.json_values import printed
 from switchgear._cli.views.batch import BatchTable, as_values, in_words, table
-from switchgear._cli.views.screen import Screen
+from switchgear._cli.views.terminal import Screen
 from switchgear._run.batch.model import BATCH_ENDS, Progress, Status
 from switchgear._run.batch.view import BatchLineView
 from switchgear._run.formats import local_time
@@ -112,7 +112,7 @@ def test_the_end_says_how_to_go_on() -> None:
     failed = {"a": DONE, "b": Progress(Status.FAILED)}
     assert in_words("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
         "batch id: incomplete: 1 of 2 tasks done, $0.12",
-        "  go on: resume it --retry-failed",
+        "  continue: resume it --retry-failed",
     ]
     assert len(in_words("id", BATCH_ENDS["done"], {"a": DONE}, "resume it")) == 1
 
@@ -127,7 +127,7 @@ def test_the_result_is_json_with_the_documented_fields() -> None:
         "success": False,
         "end": "partial",
         "exit_code": 20,
-        "reason": "every task is done or accepted as it was when its time was over",
+        "reason": "every task is done or accepted as it was at its time limit",
         "cost_micros": 120_000,
         "unknown_prices": 0,
         "resume": "resume it",

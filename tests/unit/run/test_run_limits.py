@@ -1,4 +1,4 @@
-"""A limit that was set takes precedence over those that were not (seed 001, issue H)."""
+"""A limit that was set takes precedence over those that were not."""
 
 import json
 from pathlib import Path

@@ -7,9 +7,8 @@ from typing import Any
 import click
 import pytest
 
-from switchgear._cli.entry import Fail
-from switchgear._cli.run_flags import LIMITS, given_flags
-from switchgear._cli.run_timeout import settled, taken_out
+from switchgear._cli.options import Fail
+from switchgear._cli.run_options import LIMITS, given_flags, settled, taken_out
 from switchgear._run.options import RunOptions
 from switchgear._run.record import similar_durations_s
 from switchgear._stuck.timeouts import Timeouts

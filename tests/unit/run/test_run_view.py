@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from switchgear._agents.events import AgentError, TextOutput, ToolStarted, ToolStep, Usage
-from switchgear._cli.views.run_board import Notebook
-from switchgear._cli.views.run_picture import Size, last_picture, picture, trend
+from switchgear._cli.views.run import Notebook, Size, last_picture, picture, trend
 from switchgear._cli.views.text import ASCII, UNICODE
 from switchgear.testing import FakeClock
 from unit.run_facts import facts, readings, run

@@ -13,7 +13,7 @@ from switchgear._agents.events import TextOutput
 from switchgear._breaker.loop_breaker import LoopStats
 from switchgear._cli import main
 from switchgear._cli.views.run import LiveView, run_view
-from switchgear._cli.views.screen import Screen
+from switchgear._cli.views.terminal import Screen
 from switchgear._cli.views.text import UNICODE
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.options import RunOptions

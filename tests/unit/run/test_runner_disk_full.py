@@ -55,10 +55,10 @@ def check(stage: Stage, result: RunResult) -> None:
     assert result.exit_reason is ExitReason.DISK_FULL
     assert (result.exit_code, EXIT_CODES[ExitReason.DISK_FULL].code) == (17, 17)
     assert "the disk is full" in result.reason
-    assert "free some space, then go on" in result.reason
+    assert "free some space, then continue" in result.reason
     assert result.resume is not None
     assert f"resume {result.run}" in result.resume
-    assert f"go on: {result.resume}" in result.text()
+    assert f"continue: {result.resume}" in result.text()
     assert (stage.folder / "n2").exists()
 
 

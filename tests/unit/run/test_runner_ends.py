@@ -9,7 +9,7 @@ from switchgear._agents.command import CommandAgent
 from switchgear._core.types import Mode, Signal
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._run.interrupt import Interrupt
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 from unit.runner_stage import Stage, checker
 
 
@@ -145,7 +145,7 @@ def test_an_unknown_price_may_be_allowed(stage: Stage) -> None:
 
 
 def test_the_time_that_is_over_between_iterations_is_a_timeout(stage: Stage) -> None:
-    class Slow(View):
+    class Slow(RunView):
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             stage.hands.now_s += 40
 
@@ -170,7 +170,7 @@ def test_a_silent_agent_is_a_failure_and_not_the_end(stage: Stage) -> None:
     assert result.exit_reason == "completed"
     first = stage.iterations()[0]
     assert first["ok"] is False
-    assert "said nothing for 1 s" in first["error"]
+    assert "printed nothing for 1 s" in first["error"]
 
 
 def test_a_question_by_a_tool_is_blocked(stage: Stage) -> None:
@@ -291,7 +291,7 @@ def test_a_provider_error_is_none_where_the_agent_says_that_it_succeeded(stage: 
 def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
     interrupt = Interrupt()
 
-    class Impatient(View):
+    class Impatient(RunView):
         def waiting(self, why: str, left_s: float) -> None:
             interrupt.ask("SIGTERM")
 
@@ -335,7 +335,7 @@ def test_a_circuit_that_is_held_open_ends_the_run_before_it_begins(stage: Stage)
 
 
 def test_a_hold_in_the_middle_of_a_run_ends_it_and_nothing_tripped(stage: Stage) -> None:
-    class Operator(View):
+    class Operator(RunView):
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             runner.circuits.loop.hold_open(by="ops", why="enough for today")
 

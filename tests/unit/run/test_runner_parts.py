@@ -14,7 +14,7 @@ from switchgear._run.interrupt import Interrupt, wait
 from switchgear._run.judge import StreamObserver
 from switchgear._run.prompt import read_checklist
 from switchgear._run.validation import detect, validate
-from switchgear._run.view import LineView, View
+from switchgear._run.view import LineView, RunView
 from timeouts import LIMIT_S
 from unit.runner_stage import Hands
 
@@ -257,7 +257,7 @@ def test_words_are_bounded_and_a_promise_is_found_across_pieces() -> None:
 # Waiting
 
 
-class Shown(View):
+class Shown(RunView):
     def __init__(self) -> None:
         self.left: list[float] = []
 

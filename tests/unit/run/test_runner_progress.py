@@ -7,7 +7,7 @@ import pytest
 from switchgear import CircuitBreaker
 from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._config import preset_policy
-from switchgear._measure.test_counts import Tally
+from switchgear._measure.test_counts import SuiteCounts
 from switchgear._run.stuck import STUCK, StuckWatch
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.score import session_policy
@@ -50,7 +50,7 @@ def test_an_agent_that_stands_still_in_new_words_is_stopped_and_told_the_debt(
     assert "AGENT APPEARS STUCK" in prompt
     assert "the same thoughts again: a debt of" in prompt
     assert "take a route not yet tried" in prompt
-    assert any(note.endswith("nudge, by the ladder") for note in stage.view.notes)
+    assert any(note.endswith("nudge, by the escalation") for note in stage.view.notes)
 
 
 def test_each_stop_is_a_rung_and_at_the_end_the_task_is_given_up(stage: Stage) -> None:
@@ -146,8 +146,8 @@ def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
         seen = watch()
         for _ in range(2):
             seen.see(ToolStep("bash", "make", False, "make: no rule", output="no rule"))
-            seen.validated(Tally(5, 2, ("a", "b")), ok=False)
-        seen.validated(Tally(6, len(last), last), ok=False)
+            seen.validated(SuiteCounts(5, 2, ("a", "b")), ok=False)
+        seen.validated(SuiteCounts(6, len(last), last), ok=False)
         circuit = seen._own.circuit
         kinds = [detector.kind for detector in circuit.policy.detectors]
         memories = circuit._circuit.memories

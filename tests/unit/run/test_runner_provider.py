@@ -8,7 +8,7 @@ from switchgear._agents.events import AgentError, ErrorKind, StreamEvent, TextOu
 from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.judge import Measurements, StreamObserver, judge
-from switchgear._run.view import LineView, View
+from switchgear._run.view import LineView, RunView
 from unit.runner_stage import Hands, Stage, Watching
 
 REFUSED = "connect ECONNREFUSED 127.0.0.1:1"
@@ -90,7 +90,7 @@ class Hurrying(Watching):
             self._hands.sleep(20.0)
 
 
-def hurrying(stage: Stage) -> View:
+def hurrying(stage: Stage) -> RunView:
     stage.view = Hurrying(stage.hands)
     stage.dependencies = stage.dependencies._replace(view=stage.view)
     return stage.view

@@ -123,10 +123,10 @@ def test_a_retry_that_takes_longer_than_its_lease_still_decides(stage: Stage) ->
     stage.run("fail('cannot do it')")
     stage.hands.now_s += 31
     runner = stage.runner("", state=RunState.load(stage.run_json()["state"]))
-    leave = runner.circuits.acquire()
+    permits = runner.circuits.acquire()
     stage.hands.now_s += 9_000
     goes_on = runner.circuits.record_loop(
-        leave, Judgement("failed", ok=False, error="x"), Measured(9_000.0)
+        permits, Judgement("failed", ok=False, error="x"), Measured(9_000.0)
     )
     assert not goes_on
     assert runner.circuits.loop.snapshot().phase is Phase.OPEN

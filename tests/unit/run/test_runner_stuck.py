@@ -20,7 +20,7 @@ from switchgear._run.loop import Runner
 from switchgear._run.state import RunState
 from switchgear._run.stuck import STUCK, StuckWatch
 from switchgear._stores.base import Transaction
-from switchgear._stuck.escalation import Interventions, ladder_key
+from switchgear._stuck.escalation import Interventions, escalation_key
 from switchgear._stuck.messages import Option
 from unit.runner_stage import Hands, Stage, Watching
 
@@ -75,7 +75,7 @@ def test_a_stuck_agent_is_stopped_and_the_next_prompt_has_the_evidence_and_the_h
         "- read called 21 times in a row with the same outcome (more than 5 trips) (+40)" in prompt
     )
     assert "Try a different approach." in prompt
-    assert "stuck, score 90: nudge, by the ladder" in stage.view.notes
+    assert "stuck, score 90: nudge, by the escalation" in stage.view.notes
 
 
 def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again() -> None:
@@ -99,13 +99,13 @@ def test_each_rung_is_tried_once_and_then_the_task_is_given_up(stage: Stage) -> 
     with_plan(stage, escalate=stage.command(LOOPS, "klaus.py") + " {prompt}")
     result = stage.run(LOOPS, stuck=True)
     assert [note.rpartition(": ")[2] for note in stage.view.notes if note.startswith("stuck")] == [
-        "nudge, by the ladder",
-        "reset, by the ladder",
-        "escalate, by the ladder",
-        "skip, by the ladder",
+        "nudge, by the escalation",
+        "reset, by the escalation",
+        "escalate, by the escalation",
+        "skip, by the escalation",
     ]
     assert (result.exit_reason, result.exit_code) == ("circuit_breaker", 10)
-    assert result.reason == "the agent was stuck, and the ladder gave the task up"
+    assert result.reason == "the agent was stuck, and the escalation gave up the task"
     assert len(stage.iterations()) == 4
     assert "An agent before you was stopped" in stage.prompt(3)
     assert "Tried so far: nudge, reset." in stage.prompt(3)
@@ -133,8 +133,8 @@ write(f"part{{n}}.txt", "done")
 tell(type="result", text="one part", success=n == 4)
 """
     stage.run(body, stuck=True, completion_promise=None)
-    rungs = [note for note in stage.view.notes if note.startswith("stuck")]
-    assert rungs == ["stuck, score 90: nudge, by the ladder"] * 2
+    step_names = [note for note in stage.view.notes if note.startswith("stuck")]
+    assert step_names == ["stuck, score 90: nudge, by the escalation"] * 2
 
 
 def test_the_ladder_outlasts_the_run_that_climbed_it(stage: Stage) -> None:
@@ -144,7 +144,7 @@ def test_the_ladder_outlasts_the_run_that_climbed_it(stage: Stage) -> None:
     again = stage.run(LOOPS, stuck=True)
     assert again.state.iterations == 0
     assert again.reason.endswith("is open: an earlier run was given up as stuck")
-    stage.panel.order(ladder_key(again.circuit), by="me", why="it is different now", reset=True)
+    stage.panel.order(escalation_key(again.circuit), by="me", why="it is different now", reset=True)
     stage.record = None
     assert stage.run(LOOPS, stuck=True).state.iterations == 1
 
@@ -192,7 +192,7 @@ def test_a_person_is_shown_the_block_and_chooses(stage: Stage) -> None:
     assert block.startswith("AGENT APPEARS STUCK\n\nAgent: python")
     assert "Stuck score: 90/100" in block
     assert [option.key for option in options] == ["nudge", "abort"]  # no help, and no timeout
-    assert result.reason == "the agent was stuck, and you gave the task up"
+    assert result.reason == "the agent was stuck, and you gave up the task"
 
 
 def test_more_time_is_granted_and_told(stage: Stage) -> None:
@@ -205,7 +205,7 @@ def test_more_time_is_granted_and_told(stage: Stage) -> None:
 def test_when_nobody_answers_the_ladder_decides(stage: Stage) -> None:
     chosen(stage, None, "abort")
     stage.run(LOOPS, stuck=True)
-    assert stage.view.notes[0] == "stuck, score 90: nudge, by the ladder"
+    assert stage.view.notes[0] == "stuck, score 90: nudge, by the escalation"
 
 
 # An operator steps in from outside

@@ -1,9 +1,9 @@
-"""How long a task may take, and when it is warned: seed 002."""
+"""How long a task may take, and when it is warned."""
 
 import pytest
 
 from switchgear._stuck.timeouts import (
-    Chosen,
+    ChosenTimeout,
     Due,
     Estimate,
     Timeouts,
@@ -23,12 +23,12 @@ def test_the_example_of_the_seed_gives_285_seconds() -> None:
 
 def test_a_complex_task_gets_twice_the_time() -> None:
     chosen = timeout(RULES, AUTH._replace(complex=True))
-    assert chosen == Chosen(570.0, "(120 + 3 x 30 + 150 x 0.1 + 1 x 60 s) x 2")
+    assert chosen == ChosenTimeout(570.0, "(120 + 3 x 30 + 150 x 0.1 + 1 x 60 s) x 2")
 
 
 def test_a_fixed_timeout_looks_at_nothing() -> None:
     rules = RULES._replace(policy="fixed", fixed_s=42.0)
-    assert timeout(rules, AUTH, [1.0] * 9) == Chosen(42.0, "fixed")
+    assert timeout(rules, AUTH, [1.0] * 9) == ChosenTimeout(42.0, "fixed")
 
 
 def test_a_learned_timeout_is_the_mean_and_four_deviations() -> None:

@@ -1,6 +1,6 @@
 """Claude Code, headless: `claude -p` with `--output-format stream-json`.
 
-Three habits of the stream matter. One answer of the model comes as several lines with the same id
+Three properties of the stream matter. One answer of the model comes as several lines with the same id
 and the same usage, whose output tokens are a placeholder until the result. `total_cost_usd` is
 cumulative. And a run that a hook stopped says `subtype: success`.
 """
@@ -156,7 +156,7 @@ class Claude(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Edits and commands are allowed, for nobody is there to ask; the prompt is on stdin."""
+        """Edits and commands are allowed, because no person can be asked; stdin has the prompt."""
         del cwd
         tools = "Bash,Edit,Glob,Grep,MultiEdit,NotebookEdit,Read,Task,TodoWrite,WebFetch,Write"
         argv = ["claude", "-p", "--output-format", "stream-json", "--verbose"]

@@ -46,7 +46,7 @@ from switchgear._text.agent_text import clean
 _LOGGED = re.compile(r'\bmessage="stream error".{0,1000}?\berror\.error="((?:[^"\\]|\\.){1,2000})')
 _LONGEST_LOGGED = 4_000
 _ASIDE = " small=true "
-"""In a line of the log: about a title for the session, which is nobody's work."""
+"""In a line of the log: about a title for the session, which is not part of the work."""
 
 
 class OpenCodeReader(JsonReader):

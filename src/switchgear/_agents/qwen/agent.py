@@ -1,4 +1,4 @@
-"""Qwen Code, headless. It speaks Claude Code's stream with other habits.
+"""Qwen Code, headless. Its stream has Claude Code's format, with differences.
 
 Its input tokens include those of the cache, its output tokens are real in every message, and it
 names no price. Its own loop guard ends a run with an error in the result.
@@ -47,7 +47,7 @@ class Qwen(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Every tool is allowed, for nobody is there to ask."""
+        """Every tool is allowed, because no person can be asked."""
         del cwd
         argv = ["qwen", "--output-format", "stream-json", "--approval-mode", "yolo"]
         argv += ["--model", model] if model else []

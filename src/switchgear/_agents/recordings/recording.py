@@ -140,7 +140,7 @@ def bare(tool: str) -> str:
 
 
 def changed(tool: str, arguments: object, *, ok: bool | None) -> bool | None:
-    """Whether a step changed the work; `None`: nobody can tell from outside.
+    """Whether a step changed the work; `None`: it cannot be told from outside.
 
     >>> changed("Edit", {"file_path": "a.py"}, ok=True), changed("Read", {}, ok=True)
     (True, False)
@@ -211,7 +211,7 @@ class RecordedStep(NamedTuple):
     """False: no step of an agent but facts about a whole iteration of a loop."""
 
     def signal(self) -> Signal:
-        """The facts, as a circuit is told them."""
+        """The facts as a circuit records them."""
         act = AgentStep(self.tool, self.args, self.result, self.thought) if self.is_act else None
         costs = [usage.cost_micros for usage in self.usages]
         return Signal(

@@ -10,7 +10,7 @@ from switchgear._config import Config
 from switchgear._config.model import Hooks
 from switchgear._core.types import Mode
 from switchgear._hooks.install.agents import HOOKED
-from switchgear._hooks.install.outcome import Standing
+from switchgear._hooks.install.outcome import InstallState
 from switchgear._hooks.install.place import place, scopes_of
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import Interventions
@@ -69,7 +69,7 @@ def installed(bench: Bench) -> Iterator[Row]:
             yield Row(f"hooks of {agent}", "installed", "hooks", reason=f"{events} events")
 
 
-def standings(root: str) -> Iterator[tuple[str, Standing]]:
+def standings(root: str) -> Iterator[tuple[str, InstallState]]:
     """The agents whose hooks are installed, for the project or for the user."""
     for agent in HOOKED:
         for scope in scopes_of(agent, root):
@@ -85,7 +85,7 @@ def wants_hooks(config: Config) -> bool:
     return named or told or config.timeouts.session_s is not None
 
 
-def _objection(standing: Standing) -> str:
+def _objection(standing: InstallState) -> str:
     if standing.gone:
         return f"{standing.path} needs {', '.join(standing.gone)}, which is gone"
     if standing.switched_off:

@@ -19,7 +19,7 @@ from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install.agents import TIMEOUT_S
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.place import place, scopes_of
-from switchgear._hooks.install.probe import BEFORE, Answer, event_of, read, sample
+from switchgear._hooks.install.probe import BEFORE, ProbeAnswer, event_of, read, sample
 
 # ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
 
@@ -81,14 +81,14 @@ def turned(command: str, folder: str) -> str:
     return shlex.join([*words, "--root", folder]) + end
 
 
-def send(hook: Hook, command: str, session: str = SESSION, *, alone: bool = False) -> Answer:
+def send(hook: Hook, command: str, session: str = SESSION, *, alone: bool = False) -> ProbeAnswer:
     """One event before a shell command, through the process; see `send_bytes`."""
     return send_bytes(hook, event(hook, command, session), alone=alone)
 
 
 def send_bytes(
     hook: Hook, raw: bytes | None, line: str | None = None, *, alone: bool = False
-) -> Answer:
+) -> ProbeAnswer:
     """Some input through the process, by another command `line` if one is given; `None`: none at all.
 
     `alone`: the hook process decides itself, without the resident process.
@@ -112,7 +112,7 @@ def send_bytes(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(trouble=f"it did not answer within {TIMEOUT_S * 2} s")
+        return ProbeAnswer(trouble=f"it did not answer within {TIMEOUT_S * 2} s")
     out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
     return read(hook.agent, out, err, done.returncode)
 
@@ -234,7 +234,7 @@ QUICK: tuple[Trial, ...] = (breach, ordinary, release, bad_input)
 
 def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     """The commands must be refused, each time."""
-    answer = Answer()
+    answer = ProbeAnswer()
     for number, command in enumerate(commands):
         session = f"selftest-{attack.replace(' ', '-')}-{number}"
         answer = send(hook, command, session, alone=number % 2 == 1)
@@ -246,7 +246,7 @@ def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     return Tried(attack, len(commands), by, f"{answer.action}: {answer.text}")
 
 
-def _admitted(answer: Answer, what: str) -> str:
+def _admitted(answer: ProbeAnswer, what: str) -> str:
     """The sentence about an answer that does not refuse; empty: it does."""
     if answer.action in {"deny", "stop"}:
         return ""

@@ -301,7 +301,7 @@ def lock_in_vain(panel: Panel, clock: FakeClock) -> Waited:
         looks += 1
         clock.advance(max(5.0, seconds))
 
-    waiting = panel.lock("selftest", owner="who waits", timeout_s=24 * 3600.0, sleep=wait)
+    waiting = panel.locks.lock("selftest", owner="who waits", timeout_s=24 * 3600.0, sleep=wait)
     try:
         waiting.acquire()
     except (LockTimeout, Rejected) as error:

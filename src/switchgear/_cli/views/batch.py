@@ -12,15 +12,14 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from switchgear._agents.events import StreamEvent
-from switchgear._cli.views.live_screen import LiveScreen
-from switchgear._cli.views.run_board import Board, Notebook, one_line
-from switchgear._cli.views.screen import Screen, fitted
+from switchgear._cli.views.run import Board, Notebook, one_line
+from switchgear._cli.views.terminal import LiveScreen, Screen, fitted
 from switchgear._cli.views.text import UNICODE, clean, plural
 from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
 from switchgear._run.batch.view import BatchLineView, BatchView, task_status
 from switchgear._run.formats import UNKNOWN, spend
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 
 if TYPE_CHECKING:
     from switchgear._run.dependencies import Choose
@@ -82,7 +81,7 @@ def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume
     lines = [f"batch {batch}: {end.name}: {done} of {plural(len(progress), 'task')} done, {spent}"]
     if end.code:
         failed = any(each.status in {Status.FAILED, Status.SKIPPED} for each in progress.values())
-        lines.append(f"  go on: {resume}{' --retry-failed' if failed else ''}")
+        lines.append(f"  continue: {resume}{' --retry-failed' if failed else ''}")
     return lines
 
 
@@ -144,7 +143,7 @@ def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[BatchV
 
 def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -> "Choose | None":
     """Asks a person at this view; one question at a time, whichever task asks."""
-    from switchgear._cli.views.choice import ask, is_attended  # noqa: PLC0415  only of some batches
+    from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some batches
 
     if not is_attended():
         return None
@@ -160,7 +159,7 @@ def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -
     return choose
 
 
-class _TaskView(View):
+class _TaskView(RunView):
     """Tells a task's notebook what its run does. Told by the task's thread."""
 
     def __init__(self, notebook: Notebook, table: "BatchTable", name: str) -> None:
@@ -233,7 +232,7 @@ class BatchTable(BatchView):
             self._tasks[name] = progress
         self._live.news()
 
-    def run_view(self, name: str) -> View:
+    def run_view(self, name: str) -> RunView:
         """Keeps what the run does, for the task's line."""
         notebook = Notebook(self._clock, self._stopping)
         with self._lock:

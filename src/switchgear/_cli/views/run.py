@@ -1,36 +1,526 @@
-"""A run at a terminal: a screen that is drawn while it goes on, and what is left of it at the end.
+"""A run in the terminal: a live screen while it runs, a summary when it ends.
 
-While it goes on it is drawn on a screen of its own (see `live_screen.py`); how it ended is printed
-on the normal one.
+The live screen uses the alternate screen (see `terminal.py`); the summary is printed on the normal one.
 """
 
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from switchgear._agents.events import StreamEvent
-from switchgear._cli.views.live_screen import LiveScreen
-from switchgear._cli.views.run_board import Notebook
-from switchgear._cli.views.run_picture import Size, last_picture, picture
-from switchgear._cli.views.screen import Screen
-from switchgear._cli.views.text import clean
-from switchgear._run.view import LineView, View
+from switchgear._agents.events import (
+    AgentError,
+    Question,
+    StreamEvent,
+    TextOutput,
+    ToolStarted,
+    ToolStep,
+    Usage,
+)
+from switchgear._cli.views.circuits import STYLES
+from switchgear._cli.views.terminal import NARROW, LiveScreen, Screen, wrapped
+from switchgear._cli.views.text import ASCII, Signs, bar, clean, percent, plural, words
+from switchgear._core.types import Phase
+from switchgear._run import formats
+from switchgear._run.formats import passing, spent
+from switchgear._run.view import LineView, RunView, evidence_of
 from switchgear._stuck.messages import Option
+from switchgear._text.fingerprint import gist
+from switchgear._text.money import dollars
 
 if TYPE_CHECKING:
     from switchgear._run.dependencies import Choose
     from switchgear._run.result import RunResult
 
-COPIED = ("  kept: ", "  report: ", "  receipt: ", "  go on: ")
+RECENT = 40
+HISTORY = 200
+TREND = 60
+
+
+class Ended(NamedTuple):
+    """What is remembered of an iteration."""
+
+    number: int
+    outcome: str
+    line: str
+    heat: float
+    tests: int | None
+    tests_total: int | None
+    output_chars: int | None
+
+
+class Note(NamedTuple):
+    """Something to know: of the run, or of iterations that follow each other."""
+
+    text: str
+    first: int | None = None
+    last: int | None = None
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return self.text
+        which = f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+        return f"iteration {which}: {self.text}"
+
+
+class Board(NamedTuple):
+    """A copy of all that is known, for one drawing."""
+
+    run: dict[str, Any]
+    number: int
+    """Of the iteration that runs or ran last; 0: none yet."""
+    busy: bool
+    """Whether an iteration runs."""
+    doing: str
+    doing_s: float
+    """How long it has been doing that."""
+    used_s: float
+    """The time used in all."""
+    left_s: float | None
+    """What is left of the time; `None`: no end."""
+    waits_s: float | None
+    """How long it still waits; `None`: it does not."""
+    spent_micros: int
+    unknown_prices: int
+    ended: tuple[Ended, ...]
+    notes: tuple[Note, ...]
+    recent: tuple[str, ...]
+    last_error: str
+    nudge: str
+    stopping: int
+    """How often somebody asked to stop."""
+
+
+class Notebook:
+    """Takes down what the view is told. Told by one thread, looked at by another."""
+
+    def __init__(self, clock: Callable[[], float], stopping: Callable[[], int]) -> None:
+        self._clock = clock
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._run: dict[str, Any] = {"options": {}, "state": {}, "readings": []}
+        self._told_s = self._began_s = clock()
+        self._used_before_s = 0.0
+        self._number = 0
+        self._busy = False
+        self._doing, self._since_s = "starting", clock()
+        self._waits_until_s: float | None = None
+        self._costs: dict[str | None, int | None] = {}
+        self._ended: deque[Ended] = deque(maxlen=HISTORY)
+        self._notes: deque[Note] = deque(maxlen=HISTORY)
+        self._recent: deque[str] = deque(maxlen=RECENT)
+        self._last_error = ""
+        self._nudge = ""
+
+    def started(self, run: dict[str, Any]) -> None:
+        """The run begins."""
+        with self._lock:
+            self._take(run)
+            self._began_s, self._used_before_s = self._told_s, run["state"]["seconds"]
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """It waits."""
+        with self._lock:
+            self._waits_until_s = self._clock() + left_s
+            self._do(f"waiting {one_line(why)}")
+
+    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
+        """An iteration begins."""
+        with self._lock:
+            self._take(run)
+            self._number, self._busy = number, True
+            self._costs.clear()
+            self._nudge = one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
+            self._do("the agent starts")
+
+    def validating(self, command: str) -> None:
+        """The validation runs."""
+        with self._lock:
+            self._do(f"validation: {one_line(command)}")
+
+    def event(self, event: StreamEvent) -> None:
+        """The agent did something."""
+        with self._lock:
+            if isinstance(event, Usage):
+                self._costs[event.model] = event.cost_micros
+            elif isinstance(event, ToolStarted):
+                self._do(f"{one_line(event.tool, 60)} {one_line(event.arguments)}")
+            elif isinstance(event, ToolStep):
+                self._step(event)
+            elif isinstance(event, TextOutput | Question):
+                self._do("the agent works")
+                if said := one_line(event.text):
+                    self._recent.append(said)
+            elif isinstance(event, AgentError):
+                self._recent.append(f"{event.kind}: {one_line(event.text)}")
+                self._last_error = one_line(event.text)
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        """An iteration is over."""
+        ended = _ended(facts)
+        with self._lock:
+            self._take(run)
+            self._number, self._busy = ended.number, False
+            self._costs.clear()
+            self._ended.append(ended)
+            self._recent.append(f"iteration {ended.number}: {ended.line}")
+            self._nudge = one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
+            if facts["error"]:
+                self._last_error = one_line(facts["error"])
+            for note in facts["notes"]:
+                self._note(note, ended.number)
+            self._do("deciding how to go on")
+
+    def noted(self, text: str) -> None:
+        """Something to know."""
+        with self._lock:
+            self._note(text)
+
+    def board(self) -> Board:
+        """All of it, as it is now."""
+        now_s = self._clock()
+        with self._lock:
+            state, left_s = self._run["state"], self._run.get("time_left_s")
+            waits_s = None if self._waits_until_s is None else self._waits_until_s - now_s
+            known = [cost for cost in self._costs.values() if cost is not None]
+            return Board(
+                run=self._run,
+                number=self._number,
+                busy=self._busy,
+                doing=self._doing,
+                doing_s=now_s - self._since_s,
+                used_s=self._used_before_s + now_s - self._began_s,
+                left_s=None if left_s is None else max(left_s - (now_s - self._told_s), 0.0),
+                waits_s=None if waits_s is None else max(waits_s, 0.0),
+                spent_micros=state.get("spent_micros", 0) + sum(known),
+                unknown_prices=state.get("unknown_prices", 0),
+                ended=tuple(self._ended),
+                notes=tuple(self._notes),
+                recent=tuple(self._recent),
+                last_error=self._last_error,
+                nudge=self._nudge,
+                stopping=self._stopping(),
+            )
+
+    def _take(self, run: dict[str, Any]) -> None:
+        self._run, self._told_s = run, self._clock()
+
+    def _do(self, what: str) -> None:
+        if not what.startswith("waiting"):
+            self._waits_until_s = None
+        if what != self._doing:
+            self._doing, self._since_s = what, self._clock()
+
+    def _note(self, text: str, number: int | None = None) -> None:
+        note = Note(one_line(text, 600), number, number)
+        self._recent.append(f"note: {note}")
+        last = self._notes[-1] if self._notes else None
+        if (
+            last is not None
+            and number is not None
+            and (note.text, number - 1) == (last.text, last.last)
+        ):
+            note = self._notes.pop()._replace(last=number)
+        self._notes.append(note)
+
+    def _step(self, step: ToolStep) -> None:
+        how = "?" if step.ok is None else "ok" if step.ok else "failed"
+        self._recent.append(f"{one_line(step.tool, 60)} {one_line(step.arguments, 200)}: {how}")
+        if step.error:
+            self._last_error = one_line(gist(step.error))
+        self._do("the agent works")
+
+
+def one_line(text: str, longest: int = 300) -> str:
+    """What an agent said, as one harmless line."""
+    return clean(" ".join(text[: 4 * longest].split()), longest)
+
+
+def _ended(facts: dict[str, Any]) -> Ended:
+    parts = formats.iteration(facts)
+    if facts["nudge"]:
+        parts.append("nudged")
+    return Ended(
+        facts["number"],
+        facts["outcome"],
+        one_line(", ".join(parts)),
+        facts["heat"],
+        facts["tests_passing"],
+        formats.tests_total(facts),
+        facts["output_chars"],
+    )
+
+
+MARKS = {"worked": "✓", "completed": "✓", "failed": "✗", "unproven": "?", "provider": "!"}
+ASCII_MARKS = {"worked": "+", "completed": "+", "failed": "x", "unproven": "?", "provider": "!"}
+OUTCOME_STYLES = {"worked": "green", "completed": "bold green", "failed": "red"}
+LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*#"
+NAMES = {"consecutive_failures": "failures in a row"}
+SHORT_NAMES = {
+    "consecutive_failures": "failures",
+    "output_decline": "decline",
+    "told the agent": "told",
+    "next prompt": "next",
+}
+_LABEL = 19
+_NARROW_LABEL = 12
+
+
+class Row(NamedTuple):
+    """A line and how dear it is: where there is no room, the highest rank goes first."""
+
+    rank: int
+    text: Text
+
+
+class Size(NamedTuple):
+    """How much room there is, and what can be drawn in it."""
+
+    width: int
+    height: int
+    signs: Signs
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a line holds only the most important things."""
+        return self.width < NARROW
+
+    @property
+    def label(self) -> int:
+        """The columns of what stands at the left."""
+        return _NARROW_LABEL if self.narrow else _LABEL
+
+    @property
+    def bar(self) -> int:
+        """The columns of a bar."""
+        return 8 if self.narrow else 12
+
+
+def picture(board: Board, size: Size) -> list[Text]:
+    """The lines of the live screen, at most as many as there is room for."""
+    rows = [
+        *_head(board, size),
+        Row(7, Text()),
+        *_detectors(board, size),
+        Row(6, Text()),
+        *_standing(board, size),
+        Row(8, Text()),
+        *_now(board, size),
+    ]
+    foot = (
+        "Ctrl-C ends it"
+        if size.narrow
+        else "Ctrl-C ends it gently, twice at once; the work is kept"
+    )
+    rows.append(Row(5, Text(foot, "dim")))
+    spare = size.height - len(rows)
+    if spare > 0:
+        rows[-1:-1] = _recent(board, size, spare)
+    while len(rows) > size.height:
+        worst = max(range(len(rows)), key=lambda place: (rows[place].rank, place))
+        del rows[worst]
+    return [cut(row.text, size) for row in rows]
+
+
+def last_picture(board: Board, size: Size) -> list[Text]:
+    """What is left on the screen at the end: how each iteration went, what the detectors hold."""
+    lines = [row.text for row in _head(board, size, over=True)]
+    room = 12
+    shown = board.ended[-room:]
+    if len(shown) < len(board.ended):
+        lines.append(Text(f"  {size.signs.dots} {len(board.ended) - len(shown)} earlier", "dim"))
+    for ended in shown:
+        line = Text.assemble("  ", _mark(ended, size.signs), f" {ended.number:>3}  ")
+        lines.append(line.append(ended.line))
+    notes = (
+        part
+        for note in board.notes[-room:]
+        for part in wrapped(Text(f"  note: {note}", "dim"), size.width, 4)
+    )
+    detectors = [row.text for row in _detectors(board, size)] if board.ended else []
+    # A note may end in what to do about it: it is not cut.
+    return [*(cut(line, size) for line in lines), *notes, *(cut(line, size) for line in detectors)]
+
+
+def _head(board: Board, size: Size, *, over: bool = False) -> list[Row]:
+    run = board.run
+    phase = str(run.get("phase", "closed"))
+    known = phase in set(Phase)
+    lamps = {"open": size.signs.open, "half_open": size.signs.half_open}
+    lamp = f"{lamps.get(phase, size.signs.closed)} {words(one_line(phase, 20))}"
+    shadow = " [shadow]" if run["options"].get("shadow") else ""
+    line = Text.assemble((lamp + shadow, STYLES[Phase(phase)] if known else ""), "  ")
+    limit = run["options"].get("max_iterations")
+    if board.number:
+        most = "" if limit is None else f" of {limit + run['state'].get('lost', 0)}"
+        counted = plural(board.number, "iteration") if over else f"iteration {board.number}{most}"
+        line.append(counted, "bold")
+        heat = run.get("heat", 0.0)
+        line.append(f"  heat {percent(heat)}", heat_style(heat))
+    else:
+        line.append("before the first iteration")
+    agent = one_line(str(run.get("agent", "")), 60)
+    rows = [Row(0, line)]
+    for who in (f"{agent} on {one_line(str(run.get('circuit', '')), 100)}", agent):
+        gap = size.width - cell_len(line.plain) - cell_len(who)
+        if gap >= 2:
+            line.append(" " * gap).append(who, "dim")
+            break
+    task = Text(one_line(str(run.get("task", "")), 500))
+    return [*rows, Row(3, task)]
+
+
+def _detectors(board: Board, size: Size) -> list[Row]:
+    readings: list[dict[str, Any]] = list(board.run.get("readings", ()))
+    hottest = max(readings, key=lambda each: each["heat"], default=None)
+    rows = []
+    for each in readings:
+        heat, style = each["heat"], heat_style(each["heat"])
+        line = label(each["kind"], size)
+        line.append(bar(heat, size.bar, size.signs), style).append(f" {percent(heat):>4}", style)
+        if not size.narrow:
+            line.append(f"  {one_line(each['reason'])}")
+        rows.append(Row(1 if each is hottest else 4, line))
+        if size.narrow and each is hottest and heat > 0:
+            rows.append(Row(2, Text(f"  {one_line(each['reason'])}")))
+    return rows
+
+
+def _standing(board: Board, size: Size) -> list[Row]:
+    rows = [Row(3, _outcomes(board, size)), Row(2, _money(board, size)), Row(2, _time(board, size))]
+    tests = [each.tests for each in board.ended]
+    if any(each is not None for each in tests):
+        last_run = next(each for each in reversed(board.ended) if each.tests is not None)
+        line = label("tests", size).append(trend(tests, size), "cyan")
+        rows.append(Row(4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}")))
+    outputs = [each.output_chars for each in board.ended]
+    if any(each is not None for each in outputs):
+        last = next(each for each in reversed(outputs) if each is not None)
+        line = label("output", size).append(trend(outputs, size), "cyan")
+        rows.append(Row(4, line.append(f" {plural(last, 'character')}")))
+    if board.last_error:
+        rows.append(Row(2, label("last error", size).append(board.last_error, "red")))
+    if board.nudge and (board.busy or board.run.get("phase") != "open"):
+        told = "told the agent" if board.busy else "next prompt"
+        text = board.nudge
+        rows.append(Row(2, label(told, size).append(text, "yellow")))
+    return rows
+
+
+def _outcomes(board: Board, size: Size) -> Text:
+    line = label("iterations", size)
+    room = max(size.width - size.label - 2, 1)
+    for ended in board.ended[-room:]:
+        line.append_text(_mark(ended, size.signs))
+    if board.busy:
+        line.append(">" if size.signs is ASCII else "▸", "bold")
+    return line
+
+
+def _mark(ended: Ended, signs: Signs) -> Text:
+    marks = ASCII_MARKS if signs is ASCII else MARKS
+    style = OUTCOME_STYLES.get(ended.outcome, "yellow")
+    return Text(marks.get(ended.outcome, signs.dot), style)
+
+
+def _money(board: Board, size: Size) -> Text:
+    budget = board.run.get("may_spend_micros")
+    line = label("spend", size)
+    if budget:
+        share = board.spent_micros / budget
+        line.append(bar(share, size.bar, size.signs), heat_style(share)).append(" ")
+    line.append(
+        spent(board.spent_micros, board.unknown_prices), "yellow" if board.unknown_prices else ""
+    )
+    return line.append(", no budget" if budget is None else f" of {dollars(budget)}")
+
+
+def _time(board: Board, size: Size) -> Text:
+    line = label("time", size).append(clock(board.used_s))
+    left = "no time limit" if board.left_s is None else f"{clock(board.left_s)} left"
+    return line.append(f", {left}")
+
+
+def _now(board: Board, size: Size) -> list[Row]:
+    if board.stopping:
+        words_ = "stopping: the agent ends" if board.stopping == 1 else "stopping at once"
+        return [Row(0, label("now", size).append(words_, "bold yellow"))]
+    line = label("now", size)
+    if board.waits_s is not None:
+        return [Row(0, line.append(f"{clock(board.waits_s)} {board.doing}", "bold yellow"))]
+    # The seconds stand first: however narrow it is, one sees that it is alive.
+    return [Row(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
+
+
+def _recent(board: Board, size: Size, room: int) -> list[Row]:
+    return [
+        Row(9, Text(" " * size.label + text if not size.narrow else f"  {text}", "dim"))
+        for text in board.recent[-room:]
+    ]
+
+
+def label(name: str, size: Size) -> Text:
+    """What stands at the left of a line."""
+    names = SHORT_NAMES if size.narrow else NAMES
+    shown = names.get(name) or one_line(words(name), 40)
+    # Assembled, so that what is appended is not dim as well.
+    return Text.assemble((set_cell_size(set_cell_size(shown, size.label - 1), size.label), "dim"))
+
+
+def heat_style(heat: float) -> str:
+    """The colour of a heat."""
+    return "bold red" if heat >= 1 else "yellow" if heat >= 0.6 else "green"
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:34`, `1:02:03`.
+
+    >>> clock(7.9), clock(3723)
+    ('0:07', '1:02:03')
+    """
+    minutes, rest = divmod(int(max(seconds, 0.0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def trend(values: Sequence[int | None], size: Size) -> str:
+    """The values as a row of small bars, the newest last."""
+    levels = ASCII_LEVELS if size.signs is ASCII else LEVELS
+    room = min(TREND, max(size.width - size.label - 24, 4))
+    shown = values[-room:]
+    most = max((each for each in shown if each is not None), default=0) or 1
+    return "".join(
+        " " if each is None else levels[round(max(each, 0) / most * (len(levels) - 1))]
+        for each in shown
+    )
+
+
+def cut(text: Text, size: Size) -> Text:
+    """A line that fits; what is left out is shown by dots."""
+    if cell_len(text.plain) <= size.width:
+        return text
+    text = text.copy()
+    room = max(size.width - len(size.signs.dots), 1)
+    text.truncate(room, overflow="crop")
+    space = text.plain.rfind(" ")
+    if space > room * 2 // 3:  # behind a word, where that leaves most of the line
+        text = text[:space]
+    text.rstrip()
+    return text.append(size.signs.dots)
+
+
+COPIED = ("  kept: ", "  report: ", "  receipt: ", "  continue: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
 
 
 @contextmanager
-def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
+def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[RunView]:
     """The view that fits: a live screen at a terminal, plain lines anywhere else.
 
     `stopping` tells how often somebody asked the run to stop.
@@ -49,9 +539,9 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
         view.close()
 
 
-def chooser(view: View, wait_s: float) -> "Choose | None":
+def chooser(view: RunView, wait_s: float) -> "Choose | None":
     """Asks a person at this view what to do about a stuck agent; `None`: nobody is there."""
-    from switchgear._cli.views.choice import ask, is_attended  # noqa: PLC0415  only of some runs
+    from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some runs
 
     if not isinstance(view, LiveView) or not is_attended():
         return None
@@ -63,7 +553,7 @@ def chooser(view: View, wait_s: float) -> "Choose | None":
     return choose
 
 
-class LiveView(View):
+class LiveView(RunView):
     """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
 
     def __init__(

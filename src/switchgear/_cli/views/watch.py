@@ -17,9 +17,8 @@ from rich.text import Text
 
 from switchgear._breaker.views import View
 from switchgear._cli.context import Session
-from switchgear._cli.views.event_lines import event_line
-from switchgear._cli.views.screen import Screen, fitted, wrapped
-from switchgear._cli.views.status_table import by_trouble, detail_of, lamp, summary, table
+from switchgear._cli.views.circuits import by_trouble, detail_of, event_line, lamp, summary, table
+from switchgear._cli.views.terminal import Screen, fitted, wrapped
 from switchgear._cli.views.text import clean, clock_time, say
 from switchgear._core.errors import StoreError
 from switchgear._hooks.session import Notes, note_name

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from switchgear._hooks.install.jsonc import Item, Node, ends_in_line_comment, line_indent, parse
+from switchgear._hooks.install.jsonc import Item, JsonNode, ends_in_line_comment, line_indent, parse
 
 HOOKS = "hooks"
 Group = dict[str, Any]
@@ -22,7 +22,7 @@ class WrongShape(ValueError):
     """Settings whose hooks are not what any agent takes: where, and what was found."""
 
 
-class Found(NamedTuple):
+class FoundHook(NamedTuple):
     """One command of ours in the settings."""
 
     event: str
@@ -34,14 +34,14 @@ class Found(NamedTuple):
 class _Place(NamedTuple):
     """One hook of the settings, with everything around it."""
 
-    root: Node
+    root: JsonNode
     hooks: Item
     event: Item
     group: int
     hook: int
 
 
-def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[Found]:
+def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[FoundHook]:
     """Our commands, in the order of the text. Raises `NotJson`, `WrongShape`.
 
     `comments`: whether the agent takes them; if not, they are an error.
@@ -51,7 +51,7 @@ def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[Found]:
         command = _command(place)
         if ours(command):
             group = place.event.node.items[place.group].node.value
-            found.append(Found(place.event.key, command, group))
+            found.append(FoundHook(place.event.key, command, group))
     return found
 
 
@@ -97,7 +97,7 @@ def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
         text = _cut_one(text, place, containers)
 
 
-def _hooks(root: Node) -> Item | None:
+def _hooks(root: JsonNode) -> Item | None:
     if root.kind != "object":
         raise WrongShape("the settings must be an object: { … }")
     found = root.get(HOOKS)
@@ -106,14 +106,14 @@ def _hooks(root: Node) -> Item | None:
     return found
 
 
-def _array(hooks: Node, event: str) -> Item | None:
+def _array(hooks: JsonNode, event: str) -> Item | None:
     found = hooks.get(event)
     if found is not None and found.node.kind != "array":
         raise WrongShape(f'"hooks" has {json.dumps(event)}, and it must be an array: [ … ]')
     return found
 
 
-def _places(root: Node) -> Iterator[_Place]:
+def _places(root: JsonNode) -> Iterator[_Place]:
     """Every hook with a command. What has another shape is the owner's and is passed over."""
     hooks = _hooks(root)
     if hooks is None:
@@ -137,13 +137,13 @@ def _command(place: _Place) -> str:
     return str(hook.node.scalar)
 
 
-def _inner(place: _Place) -> Node:
+def _inner(place: _Place) -> JsonNode:
     inner = place.event.node.items[place.group].node.get(HOOKS)
     assert inner is not None
     return inner.node
 
 
-def _put(text: str, root: Node, target: Node, value: Any, key: str | None = None) -> str:
+def _put(text: str, root: JsonNode, target: JsonNode, value: Any, key: str | None = None) -> str:
     """The text with one more item at the end of an object or array."""
     last = target.items[-1] if target.items else None
     if _is_flat(text, root, target):
@@ -157,13 +157,13 @@ def _put(text: str, root: Node, target: Node, value: Any, key: str | None = None
     return text[:end] + "," + text[end : target.settled] + made + text[target.settled :]
 
 
-def _in_line(text: str, root: Node, value: Any, key: str | None) -> str:
+def _in_line(text: str, root: JsonNode, value: Any, key: str | None) -> str:
     colon, comma = (": ", ", ") if ": " in text[root.start : root.end] else (":", ",")
     label = "" if key is None else json.dumps(key) + colon
     return label + json.dumps(value, ensure_ascii=False, separators=(comma, colon))
 
 
-def _on_lines(text: str, root: Node, target: Node, value: Any, key: str | None) -> str:
+def _on_lines(text: str, root: JsonNode, target: JsonNode, value: Any, key: str | None) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     unit = _unit(text, root)
     indent = newline + _indent(text, target, unit)
@@ -174,14 +174,14 @@ def _on_lines(text: str, root: Node, target: Node, value: Any, key: str | None) 
     return f"{indent}{label}{body}{behind}"
 
 
-def _is_flat(text: str, root: Node, target: Node) -> bool:
+def _is_flat(text: str, root: JsonNode, target: JsonNode) -> bool:
     """Whether items stand in one line: the owner's way, unless there is nothing yet."""
     if target.items:
         return "\n" not in text[target.start : target.end]
     return bool(root.items) and "\n" not in text[root.start : root.end]
 
 
-def _unit(text: str, root: Node) -> str:
+def _unit(text: str, root: JsonNode) -> str:
     """One step of indentation, as the owner makes it."""
     for item in root.items:
         indent = line_indent(text, item.start)
@@ -190,7 +190,7 @@ def _unit(text: str, root: Node) -> str:
     return "  "
 
 
-def _indent(text: str, target: Node, unit: str) -> str:
+def _indent(text: str, target: JsonNode, unit: str) -> str:
     for item in target.items:
         indent = line_indent(text, item.start)
         if text[: item.start].rpartition("\n")[2] == indent:
@@ -216,18 +216,18 @@ def _stays(containers: Containers | None, path: str) -> bool:
     return containers is not None and containers.get(path, "") is not None
 
 
-def _only(text: str, node: Node) -> bool:
+def _only(text: str, node: JsonNode) -> bool:
     """Whether it holds one item and no comment."""
     return len(node.items) == 1 and not _around(text, node).strip()
 
 
-def _around(text: str, node: Node) -> str:
+def _around(text: str, node: JsonNode) -> str:
     """What is inside the brackets beside the one item."""
     item = node.items[0]
     return text[node.start + 1 : item.start] + text[item.node.end : node.end - 1]
 
 
-def _without(text: str, node: Node, index: int, inside: str | None = None) -> str:
+def _without(text: str, node: JsonNode, index: int, inside: str | None = None) -> str:
     """The text without an item, its comma and the space before it.
 
     `inside` is what stood between the brackets before there was any item.

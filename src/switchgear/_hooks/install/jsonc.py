@@ -33,13 +33,13 @@ class Item(NamedTuple):
 
     start: int
     """Where it begins: at its key, if it has one."""
-    node: "Node"
+    node: "JsonNode"
     key: str = ""
     comma: int | None = None
     """Where the comma is that parts it from the one before; `None`: it is the first."""
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     """A value and its place in the text."""
 
     start: int
@@ -66,7 +66,7 @@ class Node(NamedTuple):
         return found[-1] if found else None
 
 
-def parse(text: str, *, comments: bool = True) -> Node:
+def parse(text: str, *, comments: bool = True) -> JsonNode:
     """The one value that a text holds. Raises `NotJson`.
 
     >>> parse('{"a": 1} // as it should be').get("a").node.value
@@ -116,7 +116,7 @@ class _Scanner:
             raise NotJson(self.text, at, "a comment does not end")
         return end + 2
 
-    def value(self, at: int, depth: int) -> Node:
+    def value(self, at: int, depth: int) -> JsonNode:
         if depth > DEEPEST:
             raise NotJson(self.text, at, f"values are nested more than {DEEPEST} deep")
         first = self.text[at : at + 1]
@@ -132,9 +132,9 @@ class _Scanner:
             scalar = json.loads(match[0])
         except ValueError as error:  # a number with more digits than Python takes
             raise NotJson(self.text, at, str(error)) from None
-        return Node(at, match.end(), "scalar", scalar)
+        return JsonNode(at, match.end(), "scalar", scalar)
 
-    def container(self, start: int, kind: str, closing: str, depth: int) -> Node:
+    def container(self, start: int, kind: str, closing: str, depth: int) -> JsonNode:
         items: list[Item] = []
         at, settled = self.skip(start + 1)
         comma: int | None = None
@@ -147,7 +147,7 @@ class _Scanner:
                 at, settled = self.skip(at + 1)
             elif not self.text.startswith(closing, at):
                 raise NotJson(self.text, at, self.surprise(at, f"',' or '{closing}'"))
-        return Node(start, at + 1, kind, items=tuple(items), settled=settled)
+        return JsonNode(start, at + 1, kind, items=tuple(items), settled=settled)
 
     def item(self, at: int, comma: int | None, kind: str, depth: int) -> Item:
         if kind == "array":

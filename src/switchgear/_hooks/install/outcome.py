@@ -5,7 +5,7 @@ import shlex
 from typing import NamedTuple, Protocol
 
 
-class Change(NamedTuple):
+class InstallChange(NamedTuple):
     """What an installation or its removal did."""
 
     path: str
@@ -17,7 +17,7 @@ class Change(NamedTuple):
     """Whether the file is gone: it was there only for us."""
 
 
-class Standing(NamedTuple):
+class InstallState(NamedTuple):
     """What is installed in one file."""
 
     path: str
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
         return bool(self.commands)
 
 
-class Place(Protocol):
+class HookFile(Protocol):
     """One file in which our hook can be: settings that we share, or a plugin of our own.
 
     All but `look` raise `CannotChange` for a file that is left alone.
@@ -51,15 +51,15 @@ class Place(Protocol):
 
     path: str
 
-    def install(self) -> Change:
+    def install(self) -> InstallChange:
         """Put the hook in; twice is as good as once."""
         ...
 
-    def uninstall(self) -> Change:
+    def uninstall(self) -> InstallChange:
         """Take it out; everything else stays."""
         ...
 
-    def look(self) -> Standing:
+    def look(self) -> InstallState:
         """What is there. Never raises for what it looks at."""
         ...
 

@@ -4,12 +4,12 @@ import os
 
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.install.agents import HOOKED, PROJECT, USER
-from switchgear._hooks.install.outcome import Place
-from switchgear._hooks.install.plugins import Plugin
-from switchgear._hooks.install.settings import Settings
+from switchgear._hooks.install.outcome import HookFile
+from switchgear._hooks.install.plugins import PluginFile
+from switchgear._hooks.install.settings import SettingsFile
 
 
-def place(agent: str, scope: str, folder: str) -> Place:
+def place(agent: str, scope: str, folder: str) -> HookFile:
     """Where the hook of an agent belongs, for `project` or `local` (in `folder`) or `user`.
 
     Raises ValueError for an agent that has no hooks.
@@ -18,8 +18,8 @@ def place(agent: str, scope: str, folder: str) -> Place:
         raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
     hooked = HOOKED[agent]
     if hooked.is_plugin:
-        return Plugin(hooked, scope, folder)
-    return Settings(hooked, scope, folder)
+        return PluginFile(hooked, scope, folder)
+    return SettingsFile(hooked, scope, folder)
 
 
 def scopes_of(agent: str, folder: str) -> tuple[str, ...]:

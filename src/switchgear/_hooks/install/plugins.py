@@ -14,7 +14,7 @@ from switchgear._hooks.command import hook_command
 from switchgear._hooks.install import files
 from switchgear._hooks.install.agents import PROJECT, HookSettings
 from switchgear._hooks.install.files import CannotChange, Journal, Memory
-from switchgear._hooks.install.outcome import Change, Standing, gone
+from switchgear._hooks.install.outcome import InstallChange, InstallState, gone
 
 _MARK = "const SWITCHGEAR = "
 _HEAD = """\
@@ -25,7 +25,7 @@ _HEAD = """\
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files")
 
 
-class Plugin:
+class PluginFile:
     """The plugin of one agent for one scope; see `Place`. Used by one thread."""
 
     def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
@@ -35,13 +35,13 @@ class Plugin:
         self._command = hook_command(agent.name, root=root)
         self._memory = Memory(self.path)
 
-    def install(self) -> Change:
+    def install(self) -> InstallChange:
         """Write our file; somebody else's of the same name is left alone."""
         data = self._made()
         with self._memory.locked():
             now = files.read(self.path)
             if now == data:
-                return Change(self.path, changed=False)
+                return InstallChange(self.path, changed=False)
             if now is not None and _told(now) is None:
                 why = "there is another file of that name, and it is not ours"
                 raise CannotChange(self.path, why, "move it away, then try again")
@@ -50,33 +50,33 @@ class Plugin:
             folders = files.write(self.path, data, now)
             folders = (*folders, *(journal.folders if journal else ()))
             self._memory.keep(Journal(files.digest(data), None, {}, folders))
-        return Change(self.path, changed=True, backup=backup)
+        return InstallChange(self.path, changed=True, backup=backup)
 
-    def uninstall(self) -> Change:
+    def uninstall(self) -> InstallChange:
         """Remove our file, and the folders that were made for it."""
         if not os.path.lexists(self.path):
-            return Change(self.path, changed=False)
+            return InstallChange(self.path, changed=False)
         with self._memory.locked():
             now = files.read(self.path)
             if now is None or _told(now) is None:
-                return Change(self.path, changed=False)
+                return InstallChange(self.path, changed=False)
             backup = self._memory.back_up(now)
             journal = self._memory.journal()
             files.remove(self.path, now, journal.folders if journal else ())
             self._memory.forget()
-        return Change(self.path, changed=True, backup=backup, removed=True)
+        return InstallChange(self.path, changed=True, backup=backup, removed=True)
 
-    def look(self) -> Standing:
+    def look(self) -> InstallState:
         """What is there."""
         try:
             now = files.read(self.path)
         except CannotChange as error:
-            return Standing(self.path, trouble=error.args[1])
+            return InstallState(self.path, trouble=error.args[1])
         told = None if now is None else _told(now)
         if told is None:
-            return Standing(self.path, exists=now is not None, missing=self.agent.events)
+            return InstallState(self.path, exists=now is not None, missing=self.agent.events)
         command = shlex.join(told["command"])
-        return Standing(
+        return InstallState(
             self.path,
             commands=(command,),
             events=self.agent.events,

@@ -1,7 +1,7 @@
 """Sending an event through the very command that an agent's file holds, as the agent would.
 
 The session that is named does not exist; where an agent has sub-agents, it is one of those who
-acts, because refusing it interrupts nobody.
+acts, because refusing it interrupts no agent.
 """
 
 import json
@@ -15,7 +15,7 @@ from switchgear._agents.registry import hook_settings, hooks_of
 BEFORE, AFTER = "before", "after"
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """What came back from a hook."""
 
     action: str = ""
@@ -44,7 +44,7 @@ class Probe(NamedTuple):
         lane = f"/agent/{SUBAGENT}" if hook_settings(self.agent).has_subagents else ""
         return f"session/{self.session}{lane}"
 
-    def send(self, command: str, when: str) -> Answer:
+    def send(self, command: str, when: str) -> ProbeAnswer:
         """Send one harmless event, before or after a tool, and read the answer as the agent would."""
         environment = dict(os.environ)
         if variable := hook_settings(self.agent).project_variable:
@@ -62,7 +62,7 @@ class Probe(NamedTuple):
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Answer(trouble=f"it did not answer within {self.wait_s:.0f} s")
+            return ProbeAnswer(trouble=f"it did not answer within {self.wait_s:.0f} s")
         out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
         return read(self.agent, out, err, done.returncode)
 
@@ -78,20 +78,20 @@ def event_of(agent: str, when: str) -> str:
     return str(sample(agent, when, "", "")[hooks_of(agent).EVENT])
 
 
-def read(agent: str, stdout: str, stderr: str, code: int) -> Answer:
+def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
     """The answer as the agent takes it."""
     remark = " ".join(stderr.split())
     if code == 2 and not hook_settings(agent).is_plugin:
-        return Answer("deny", stderr.strip(), remark=remark)
+        return ProbeAnswer("deny", stderr.strip(), remark=remark)
     if code != 0:
-        return Answer(trouble=f"exit code {code}: {remark or 'no word about why'}")
+        return ProbeAnswer(trouble=f"exit code {code}: {remark or 'no word about why'}")
     text = stdout.strip()
     try:
         said = json.loads(text) if text else {}
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        return Answer(trouble=f"its answer is no JSON object: {text[:200]!r}")
+        return ProbeAnswer(trouble=f"its answer is no JSON object: {text[:200]!r}")
     action, words = hooks_of(agent).action_of(said)
     trouble = "" if action else f"its answer has no action: {text[:200]!r}"
-    return Answer(action, words, trouble, remark)
+    return ProbeAnswer(action, words, trouble, remark)

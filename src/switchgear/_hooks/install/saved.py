@@ -32,7 +32,7 @@ _MARK = "\ufeff"
 _TOML_SWITCH = re.compile(r"(\bhooks[ \t]*=[ \t]*)false\b")
 
 
-class Saved(NamedTuple):
+class SavedHooks(NamedTuple):
     """One file as an operator left it."""
 
     agent: str
@@ -65,7 +65,7 @@ def save(agent: str, scope: str, folder: str) -> None:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     linked = os.path.realpath(path) != path
     switched = tuple(each for each in _switch_files(hooked, folder) if _is_off(hooked, each))
-    _write(Saved(agent, scope, os.path.realpath(folder), path, data, mode, linked, switched))
+    _write(SavedHooks(agent, scope, os.path.realpath(folder), path, data, mode, linked, switched))
 
 
 def is_saved(agent: str, scope: str, folder: str) -> bool:
@@ -105,7 +105,7 @@ def watched(folder: str) -> list[str]:
     return sorted(set(found))
 
 
-def saved_in(folder: str) -> list[Saved]:
+def saved_in(folder: str) -> list[SavedHooks]:
     """The copies of files that hold for a project, of the user's too."""
     real = os.path.realpath(folder)
     try:
@@ -116,7 +116,7 @@ def saved_in(folder: str) -> list[Saved]:
     return [each for each in found if each is not None and _is_of(each, real)]
 
 
-def _is_of(saved: Saved, real: str) -> bool:
+def _is_of(saved: SavedHooks, real: str) -> bool:
     """Whether a copy holds for the project: its own, of a folder in it, or the user's."""
     if saved.scope == USER:
         return saved.path == _path(saved.agent, USER, real)
@@ -154,7 +154,7 @@ def _adopt(folder: str) -> None:
 # Files with our entries
 
 
-def _repair_file(saved: Saved) -> Iterator[str]:
+def _repair_file(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
     now, wrong = _now(saved)
     if now is None:
@@ -188,7 +188,7 @@ def _repair_file(saved: Saved) -> Iterator[str]:
     yield f"{saved.path} had lost hooks of Switchgear: they were put back"
 
 
-def _now(saved: Saved) -> tuple[bytes | None, str]:
+def _now(saved: SavedHooks) -> tuple[bytes | None, str]:
     """What the file holds; or what is wrong with it, if it cannot be used."""
     try:
         found = os.lstat(saved.path)
@@ -267,7 +267,7 @@ def _is_off(hooked: HookSettings, path: str) -> bool:
     return bool(settings.switch_in(hooked, path))
 
 
-def _repair_switches(saved: Saved) -> Iterator[str]:
+def _repair_switches(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
     for path in _switch_files(hooked, saved.folder):
         switch = "" if path in saved.switched else settings.switch_in(hooked, path)
@@ -313,7 +313,7 @@ def _replaced(text: str, node: Any, value: str) -> str:
 # Writing
 
 
-def _put(saved: Saved, data: bytes) -> None:
+def _put(saved: SavedHooks, data: bytes) -> None:
     """Put a file back. Raises OSError, CannotChange."""
     if saved.linked:
         files.write(saved.path, data, files.read(saved.path))
@@ -409,21 +409,21 @@ def _record(path: str) -> str:
     return os.path.join(state_folder("guard"), f"{key}.json")
 
 
-def _write(saved: Saved) -> None:
+def _write(saved: SavedHooks) -> None:
     told = {**saved._asdict(), "data": b64encode(saved.data).decode()}
     write_private(_record(saved.path), json.dumps(told).encode())
 
 
-def _read(path: str) -> Saved | None:
+def _read(path: str) -> SavedHooks | None:
     found = _load(_record(path))
     return found if found is not None and found.path == path else None
 
 
-def _load(record: str) -> Saved | None:
+def _load(record: str) -> SavedHooks | None:
     data = read_private(record, LARGEST_RECORD) if record.endswith(".json") else None
     try:
         told = json.loads(data or b"null")
-        found = Saved(**{**told, "data": b64decode(told["data"], validate=True)})
+        found = SavedHooks(**{**told, "data": b64decode(told["data"], validate=True)})
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     good = found.agent in HOOKED and _record(found.path) == record

@@ -13,7 +13,7 @@ from switchgear._hooks.install import edit, files
 from switchgear._hooks.install.agents import command_line, groups, is_ours
 from switchgear._hooks.install.files import CannotChange, Journal, Memory
 from switchgear._hooks.install.jsonc import NotJson, parse
-from switchgear._hooks.install.outcome import Change, Standing, gone
+from switchgear._hooks.install.outcome import InstallChange, InstallState, gone
 
 _MARK = "\ufeff"
 
@@ -51,7 +51,7 @@ def _read(path: str) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-class Settings:
+class SettingsFile:
     """The settings of one agent for one scope; see `Place`. Used by one thread."""
 
     def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
@@ -61,12 +61,12 @@ class Settings:
         self._groups = groups(agent, command_line(agent, scope, folder))
         self._memory = Memory(self.path)
 
-    def install(self) -> Change:
+    def install(self) -> InstallChange:
         """Put our hooks in; the owner's bytes stay."""
         with self._memory.locked():
             now = files.read(self.path)
             if self._is_complete(self._found(now)):
-                return Change(self.path, changed=False)
+                return InstallChange(self.path, changed=False)
             journal = self._memory.journal()
             before = self._before(now, journal)
             with self._readable():
@@ -77,16 +77,16 @@ class Settings:
             if journal is not None and before is None:
                 folders = (*folders, *journal.folders)
             self._memory.keep(Journal(files.digest(data), before, containers, folders))
-        return Change(self.path, changed=True, backup=backup)
+        return InstallChange(self.path, changed=True, backup=backup)
 
-    def uninstall(self) -> Change:
+    def uninstall(self) -> InstallChange:
         """The very bytes of before, if nothing else changed; else only what is ours goes."""
         if not os.path.lexists(self.path):
-            return Change(self.path, changed=False)
+            return InstallChange(self.path, changed=False)
         with self._memory.locked():
             now = files.read(self.path)
             if now is None or not self._found(now):
-                return Change(self.path, changed=False)
+                return InstallChange(self.path, changed=False)
             journal = self._memory.journal()
             before = self._before(now, journal)
             backup = self._memory.back_up(now)
@@ -95,18 +95,18 @@ class Settings:
             else:
                 files.write(self.path, before, now)
             self._memory.forget()
-        return Change(self.path, changed=True, backup=backup, removed=before is None)
+        return InstallChange(self.path, changed=True, backup=backup, removed=before is None)
 
-    def look(self) -> Standing:
+    def look(self) -> InstallState:
         """What is there."""
         try:
             data = files.read(self.path)
             found = self._found(data)
         except CannotChange as error:
-            return Standing(self.path, trouble=error.args[1])
+            return InstallState(self.path, trouble=error.args[1])
         commands = tuple(dict.fromkeys(each.command.removesuffix(OR_REFUSE) for each in found))
         events = tuple(dict.fromkeys(each.event for each in found))
-        return Standing(
+        return InstallState(
             self.path,
             exists=data is not None,
             commands=commands,
@@ -121,12 +121,12 @@ class Settings:
         """Our command for each event."""
         return {each.event: each.command for each in self._found(files.read(self.path))}
 
-    def _found(self, data: bytes | None) -> list[edit.Found]:
+    def _found(self, data: bytes | None) -> list[edit.FoundHook]:
         text = self._text(data)
         with self._readable():
             return edit.find(text, is_ours, comments=self.agent.comments) if text.strip() else []
 
-    def _is_complete(self, found: list[edit.Found]) -> bool:
+    def _is_complete(self, found: list[edit.FoundHook]) -> bool:
         """Whether each event has our group, as this version makes it, and nothing else is ours."""
         return len(found) == len(self._groups) and all(
             self._groups.get(each.event) == each.group for each in found

@@ -1,10 +1,10 @@
-"""The circuit of spawning agents, `op/agent_spawn`: asked before each attempt, told after it."""
+"""Admission of attempts by the circuit `op/agent_spawn`: acquired before each, recorded after it."""
 
 from contextlib import suppress
 from typing import NamedTuple
 
 from switchgear._breaker.handle import Breaker
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
@@ -22,19 +22,19 @@ from switchgear._text.redact import redact
 SPAWN = "op/agent_spawn"
 BY = "switchgear batch"
 _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.BLOCKED})
-"""Ends that say nothing of whether agents can be started: your doing, your limit, your answer."""
+"""Exit reasons that are no evidence about starting agents: they depend on the user."""
 
 
 class SpawnCircuit:
-    """Asks and tells the circuit for one batch. Used by one thread."""
+    """The circuit `op/agent_spawn` of one batch. Used by one thread."""
 
     def __init__(self, panel: Panel, policy: Policy | None = None) -> None:
         self._panel = panel
         policy = policy or preset_policy("operation")
         self._breaker: Breaker = panel.breaker(SPAWN, policy)
 
-    def ask(self) -> Permit | Rejected:
-        """RunPermits to start one agent, or the refusal."""
+    def acquire(self) -> Permit | Rejected:
+        """A permit to start one agent, or the refusal."""
         self._breaker.refresh()
         try:
             return self._breaker.enter()
@@ -42,13 +42,13 @@ class SpawnCircuit:
             return refused
 
     def give_back(self, permit: Permit) -> None:
-        """No agent was started with it."""
+        """Return an unused permit."""
         self._breaker.record(Signal(), permit)
 
     def record(
         self, permit: Permit, result: RunResult | None, problem: str, *, worked: bool
     ) -> str | None:
-        """How the attempt went. Returns what is to be said of a half-open test, if it was one.
+        """Record the result of an attempt. Returns the message about a probe, if it was one.
 
         `worked`: whether an agent was started; a loop that was open from the start is no evidence.
         """
@@ -59,13 +59,13 @@ class SpawnCircuit:
             if refused or result.exit_reason in _NO_EVIDENCE:
                 ok = None
         error = problem if result is None else f"{result.exit_reason}: {result.reason}"
-        verdict = self._breaker.record(Signal(ok, error=None if ok else redact(error)), permit)
+        verdict = self._breaker.record(Signal(ok=ok, error=None if ok else redact(error)), permit)
         if not permit.probe or ok is None:
             return None
         return messages.recovery_ends(verdict.phase, ok=ok)
 
     def block(self) -> str:
-        """CIRCUIT BREAKER TRIPPED, as it stands now."""
+        """The message CIRCUIT BREAKER TRIPPED."""
         circuit = self._breaker.snapshot()
         with suppress(StoreError):  # then what this process knows must do
             view = self._panel.view(SPAWN)
@@ -73,7 +73,7 @@ class SpawnCircuit:
         return messages.circuit_tripped(circuit, self._panel.store.now_s())
 
     def probing(self) -> str:
-        """What is said when the next agent is the test."""
+        """The message when the next agent is the probe."""
         opened_s = self._panel.store.now_s() - self._breaker.snapshot().outage.opened_at_s
         return f"{messages.recovery_begins(SPAWN, opened_s, 0.0)}\n\n{messages.PROBING}"
 
@@ -99,18 +99,18 @@ class SpawnCircuit:
 MOST_FORCES = 3
 """How often a policy closes the circuit by force in one batch; then it waits."""
 PROBE_LOOK_S = 1.0
-"""How soon it is looked again while a test is under way."""
+"""Seconds between checks while a probe is running."""
 
 
 class AdmissionResult(NamedTuple):
-    """RunPermits for one attempt; or none now, or the task is skipped, for this reason."""
+    """A permit for one attempt; or none now, or the reason to skip the task."""
 
     permit: Permit | None = None
     skip: str | None = None
 
 
 class Admission:
-    """Asked before each attempt, told after it. Used by one thread."""
+    """Acquires a permit before each attempt and records its result. Used by one thread."""
 
     def __init__(
         self,
@@ -130,24 +130,24 @@ class Admission:
         self._why = ""
         self._shown_s: int | None = None
         self._told_of: float | None = None
-        """The outage that was told of last."""
+        """The outage that was reported last."""
         self._waits = False
-        """Whether its end is waited for."""
+        """Whether the batch waits for its end."""
         self.forces = forces
         self.aborted: str | None = None
         """Why the batch is to be aborted; `None`: it is not."""
 
-    def ask(self, name: str, *, running: bool) -> AdmissionResult:
-        """RunPermits to start this task; `running`: whether others are under way."""
+    def acquire(self, name: str, *, running: bool) -> AdmissionResult:
+        """A permit to start this task; `running`: whether others are running."""
         if self._time.clock() < self._closed_until_s:
             return AdmissionResult()
-        asked = self._spawn_circuit.ask()
-        if isinstance(asked, Rejected):
-            return self._refused(name, asked, running=running)
+        acquired = self._spawn_circuit.acquire()
+        if isinstance(acquired, Rejected):
+            return self._refused(name, acquired, running=running)
         self._closed_until_s = 0.0
-        if asked.probe:
+        if acquired.probe:
             self._view.said(self._spawn_circuit.probing())
-        return AdmissionResult(asked)
+        return AdmissionResult(acquired)
 
     def give_back(self, permit: Permit) -> None:
         """No agent was started."""
@@ -161,7 +161,7 @@ class Admission:
             self._closed_until_s = 0.0
 
     def count_down(self) -> None:
-        """Show how long it is still waited, once a second."""
+        """Show the remaining wait, once a second."""
         left_s = self._closed_until_s - self._time.clock()
         if left_s > 0 and int(left_s) != self._shown_s:
             self._shown_s = int(left_s)
@@ -188,10 +188,10 @@ class Admission:
             self.aborted = objection
             return AdmissionResult()
         self._view.said(f"{SPAWN} was closed by force")
-        return self.ask(name, running=running)
+        return self.acquire(name, running=running)
 
     def _chosen(self, wait_s: float | None) -> str:
-        """What a person says, else the policy. Of one outage it is told once."""
+        """The user's choice, else the policy's. Each outage is reported once."""
         outage = self._spawn_circuit.outage
         told, self._told_of = self._told_of == outage, outage
         if told and self._waits:

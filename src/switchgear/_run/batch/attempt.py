@@ -23,9 +23,9 @@ from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, similar
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 from switchgear._sinks.dispatch import Sink
-from switchgear._stuck.escalation import Interventions, given_up, ladder_key
+from switchgear._stuck.escalation import Interventions, escalation_key, given_up
 from switchgear._stuck.timeouts import Timeouts, timeout
 from switchgear._text.redact import redact
 
@@ -58,21 +58,21 @@ class Attempt(NamedTuple):
     """With its run and its folder."""
     grant_micros: int | None = None
     """What it may spend beyond what its run has spent; `None`: what it takes."""
-    view: View = View()
+    view: RunView = RunView()
     interrupt: Interrupt | None = None
     choose: Choose | None = None
-    """Asks a person what to do about a stuck agent; `None`: nobody is there."""
+    """Asks the user what to do about a stuck agent; `None`: no terminal."""
 
 
 class AttemptOutcome(NamedTuple):
-    """What an attempt came to."""
+    """The result of an attempt."""
 
     result: RunResult | None
     """`None`: it could not be made."""
     problem: str = ""
     """Why it could not."""
     gave_up: str | None = None
-    """What was tried, where the ladder came to its end."""
+    """The steps tried, if none is left."""
     unpriced: bool = False
     """Whether a price of this attempt is not known."""
     began: bool = True
@@ -85,7 +85,7 @@ class AttemptOutcome(NamedTuple):
 
 
 def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
-    """What a defect, or a trouble of the system, came to."""
+    """The outcome of an attempt that raised."""
     return AttemptOutcome(
         None, f"it could not be run: {type(error).__name__}: {error}", began=began
     )
@@ -174,18 +174,18 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
 
 
 def _given_up(place: AttemptDependencies, loop: str) -> str | None:
-    """What was tried, where the loop's ladder has come to its end."""
-    rungs = place.interventions.rungs
+    """The steps tried, if the loop's escalation has none left."""
+    step_names = place.interventions.step_names
     try:
         return place.panel.store.transact(
-            ladder_key(loop), lambda tx: given_up(tx.apply, loop, rungs)
+            escalation_key(loop), lambda tx: given_up(tx.apply, loop, step_names)
         )
     except StoreError:
-        return None  # nobody can tell; how the run ended is known all the same
+        return None  # unknown; the end of the run is known all the same
 
 
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
-    """How far the run has come; `None`: it has not begun, or died while it did."""
+    """The progress of the run; `None`: it has not begun."""
     try:
         state = RunState.load(record.read()["state"])
     except RunUnreadable:
@@ -222,7 +222,7 @@ def progress_after(progress: Progress, outcome: AttemptOutcome) -> Progress:
 
 
 def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
-    """How the task stands; `running` still: its time is over, and somebody must decide."""
+    """The task's progress; still `running`: its time limit was reached, and a decision is needed."""
     progress = progress_after(progress, outcome)
     reason = None if outcome.result is None else outcome.result.exit_reason
     if reason is ExitReason.TIMEOUT:
@@ -245,7 +245,7 @@ def by_policy(task: Task, progress: Progress) -> str | None:
 
 def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str) -> Progress:
     """What becomes of a task whose time is over."""
-    what = f"its time was over; {by} chose to {choice}"
+    what = f"time limit reached; {by} chose to {choice}"
     if choice == "resume":
         limit_s = max(progress.timeout_s or 0.0, progress.seconds) + more_s
         return progress._replace(status=Status.WAITING, reason=what, timeout_s=limit_s)
@@ -256,7 +256,7 @@ def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str
     if choice == "skip":
         return progress._replace(status=Status.SKIPPED, reason=what)
     tried = plural(progress.attempts, "attempt")
-    return progress._replace(status=Status.FAILED, reason=f"its time was over after {tried}")
+    return progress._replace(status=Status.FAILED, reason=f"time limit reached after {tried}")
 
 
 def restarted(progress: Progress) -> Progress:

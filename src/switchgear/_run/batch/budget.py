@@ -39,9 +39,9 @@ class SharedBudget(NamedTuple):
 
         `wanted_micros` is its own limit, `sharers` are the tasks that could begin now: one without
         a limit of its own gets its share. One that wants more than is left waits for what others
-        may give back, and gets the rest when there is nobody left to wait for.
+        may return, and gets the rest when no other task holds any.
 
-        >>> SharedBudget(9).grant(None, 3), Purse(9, 2, 3).grant(8, 1), Purse(9, 2).grant(8, 1)
+        >>> SharedBudget(9).grant(None, 3), SharedBudget(9, 2, 3).grant(8, 1), SharedBudget(9, 2).grant(8, 1)
         (3, 0, 7)
         """
         left = self.left_micros
@@ -60,7 +60,7 @@ class BudgetGrant(NamedTuple):
     micros: int | None
     """0: nothing now, `None`: what it takes."""
     payer: str = ""
-    """The node whose money it is, or would be; empty: the batch's own, or nobody's."""
+    """The node that pays; empty: the batch's own budget, or no limit."""
     comes_back: bool = False
     """Whether others hold money that the task could have."""
 
@@ -78,7 +78,7 @@ class BatchBudget:
     ) -> BudgetGrant:
         """What the task may spend.
 
-        `reserved_micros` is granted to tasks that run; so many `places` are free, for the tasks
+        `reserved_micros` is granted to running tasks; `places` slots are free, for the tasks
         that are `waiting`. Raises `BudgetRefused` if its node is not open, `StoreError`.
         """
         shared = SharedBudget(self._limit_micros, self._spent_micros, reserved_micros)

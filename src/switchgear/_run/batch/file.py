@@ -64,7 +64,7 @@ def _one_of(*known: str) -> Read:
 
 
 def _amount(parse: Callable[[str, str], Any]) -> Read:
-    """An amount as it is typed; a number is meant as it stands."""
+    """An amount as a text or a number."""
 
     def read(key: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -162,7 +162,7 @@ SHARED: dict[str, Read] = {
     "attempts": _whole(1, 100),
     "more_time": _span,
 }
-"""What a task may say, and the defaults for all."""
+"""The keys of a task, and of the defaults for all."""
 FLAGS = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
 """Keys that are called otherwise in `RunOptions`."""
 
@@ -247,7 +247,7 @@ class _BatchFileReader:
                     preset_named(text(key, value), self._presets)
                 values[key] = known[key](key, value)
             except ValueError as problem:
-                # The key stands in front of the message already.
+                # The message begins with the key already.
                 self._report.add(child, str(problem).removeprefix(f"{key} "))
         return values
 
@@ -276,7 +276,7 @@ class _BatchFileReader:
 
 
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What holds for a task; an agent of its own replaces the other kind of the defaults."""
+    """The values of a task over the defaults; its agent replaces either kind of default agent."""
     merged = {**defaults, **own}
     if "agent" in own:
         merged.pop("agent_cmd", None)

@@ -1,4 +1,4 @@
-"""The words of a batch: its tasks as they were written, and how far each of them has come."""
+"""The model of a batch: its tasks as written, and the progress of each."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from switchgear._core import values
 from switchgear._stuck.timeouts import Estimate
 
 AUTO = "auto"
-"""As the timeout: as the policy of the configuration says."""
+"""As the timeout: by the configured policy."""
 TIMEOUT_CHOICES = ("resume", "accept", "retry", "skip")
 """What can be done about a task whose time is over."""
 OPEN_CHOICES = ("wait", "force", "skip", "abort")
@@ -21,7 +21,7 @@ _RUN_ID = re.compile(r"[0-9A-Za-z][\w-]*", re.ASCII)
 
 
 class Status(StrEnum):
-    """How a task stands."""
+    """The status of a task."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -36,9 +36,9 @@ class Status(StrEnum):
 
 
 SATISFIED = frozenset({Status.DONE, Status.PARTIAL})
-"""What may be built upon."""
+"""Statuses that dependent tasks need."""
 BROKEN = frozenset({Status.FAILED, Status.SKIPPED, Status.BLOCKED})
-"""What blocks whoever needs it."""
+"""Statuses that block dependent tasks."""
 
 
 class Task(NamedTuple):
@@ -60,7 +60,7 @@ class Task(NamedTuple):
     attempts: int = ATTEMPTS
     """How often it is started at most, where a policy decides."""
     more_time_s: float | None = None
-    """What "resume with more time" grants; `None`: as the configuration says."""
+    """Seconds that "resume with more time" grants; `None`: as configured."""
 
     @property
     def digest(self) -> str:
@@ -70,7 +70,7 @@ class Task(NamedTuple):
 
     @property
     def is_demo(self) -> bool:
-        """Whether the stand-in works on it, in a throw-away repository."""
+        """Whether the demo agent works on it, in a temporary repository."""
         return str(self.flags.get("agent")).partition(":")[0] == "demo" and self.cwd is None
 
 
@@ -90,11 +90,11 @@ class Batch(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far one task has come: all that must outlast the process."""
+    """The progress of one task: everything that must outlast the process."""
 
     status: Status = Status.WAITING
     reason: str = ""
-    """Why it stands so, a sentence."""
+    """The reason of the status, a sentence."""
     blocked_by: str | None = None
     """The task that failed, where another one did."""
     run: str | None = None
@@ -157,11 +157,11 @@ BATCH_ENDS = {
     end.name: end
     for end in (
         BatchEnd("done", 0, "every task is done"),
-        BatchEnd("partial", 20, "every task is done or accepted as it was when its time was over"),
+        BatchEnd("partial", 20, "every task is done or accepted as it was at its time limit"),
         BatchEnd("incomplete", 21, "a task failed, was skipped or is blocked"),
         BatchEnd("aborted", 22, "the batch was aborted, because no agent may be started"),
         BatchEnd("disk_full", 17, "the disk is full; what could be saved was saved"),
         BatchEnd("interrupted", 130, "you stopped it"),
     )
 }
-"""The ways in which a batch ends. Exit code 2 is left for what it was told wrongly."""
+"""How a batch can end. Exit code 2 means a usage error."""

@@ -43,7 +43,7 @@ LAST = "last"
 
 
 class BatchUnreadable(SwitchgearError):
-    """A batch that is not there, cannot be read or cannot be gone on with: its id, and why."""
+    """A batch that does not exist, cannot be read or cannot be resumed: its id, and why."""
 
     args: tuple[str, str]
 
@@ -58,7 +58,7 @@ class BatchState(NamedTuple):
     file: str
     """The file of tasks, absolute."""
     folder: str
-    """Where the command was typed: tasks without a folder of their own work there."""
+    """The working directory of the command: the default folder of tasks."""
     progress: dict[str, Progress]
     forces: int = 0
     """How often a policy closed the circuit of spawning agents by force."""
@@ -121,7 +121,7 @@ def new_batch(root: Path, now_s: float | None = None) -> BatchFolder:
 
 
 def batches_of(root: Path, file: str) -> list[BatchFolder]:
-    """The batches of a file, the newest last; what cannot be read is nobody's."""
+    """The batches of a file, the newest last, without unreadable ones."""
     try:
         ids = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError:
@@ -154,10 +154,10 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
 
 
 def with_run_state(progress: Progress, runs: Path) -> Progress:
-    """The progress with what the task's run says of itself.
+    """The progress updated from the task's run.
 
-    The run may have gone on after the last word of the batch: until its process was killed, or
-    because somebody resumed it by hand. What it spent is spent, and if it is completed it is done.
+    The run may have continued after the last write of the batch: until its process was killed, or
+    because it was resumed by hand. Its cost counts, and if it is completed the task is done.
     """
     if progress.run is None or progress.status in SATISFIED:
         return progress
@@ -185,7 +185,7 @@ def with_run_state(progress: Progress, runs: Path) -> Progress:
 def resumed_progress(
     kept: Mapping[str, Progress], tasks: Sequence[Task], *, failed_too: bool
 ) -> tuple[dict[str, Progress], list[str]]:
-    """The progress to go on with, for the tasks as they are now, and what is to be said of it.
+    """The progress of a resumed batch, for the tasks as they are now, and notes about it.
 
     What is done stays done. What ran, was interrupted or blocked waits again; what failed or was
     skipped only if `failed_too`.
@@ -258,11 +258,11 @@ def _folded(part: str) -> str:
 
 
 class TaskFolderError(Exception):
-    """A task has no place to work; the sentence says why."""
+    """A task has no folder to work in."""
 
 
 class TaskFolders:
-    """The places of one batch. Used by one thread.
+    """The folders of one batch's tasks. Used by one thread.
 
     `home` is the batch's folder, `base` where tasks work that name no folder, `names` those of all
     tasks: they must not share a branch.
@@ -274,7 +274,7 @@ class TaskFolders:
         self._parts = branch_parts(names)
 
     def tree_of(self, task: Task) -> str | None:
-        """The working tree that the task changes; `None`: it has one of its own."""
+        """The working tree that the task changes; `None`: a separate one."""
         if task.worktree or task.is_demo:
             return None
         folder = self._folder(task)
@@ -282,18 +282,18 @@ class TaskFolders:
         return str((folder if git is None else git.top).resolve())
 
     def give(self, task: Task, progress: Progress, others: Mapping[str, Progress]) -> Progress:
-        """The task's progress with its place, made if it is not there. Raises `TaskFolderError`."""
+        """The task's progress with its folder, created if needed. Raises `TaskFolderError`."""
         if progress.folder is not None and Path(progress.folder).is_dir():
             return progress
         if task.is_demo:
             folder = self._home / "demo" / f"{task.name}-{progress.attempts + 1}"
             try:
-                if folder.exists():  # a process began to make it, and did not live to say so
+                if folder.exists():  # made by a process that was killed
                     shutil.rmtree(folder)
                 make_repository(folder)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise TaskFolderError(
-                    f"the stand-in's project could not be made: {error}"
+                    f"the demo agent's project could not be created: {error}"
                 ) from error
             return progress._replace(folder=str(folder))
         if not task.worktree:
@@ -305,7 +305,7 @@ class TaskFolders:
         return self._worktree(task, progress, [branch for branch in needed if branch])
 
     def take_back(self, task: Task, progress: Progress) -> Progress:
-        """For a new start: a place of the task's own is given up, anybody else's is left as it is."""
+        """Remove the task's own folder for a new start; shared folders stay."""
         if task.worktree and progress.branch is not None:
             with contextlib.suppress(GitError, TaskFolderError):
                 top = self._top(task)
@@ -341,7 +341,7 @@ class TaskFolders:
         branch = f"switchgear/{self._home.name}/{self._part(task)}"
         tree = self._tree(top, task)
         try:
-            if not tree.is_dir():  # else a process made it that did not live to say so
+            if not tree.is_dir():  # else made by a process that was killed
                 start = needed[0] if needed else "HEAD"
                 run_git(top, ["worktree", "add", "--quiet", "-b", branch, str(tree), start])
         except GitError as error:

@@ -1,7 +1,7 @@
-"""Conducts a batch: starts what may begin, hears how it went, decides, and writes down every change.
+"""Runs a batch: starts tasks, collects results, decides what follows, and saves every change.
 
-One thread conducts; each attempt has a thread of its own, in which the runner works. The conductor
-alone changes the progress, so what is written is always one consistent state.
+One thread schedules; each attempt runs in its own thread. The scheduler
+alone changes the progress, so the saved state is always consistent.
 """
 
 import queue
@@ -45,14 +45,14 @@ from switchgear._run.record import is_disk_full, new_run
 
 
 class RunningAttempts:
-    """The attempts that run, as one thing that a signal can end. Used in a signal handler, too."""
+    """The interrupts of all running attempts. Also used in a signal handler."""
 
     def __init__(self, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
         self._members: dict[str, Interrupt] = {}
 
     def take(self, name: str) -> Interrupt:
-        """One more; what was asked of all is asked of it."""
+        """Add an attempt; an earlier request to stop applies to it."""
         member = self._members[name] = Interrupt()
         if self._interrupt.asked and not member.asked:  # else the signal came just now
             member.ask(self._interrupt.by)
@@ -63,14 +63,14 @@ class RunningAttempts:
         del self._members[name]
 
     def stop(self) -> None:
-        """Ask each of them to end: gently the first time, at once the second."""
+        """Request an end of each: gently the first time, at once the second."""
         for member in list(self._members.values()):
             member.ask(self._interrupt.by)
 
     kill = stop
 
     def stop_once(self) -> None:
-        """Ask those to end gently that nobody has asked yet."""
+        """Request a gentle end of the attempts that have no request yet."""
         for member in list(self._members.values()):
             if not member.asked:
                 member.ask("the batch")
@@ -92,16 +92,16 @@ Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
 
 class BatchDependencies(NamedTuple):
-    """Who watches a batch, and who can be asked."""
+    """What a batch needs beside its tasks: interrupt, view, and a way to ask the user."""
 
     interrupt: Interrupt
     view: BatchView = BatchView()
     choose: Choose | None = None
-    """Asks a person; `None`: nobody is there, and policies decide."""
+    """Asks the user; `None`: no terminal, and policies decide."""
 
 
 class Scheduler:
-    """Conducts one batch. Used once, by one thread."""
+    """Runs one batch. Used once, by one thread."""
 
     def __init__(
         self,
@@ -124,29 +124,29 @@ class Scheduler:
         self._interrupts = RunningAttempts(dependencies.interrupt)
         self._running: dict[str, RunningAttempt] = {}
         self._waited_for: set[str] = set()
-        """The nodes whose money a task of this round waits for: those behind it do so, too."""
+        """The nodes that a task of this round waits for: later tasks of the same node wait, too."""
         self.has_begun = False
         """Whether a task was started."""
         self._full = ""
         """Why nothing more can be written, once the disk is full."""
         self._lost_store = False
-        """Whether it was said that the store does not answer."""
+        """Whether the loss of the store was reported."""
         self._finished: queue.SimpleQueue[tuple[str, AttemptOutcome]] = queue.SimpleQueue()
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """How far each task has come."""
+        """The progress of each task."""
         return self._kept.progress
 
     def run(self) -> BatchEnd:
-        """Conduct to the end, whatever that is."""
+        """Run to the end, whatever that is."""
         self._view.began(self._home.id, list(self.progress))
         self._write()
         with self._dependencies.interrupt.watching(self._interrupts):
             try:
                 self._schedule()
             except BaseException:
-                self._interrupts.stop_once()  # a defect of ours, or a full disk: nobody works unheard
+                self._interrupts.stop_once()  # a defect, or a full disk: no attempt continues unsupervised
                 raise
         end = self._end()
         self._kept = self._kept._replace(end=end.name)
@@ -191,7 +191,7 @@ class Scheduler:
             self._change(name, status=Status.BLOCKED, blocked_by=cause, reason=why)
 
     def _start_ready(self) -> None:
-        """Start what may begin, as far as there is room, money and leave."""
+        """Start tasks, as far as slots, budget and the circuit allow."""
         self._waited_for.clear()
         for task in ready(self._batch.tasks, self._statuses()):
             if len(self._running) >= self._batch.parallel or self._is_ending():
@@ -200,7 +200,7 @@ class Scheduler:
                 return
 
     def _start(self, task: Task) -> bool:
-        """Start a task, settle that it cannot be, or let it wait; False: so must all others."""
+        """Start a task, fail it, or let it wait; False: all others must wait, too."""
         try:
             grant = self._grant(task)
         except (BudgetRefused, StoreCorrupt, StoreTooNew) as trouble:
@@ -211,7 +211,7 @@ class Scheduler:
             return self._wait_for(task, grant.payer)  # its turn is after those before it
         if grant.micros == 0:
             return self._without_money(task, grant)
-        answer = self._admission.ask(task.name, running=bool(self._running))
+        answer = self._admission.acquire(task.name, running=bool(self._running))
         if answer.permit is None:
             if answer.skip is not None:
                 self._change(task.name, status=Status.SKIPPED, reason=answer.skip)
@@ -226,7 +226,7 @@ class Scheduler:
         except BudgetRefused:
             self._admission.give_back(permit)
             self._waited_for.add(grant.payer or str(node_of(task)))
-            return True  # somebody else was quicker: the next round looks at what is left
+            return True  # another process was faster: the next round uses what is left
         except StoreError as trouble:
             self._admission.give_back(permit)
             return self._without_store(trouble)
@@ -253,7 +253,7 @@ class Scheduler:
         )
 
     def _without_money(self, task: Task, grant: BudgetGrant) -> bool:
-        """Wait for what may come back, else settle that the task cannot begin."""
+        """Wait for reservations that may be returned, else fail the task."""
         if not grant.comes_back:
             return self._fail(task, self._budget.why_no_money(task), exit_reason="budget")
         if not grant.payer:
@@ -262,13 +262,13 @@ class Scheduler:
 
     def _wait_for(self, task: Task, node: str) -> bool:
         self._waited_for.add(node)
-        why = f"waits for what others have set aside in budget {node!r}"
+        why = f"waits for budget {node!r}, which others have reserved"
         if self.progress[task.name].reason != why:
             self._change(task.name, reason=why)
         return True
 
     def _without_store(self, trouble: StoreError) -> bool:
-        """Money is not given on a guess, and a moment without the store is no failure of a task."""
+        """Wait for the store: budgets cannot be granted without it, and its loss is no failure of a task."""
         if not self._lost_store:
             self._view.said(f"{trouble}; the tasks with a budget_node wait for it")
         self._lost_store = True
@@ -277,7 +277,7 @@ class Scheduler:
         return True
 
     def _no_room(self, trouble: object) -> bool:
-        """No task begins any more, and those that run come to their end."""
+        """Start no more tasks; running tasks finish."""
         if not self._full:
             self._full = str(trouble)
             self._view.said(f"the disk is full ({trouble}); free some space, then --resume")

@@ -15,37 +15,37 @@ from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.formats import local_time, spent
 from switchgear._run.result import RunResult
-from switchgear._run.view import LineView, View
+from switchgear._run.view import LineView, RunView
 from switchgear._stuck.messages import Option, one_line, span
 
 _LONGEST = 400
 _COUNTDOWN_S = 30
-"""In plain lines a countdown is told at its start and then so often."""
+"""Seconds between the plain lines of a countdown."""
 
 
 class BatchView:
     """Watches a batch. Called by the batch's thread, `run_view`'s views by those of the tasks."""
 
     def began(self, batch: str, names: list[str]) -> None:
-        """The batch begins or goes on, with these tasks."""
+        """The batch begins or resumes, with these tasks."""
 
     def changed(self, name: str, progress: Progress) -> None:
-        """A task stands otherwise."""
+        """A task's progress changed."""
 
-    def run_view(self, name: str) -> View:
-        """Who watches the run of a task."""
+    def run_view(self, name: str) -> RunView:
+        """The view of a task's run."""
         del name
-        return View()
+        return RunView()
 
     def said(self, text: str) -> None:
-        """Something to know; may have several lines."""
+        """A message; may have several lines."""
 
     def waiting(self, why: str, left_s: float) -> None:
         """No agent may be started; called about once a second."""
 
 
 class GuardedBatchView(BatchView):
-    """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
+    """Passes everything on to a view; one that raises is not called again."""
 
     def __init__(self, view: BatchView) -> None:
         self._view = view
@@ -58,7 +58,7 @@ class GuardedBatchView(BatchView):
         """Pass it on."""
         self._show("changed", name, progress)
 
-    def run_view(self, name: str) -> View:
+    def run_view(self, name: str) -> RunView:
         """The runner shields itself."""
         return self._view.run_view(name)
 
@@ -73,7 +73,7 @@ class GuardedBatchView(BatchView):
     def _show(self, what: str, *about: object) -> None:
         try:
             getattr(self._view, what)(*about)
-        except Exception:  # noqa: BLE001  observers cannot hurt the observed
+        except Exception:  # noqa: BLE001  a view must not end the run
             self._view = BatchView()
 
 
@@ -94,10 +94,10 @@ class BatchLineView(BatchView):
         self.write(f"batch {batch}: {', '.join(names)}\n")
 
     def changed(self, name: str, progress: Progress) -> None:
-        """How it stands, and why."""
+        """Its status, and why."""
         self.write(f"[{name}] {task_status(progress)}\n")
 
-    def run_view(self, name: str) -> View:
+    def run_view(self, name: str) -> RunView:
         """The lines of a run, with the task's name in front."""
         return LineView(_Prefixed(self, name), wall=None)
 
@@ -144,7 +144,7 @@ class _Prefixed(io.StringIO):
 
 
 def task_status(progress: Progress) -> str:
-    """How a task stands, in a line."""
+    """The status of a task, in a line."""
     words = str(progress.status)
     if progress.status is Status.RUNNING:
         limit = "no end" if progress.timeout_s is None else duration(progress.timeout_s)

@@ -104,7 +104,7 @@ class KnownCircuits:
         return True
 
     def read(self, raw: bytes) -> Sealed | None:
-        """A value that the server told of itself; `None` if it is our own or not new.
+        """A value that the server pushed; `None` if it is our own or not new.
 
         Only circuits that this process uses are remembered. Raises `WireError`.
         """

@@ -18,7 +18,7 @@ from switchgear._system.fork_lock import ForkSafeLock
 STALE_S = 10.0
 """After how long a worse measurement replaces a better one: clocks drift."""
 GUESSES_S = 3600.0
-"""How old a guess may be that is told to the server."""
+"""How old a guess may be that is sent to the server."""
 
 
 class ServerClock:
@@ -238,16 +238,20 @@ class Clients:
             raise missing_package(address.label) from error
         self._address = address
         self._timeout_s = timeout_s
-        self.no_script = exceptions.NoScriptError
-        self.refusals = exceptions.ResponseError
+        self.no_script: type[Exception] = exceptions.NoScriptError
+        self.refusals: type[Exception] = exceptions.ResponseError
         """Errors that the server replied."""
-        self.errors = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+        self.errors: tuple[type[Exception], ...] = (
+            exceptions.RedisError,
+            exceptions.RedisClusterException,
+            OSError,
+        )
         """What the redis package raises when something is wrong with the server.
 
-        After each of them nobody knows whether the server did what it was sent. An error that the
+        After each of them it is unknown whether the server did what it was sent. An error that the
         server replied may be the reply to another call: it repeats no nonce.
         """
-        self.timeouts = (exceptions.TimeoutError, TimeoutError)
+        self.timeouts: tuple[type[Exception], ...] = (exceptions.TimeoutError, TimeoutError)
         self._begin()
 
     def _begin(self) -> None:
@@ -288,7 +292,7 @@ class Clients:
             await client.connection_pool.disconnect(inuse_connections=False)
 
     def another(self) -> Any:
-        """A client of one's own, to be closed by whoever made it."""
+        """A new client, which the caller closes."""
         import redis.backoff  # noqa: PLC0415
         import redis.cluster  # noqa: PLC0415
         import redis.retry  # noqa: PLC0415

@@ -188,7 +188,7 @@ def token_of(raw: bytes) -> bytes:
 
 
 def seal_answer(verdict: Verdict, events: tuple[Event, ...]) -> bytes:
-    """What somebody else's message came to; the server adds the circuit in a second line."""
+    """What another process's message came to; the server adds the circuit in a second line."""
     return compact([list(verdict), [dump_event(event) for event in events]]).encode()
 
 

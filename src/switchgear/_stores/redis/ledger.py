@@ -1,4 +1,4 @@
-"""Values and lines of a ledger on a server: read, amend, and commit if nobody was quicker.
+"""Values and lines of a ledger on a server: read, amend, and commit if the value is still the same.
 
 The script compares and sets, and knows neither money nor locks. A value begins with a number that
 grows with each commit; who names the number they have read may replace the value, and who may not
@@ -76,7 +76,7 @@ class RedisLedger:
         """Receipts of no more use: each amendment removes one, and those that stay expire."""
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Load, amend, save with the lines; again, if somebody else was quicker.
+        """Load, amend, save with the lines; again, if another process was quicker.
 
         A reply that does not arrive is asked for again, twice. If it never does, `StoreUnavailable`
         leaves open whether the amendment was made.

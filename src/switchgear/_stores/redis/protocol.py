@@ -166,7 +166,7 @@ def fold_queue(
             if judge is None and patient:
                 break
             folded.fold(mail, policy if judge is None else judge)
-        except Exception as error:  # noqa: BLE001  a detector of somebody's raises what it likes
+        except Exception as error:  # noqa: BLE001  a custom detector may raise anything
             if envelope.token_of(raw) == own:
                 folded.raised = error
                 break
@@ -204,7 +204,7 @@ TRIES_IN_TIME = 3
 TRIES_AFTER_CUT = 3
 """How often a message is sent whose connection breaks; one that is not answered in time, once."""
 PATIENCE_S = 0.1
-"""How long one in the queue waits for whoever leads it before leading it themselves."""
+"""How long a process in the queue waits for the first one before it takes its place."""
 GRACE_S = 1.0
 """How much longer than the idle time the server keeps a circuit: who misses it knows why."""
 TAIL = 1000
@@ -287,7 +287,7 @@ class Protocol:
                     raise
                 continue
             except StoreError as error:
-                error.in_doubt = name  # it may wait in the queue, and be folded by somebody
+                error.in_doubt = name  # it may wait in the queue, and be folded by another process
                 raise
             if not again:
                 # A message that was sent twice keeps its receipt: the first may still be on its way.
@@ -420,7 +420,7 @@ class Protocol:
     def _queue(
         self, key: str, policy: Policy, mail: Mail, lost: Lost
     ) -> Generator[Call, Any, Step]:
-        """Wait in the inbox for an answer; lead when it is our turn, or when nobody does."""
+        """Wait in the inbox for an answer; lead when it is our turn, or when no process does."""
         self.known.heat(key, hot=len(lost.waiting) > 1)
         deadline_s = monotonic() + self._timeout_s
         patient = True
@@ -452,7 +452,7 @@ class Protocol:
     def _lead(
         self, key: str, policy: Policy, mail: Mail, lost: Lost, *, patient: bool
     ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
-        """Fold what waits and commit it; our own step, if it was among it and nobody was faster."""
+        """Fold what waits and commit it; our own step, if it was among it and no other process was faster."""
         base = self._base(key, policy, lost.have, mail.now_s)
         start = yield from self._start(key, policy, base, mail.now_s)
         folded = fold_queue(
@@ -560,7 +560,7 @@ class Protocol:
             return Exchange(base.expected)
         stamp = self.known.stamp(circuit.version)
         begins, value = envelope.seal(stamp, circuit, policy, self.texts)
-        # Held and open circuits are somebody's decision: they do not fade away.
+        # Held and open circuits are kept: they do not expire.
         fades = is_abandoned(circuit, 0.0, circuit.seen_s)
         return Exchange(
             base.expected,
@@ -652,7 +652,7 @@ def _outcome(message: Message, done: Step) -> bytes:
 
 
 def _warm(key: str, message: Message) -> bytes:
-    """What other processes are told when a process that shares a circuit reports a failure."""
+    """What is published when a process that shares a circuit reports a failure."""
     if isinstance(message, Record) and message.signal.ok is False and message.signal.count:
         process = "" if message.source is None else message.source.process
         return f"{process}\n{key}".encode()

@@ -1,6 +1,6 @@
 """Hearing at once what others did: one thread that listens to the channel of moves.
 
-While it hears the server, snapshots need no polling. When the connection breaks it comes back by
+While it is connected to the server, snapshots need no polling. When the connection breaks it comes back by
 itself, and because messages may have been missed, it reads again what it knows.
 """
 
@@ -44,7 +44,7 @@ class Push:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._hearing: threading.Thread | None = None
-        """The thread that hears the server just now."""
+        """The thread that listens to the server just now."""
 
     @property
     def has_listeners(self) -> bool:
@@ -58,7 +58,7 @@ class Push:
         return thread is not None and thread is self._hearing and thread.is_alive()
 
     def add(self, listener: Listener) -> None:
-        """Call this with every circuit that somebody else moved, or that the server has lost."""
+        """Call this with every circuit that another process moved, or that the server has lost."""
         if self._pid != os.getpid():  # the thread stayed with the parent, and so did who listened
             self._pid, self._thread, self._listeners = os.getpid(), None, []
             self._on_warm = []
@@ -77,7 +77,7 @@ class Push:
         self._stop.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            # One that hears ends soon; one that waits for a silent server ends by itself.
+            # One that is connected ends soon; one that waits for a silent server ends by itself.
             thread.join(4 * LISTEN_S if thread is self._hearing else LISTEN_S)
 
     def _run(self) -> None:

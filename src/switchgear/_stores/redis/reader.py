@@ -94,7 +94,7 @@ def circuit(label: str, key: str, raw: bytes) -> Sealed:
 
 
 def corrupt(label: str, why: str) -> StoreCorrupt:
-    """What readers are told about circuits that cannot be read."""
+    """What readers learn of circuits that cannot be read."""
     what = "the next message to it keeps what is stored beside, and starts it anew"
     return StoreCorrupt(label, why, what)
 

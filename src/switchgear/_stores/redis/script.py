@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 BATCH = 64
 """How many messages one commit takes out of the inbox at most."""
 ANSWER_MS = 60_000
-"""How long an answer waits for whoever asked; then they are gone."""
+"""How long an answer is kept for the process that asked."""
 RECEIPT_MS = 86_400_000
 """How long a receipt waits for a sender that never got the reply: a day."""
 CONFIRMED = 64
@@ -26,7 +26,7 @@ CONFIRMED = 64
 PLUS = "+"
 """What identities contain and the tokens of older versions do not: those never ask for receipts."""
 LEAD = b"lead"
-"""What the first in the queue is told when it is their turn to commit."""
+"""What the first in the queue receives when it is its turn to commit."""
 
 EXCHANGE = f"""
 local value, log, inbox = KEYS[1], KEYS[2], KEYS[3]
@@ -237,12 +237,12 @@ Call = Script | Wait
 
 
 class Lost(NamedTuple):
-    """The value is another than expected, or others are waiting to be heard first."""
+    """The value is another than expected, or other messages wait before it."""
 
     have: bytes | None
     waiting: list[bytes]
     mail: bytes | None
-    """An answer that was there for whoever asked."""
+    """An answer that was there already."""
 
 
 class Received(NamedTuple):
@@ -347,7 +347,7 @@ class Exchange(NamedTuple):
     outcome: bytes = APPLIED
     """What its receipt says."""
     warm: bytes = b""
-    """What those who share a circuit that fails are told: which process, which circuit."""
+    """What is published when a shared circuit fails: which process, which circuit."""
 
     def call(
         self,
@@ -393,7 +393,7 @@ class Exchange(NamedTuple):
 
 
 def is_late(reply: Any) -> bool:
-    """Whether the server found that nobody waits for the answer any more, and did nothing."""
+    """Whether the server found that the answer comes too late, and did nothing."""
     return int(reply[0]) == 2
 
 

@@ -94,9 +94,9 @@ T = TypeVar("T")
 
 _MIXED_UP = "the reply to another call arrived; the connection was closed"
 POLL_S = 0.1
-"""How old a snapshot may get where nobody listens for pushes."""
+"""How old a snapshot may get without pushes."""
 POLL_UNHEARD_S = 1.0
-"""The same while somebody does, but the connection that pushes is down."""
+"""The same while the connection that pushes is down."""
 
 
 class RedisStore:
@@ -110,7 +110,7 @@ class RedisStore:
     - `clock`: seconds since the epoch, for tests; default: the server's clock.
     - `timeout_s`: how long one answer of the server may take.
     - `keep_events`: about how many events the stream holds. `idle_s`: after how long a closed
-      circuit that nobody changes disappears.
+      circuit that does not change disappears.
 
     Nothing is connected before it is needed. Thread-safe, task-safe and fork-safe. Raises
     ValueError for what is out of range and `StoreUnavailable` without the redis package.
@@ -129,7 +129,7 @@ class RedisStore:
         idle_s: float = IDLE_S,
     ) -> None:
         self._address = clients.parsed(url)
-        self.label = self._address.label
+        self.label: str = self._address.label
         self._timeout_s = values.seconds("RedisStore.timeout_s", timeout_s)
         self._server_clock = ServerClock()
         self._protocol = Protocol(
@@ -191,7 +191,7 @@ class RedisStore:
     # Time and pushes
 
     def now_s(self) -> float:
-        """The server's time; this machine's until the server has answered once. Asks nobody."""
+        """The server's time; this machine's until the server has answered once. Sends nothing."""
         return self._server_clock() if self._clock is None else self._clock()
 
     @property
@@ -408,7 +408,7 @@ class RedisStore:
                     await self._clients.ahang_up(client)
 
     def _cut(self, error: BaseException) -> Cut:
-        """What an error means: nobody knows what was done. Known troubles are said, not retried."""
+        """What an error means: it is unknown what was done. Known troubles are said, not retried."""
         known = isinstance(error, self._clients.refusals) and is_known(error)
         cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
         cut.__cause__ = error
@@ -426,7 +426,7 @@ class RedisStore:
             self._server_clock.learn(server_s, asked_s, monotonic())
 
     def _reader(self) -> VerifiedReader:
-        """What reads, after the server has told us the time: what is read is judged by it."""
+        """What reads, after the server has sent its time: what is read is judged by it."""
         if not self._server_clock.is_set:
             self._run(self._protocol.look())
         return self._read

@@ -33,7 +33,7 @@ class Link:
     """Opens the file when it is needed, and again when it must. Thread-safe and fork-safe."""
 
     def __init__(self, file: DatabaseFile, busy_timeout_s: float) -> None:
-        self.label = file.label
+        self.label: str = file.label
         self._file = file
         self._busy_timeout_s = busy_timeout_s
         self._lock = ForkSafeLock()
@@ -54,7 +54,7 @@ class Link:
         asked_s = time.monotonic()
         with self._lock.taken():
             if self._gave_up_s > asked_s:
-                # Who stood in line behind somebody who gave up has waited as long.
+                # A thread behind one that gave up has waited as long.
                 raise locked_too_long(self.label, self._busy_timeout_s)
             for _ in range(5):
                 try:
@@ -161,7 +161,7 @@ class Link:
         return StoreTooNew(self.label, str(newer), "use the newer Switchgear that wrote it")
 
     def asides(self) -> list[str]:
-        """Files that were set aside before this one was begun, and that nobody has taken away."""
+        """Files that were set aside before this one was begun, and that are still there."""
         stamps = [stamp for stamp in self._stamps if self._file.lies_aside(stamp)]
         return [self._file.aside(stamp) for stamp in stamps]
 

@@ -1,4 +1,4 @@
-"""What SQLite and the file system say went wrong, told apart as errors of a store."""
+"""Errors of SQLite and of the file system as errors of a store."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether somebody else had the file for too long."""
+    """Whether another process locked the file for too long."""
     locked = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
     return _code(error) & 0xFF in locked
 
@@ -69,7 +69,7 @@ def from_system(label: str, error: OSError) -> StoreError:
 
 
 def locked_too_long(label: str, busy_timeout_s: float) -> StoreUnavailable:
-    """Somebody else kept the file to himself."""
+    """Another process kept the file locked."""
     return StoreUnavailable(
         label,
         f"another process has kept it locked for more than {busy_timeout_s:g} s",

@@ -115,7 +115,7 @@ def migrate(db: sqlite3.Connection, label: str) -> None:
     while check(db, label) < len(MIGRATIONS):
         db.execute("BEGIN IMMEDIATE")
         try:
-            version = check(db, label)  # again: somebody may have been quicker
+            version = check(db, label)  # again: another process may have been quicker
             if version < len(MIGRATIONS):
                 MIGRATIONS[version](db)
                 db.execute(f"PRAGMA user_version = {version + 1}")
@@ -173,7 +173,7 @@ class BootClock:
         self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
         # Until the shared anchor is known, our own: the time goes on while the file is away.
         self._anchor_s = self._own_anchor_s()
-        self.is_shared = self._name is None
+        self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
         """The time now."""
@@ -246,8 +246,8 @@ class DatabaseFile:
     __slots__ = ("_busy_timeout_s", "_clock", "_folder", "label", "path")
 
     def __init__(self, path: str, label: str, busy_timeout_s: float, clock: BootClock) -> None:
-        self.path = path
-        self.label = label
+        self.path: str = path
+        self.label: str = label
         self._folder = os.path.dirname(path)
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
@@ -269,7 +269,7 @@ class DatabaseFile:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         lock = self._lock()
         try:
-            # Looked at again, because only now nobody else moves it.
+            # Looked at again, because only now no other process moves it.
             if not self._look():
                 self._begin(self._if_removed())
             elif not os.access(self.path, os.W_OK):
@@ -290,7 +290,7 @@ class DatabaseFile:
             os.close(lock)
 
     def set_aside(self, damaged: tuple[int, int] | None, why: str = "") -> None:
-        """Move the damaged file away, unless somebody has done so already, and begin a new one.
+        """Move the damaged file away, unless that is done already, and begin a new one.
 
         Connections to the old file go on with the old one; SQLite leaves the new one alone when
         they are closed.
@@ -307,7 +307,7 @@ class DatabaseFile:
         return from_sqlite(self.label, error, self._busy_timeout_s, self._folder)
 
     def lies_aside(self, stamp: str) -> bool:
-        """Whether a file that was set aside is still there, so that nobody has looked after it."""
+        """Whether a file that was set aside is still there."""
         return os.path.exists(self.aside(stamp))
 
     def aside(self, stamp: str) -> str:

@@ -243,7 +243,7 @@ class Folding:
         self._keep_unreadable(db, key, row, now_s, why)
         seq = max(rows.whole(row.event_seq), self._last_seq(db, key))
         done = start_anew(known.policy, key, message, now_s, why=why, event_seq=seq)
-        # Versions rise, so that nobody takes an older state for a newer one.
+        # Versions rise, so that an older state is never taken for a newer one.
         version = done.circuit.version + rows.whole(row.version)
         done = done._replace(circuit=done.circuit._replace(version=version))
         return done, self._save(db, known, row._replace(policy=None), done.circuit, done.events)

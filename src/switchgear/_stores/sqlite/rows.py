@@ -2,6 +2,7 @@
 
 import json
 import json.encoder
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -37,6 +38,7 @@ def _no_json(value: Any) -> NoReturn:
 
 _encode = _encoder()
 LARGEST = 2**63 - 1
+_LARGEST_FLOAT = sys.float_info.max
 _AHEAD = 2**31
 """How far numbers of a circuit stay away from the largest that SQLite can hold."""
 
@@ -99,11 +101,14 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     then, texts = before.circuit, before.texts
     new = []
     for index, name in enumerate(Circuit._fields):
-        value = circuit[index]
+        value: Any = circuit[index]
+        kind = type(value)
         if then is not None and value is then[index]:
             new.append(texts[index])
         elif name == "recent":
             new.append("")
+        elif kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
+            new.append(f'"{name}":{value!r}')
         else:
             new.append(_field_text(policy, name, value))
     recent = circuit.recent

@@ -40,7 +40,7 @@ class SqliteLedger:
     """Over the connection of a store. Safe to share between threads and, by path, processes."""
 
     def __init__(self, link: Link, clock: Clock) -> None:
-        self.label = link.label
+        self.label: str = link.label
         self.now_s = clock
         self._link = link
 
@@ -195,7 +195,7 @@ class SqliteStore:
     because waiting for the disk would cost each message milliseconds.
 
     A damaged file, or one that lacks commits, is moved aside and a new one begun; circuits then
-    start anew with an event that says so, until somebody has taken the file that was moved aside
+    start anew with an event that says so, until an operator has taken the file that was moved aside
     away.
 
     >>> import tempfile, os
@@ -217,7 +217,7 @@ class SqliteStore:
         keep_events: int = KEEP_EVENTS,
     ) -> None:
         path = os.fspath(path)
-        self.label = f"sqlite:///{path}"
+        self.label: str = f"sqlite:///{path}"
         self.refresh_s: float | None = refresh_s
         self._boot_clock = BootClock()
         self._clock = clock or self._boot_clock

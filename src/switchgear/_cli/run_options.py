@@ -1,0 +1,424 @@
+"""Options that `run`, `resume` and `batch` share: limits, timeout, budget node, open circuit.
+
+`None` means that an option was not given.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from switchgear._budgets.tree import checked_path
+from switchgear._cli.options import fail
+from switchgear._cli.views.text import clean, say, say_lines
+from switchgear._run.options import AUTO, micros, per_hour, seconds
+from switchgear._stuck.timeouts import POLICIES
+
+if TYPE_CHECKING:
+    from switchgear._breaker.loop_breaker import LoopBreaker
+    from switchgear._budgets.budgets import Budgets
+    from switchgear._run.loop import Runner
+    from switchgear._run.options import RunOptions
+    from switchgear._run.result import RunResult
+    from switchgear._run.state import RunState
+    from switchgear._stuck.timeouts import Timeouts
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+SIZES = ("files", "lines", "dependencies", "complex")
+
+
+def time_of(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """A span in seconds, or the name of a policy."""
+    del ctx
+    if value is None or value in (AUTO, *POLICIES):
+        return value
+    try:
+        return seconds(parameter.opts[0], value)
+    except ValueError as problem:
+        ways = ", ".join((AUTO, *POLICIES))
+        more = "" if "needs a unit" in str(problem) else f", or one of {ways}"
+        raise click.UsageError(f"{problem}{more}") from None
+
+
+def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags without those of the timeout, and those."""
+    size = {key: flags[key] for key in SIZES if flags.get(key)}
+    rest = {key: value for key, value in flags.items() if key not in SIZES}
+    policy = rest.get("timeout_s")
+    if isinstance(policy, str):
+        del rest["timeout_s"]
+        return rest, {**size, "policy": policy}
+    if size:
+        named = ", ".join(f"--{key}" for key in size)
+        fail(f"{named}: the size of a task matters only with --timeout auto")
+    return rest, {}
+
+
+def settled(
+    options: "RunOptions", wanted: dict[str, Any], rules: "Timeouts"
+) -> "tuple[RunOptions, str | None]":
+    """The options with the timeout that is wanted, and a sentence about it."""
+    from switchgear._run.record import runs_root, similar_durations_s
+    from switchgear._stuck.timeouts import Estimate, timeout
+
+    wanted = dict(wanted)
+    policy = wanted.pop("policy", None)
+    if policy is None:
+        return options, None
+    if policy != AUTO:
+        rules = rules._replace(policy=policy)
+    durations_s = similar_durations_s(
+        runs_root(Path.cwd()),
+        task=options.task,
+        agent=options.agent_label,
+        preset=options.preset,
+        enough=rules.min_runs,
+    )
+    chosen = timeout(rules, Estimate(**wanted), durations_s)
+    note = f"the timeout is {chosen.seconds:.0f} s ({rules.policy}: {chosen.why})"
+    return options._replace(timeout_s=chosen.seconds), note
+
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+
+def check_node(budgets: "Budgets", node: str | None) -> None:
+    """End the command if a node is named that is not open."""
+    from switchgear._core.errors import BudgetRefused
+    from switchgear._run.budget import free_budget
+
+    if node is None:
+        return
+    try:
+        free_budget(budgets, checked_path(node))
+    except ValueError as problem:
+        fail(f"--budget-node: {problem}")
+    except BudgetRefused:
+        fail(
+            f"budget {node!r} is not open; 'switchgear budgets list' shows the trees, and "
+            "'switchgear budgets set' opens one"
+        )
+
+
+def paid(
+    budgets: "Budgets",
+    options: "RunOptions",
+    state: "RunState | None",
+    made: "Callable[[int | None], Runner]",
+) -> "RunResult":
+    """Make the run and let it work with what is held for it, if its options name a node.
+
+    `made` is given that amount in micro-dollars, `None` where nothing is held. Raises
+    `BudgetRefused`: then it was not made.
+    """
+    from switchgear._run.budget import RunReservation
+    from switchgear._run.state import RunState
+
+    if options.budget_node is None:
+        return made(None).run()
+    before, runner = state or RunState(), None
+    left = before.budget(options.budget_micros).left_micros
+    wanted = None if left is None else max(0, left)
+    aside = RunReservation(budgets, options.budget_node, wanted, owner=f"run: {options.task[:60]}")
+    try:
+        runner = made(aside.amount_micros)
+        after = runner.run()
+    except BaseException:
+        # After a defect of ours nobody knows what was spent; before an agent was started, nothing.
+        aside.settle(None if runner is not None and runner.has_worked else 0)
+        raise
+    problem = aside.settle(
+        after.state.spent_micros - before.spent_micros,
+        unpriced=after.state.unknown_prices > before.unknown_prices,
+    )
+    if problem is not None:
+        say(clean(f"switchgear: {problem}", 1000), err=True)
+    return after
+
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+CHOICES = ("wait", "force", "abort")
+
+
+class StillOpen(Exception):
+    """The circuit is open and stays so; the text says what can be done."""
+
+
+def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str | None:
+    """See that the circuit lets the run begin. Returns what is to be said of it, if anything.
+
+    `how` is the command to type, up to its options. Raises `StillOpen` where nobody can be asked.
+    """
+    loop.refresh()
+    if force and loop.mode != "held_open":  # evidence is forgotten by force, an order is not
+        loop.reset(by=who(), why=reason(why))
+        return f"{loop.name} was closed by force"
+    decision = loop.check()
+    if decision.allow_continue:
+        return None if decision.reason is None else f"{loop.name} is watchful: {decision.reason}"
+    if loop.mode == "held_open" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise StillOpen(_text(loop, how))
+    return _ask(loop, how)
+
+
+def _text(loop: "LoopBreaker", how: str) -> str:
+    from switchgear._core.errors import duration
+    from switchgear._core.types import Mode
+    from switchgear._run.circuits import SHARED
+    from switchgear._run.result import release_command
+
+    if loop.mode is Mode.HELD_OPEN:
+        said = clean(loop.trip_reason() or "")
+        return f"{loop.name}: {said}\n- release it: {release_command(loop.name)}"
+    wait_s = _wait_s(loop)
+    waiting = "it stays open until it is closed"
+    if wait_s is not None:
+        waiting = f"wait {duration(wait_s)}, then one retry is let through"
+    shared = f"it is shared by runs with {SHARED}"
+    return "\n".join(
+        (
+            f"{loop.name} is open: {clean(loop.trip_reason() or '')}; {shared}",
+            f"- wait: {waiting}",
+            f"- force: {how} --force-close --why 'what is different now'",
+            "- abort: leave it as it is",
+        )
+    )
+
+
+def _wait_s(loop: "LoopBreaker") -> float | None:
+    """How long until one retry is let through; `None`: it is not by itself."""
+    from switchgear._breaker.handle import TIME_PASSES
+
+    return loop.send(TIME_PASSES).retry_after_s
+
+
+def _ask(loop: "LoopBreaker", how: str) -> str | None:
+    say_lines(_text(loop, how))
+    wait_s = _wait_s(loop)
+    choices = CHOICES if wait_s is not None else CHOICES[1:]
+    chosen = click.prompt("What now", type=click.Choice(choices), default="abort", err=True)
+    if chosen == "abort":
+        raise StillOpen(f"{loop.name} is left open")
+    if chosen == "force":
+        loop.reset(by=who(), why=reason(None))
+        return f"{loop.name} was closed by force"
+    wait_visibly(wait_s or 0.0)
+    return admit(loop, force=False, why=None, how=how)
+
+
+def wait_visibly(seconds: float) -> None:
+    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt when somebody ends it."""
+    from switchgear._run.interrupt import Interrupt, Time, wait
+    from switchgear._run.view import LineView
+
+    interrupt = Interrupt()
+    with interrupt.installed():
+        wait("for the cooldown", seconds, on=Time(), view=LineView(sys.stderr), interrupt=interrupt)
+    if interrupt.asked:
+        raise KeyboardInterrupt
+
+
+def reason(why: str | None) -> str:
+    """Why; asked for at a terminal."""
+    from switchgear._text.redact import redact
+
+    if why is None and sys.stdin.isatty():
+        why = click.prompt("Why", err=True)
+    if why is None or not redact(why):
+        fail("closing a circuit by force needs a reason: add --why TEXT")
+    return redact(why)
+
+
+def who() -> str:
+    """The login name."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid {os.getuid()}"
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
+    """A callback that reads an amount and names the option when it cannot."""
+
+    def convert(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+        del ctx
+        try:
+            return None if value is None else parse(parameter.opts[0], value)
+        except ValueError as problem:
+            raise click.UsageError(str(problem)) from None
+
+    return convert
+
+
+def _span(*names: str, **how: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="D", callback=_amount(seconds), **how)
+
+
+def _limit(*names: str, **how: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="N", type=int, **how)
+
+
+def _rate(field: str, text: str) -> int:
+    """Iterations an hour; 0: as many as there are."""
+    return 0 if text.strip() == "0" else per_hour(field, text)
+
+
+LIMITS = (
+    click.option(
+        "--validate",
+        metavar="[CMD]",
+        is_flag=False,
+        flag_value=AUTO,
+        help="Run CMD after each iteration; it must succeed. Without CMD: the project's own tests.",
+    ),
+    click.option(
+        "--no-validate", is_flag=True, help="Skip the validation, also where the preset has one."
+    ),
+    click.option(
+        "--commit/--no-commit", default=None, help="Commit what a validated iteration changed."
+    ),
+    _limit(
+        "--circuit-breaker-failures",
+        "consecutive_failures",
+        help="Stop after N failed iterations in a row; 0: never. [default: 3]",
+    ),
+    _limit(
+        "--circuit-breaker-errors",
+        "same_error",
+        help="Stop when one error came N times; 0: never. [default: 5]",
+    ),
+    _limit(
+        "--no-progress",
+        "no_progress",
+        help="Warn after N iterations without progress, stop after one more; 0: never. [default: 3]",
+    ),
+    click.option(
+        "--output-decline",
+        "output_decline_percent",
+        metavar="PCT",
+        type=float,
+        help="Stop when output stays under PCT of its usual length; 0: never. [default: 70]",
+    ),
+    click.option(
+        "--max-iterations",
+        metavar="N",
+        type=int,
+        help="At most N iterations. [default: 30, or the preset's]",
+    ),
+    click.option(
+        "--rate-limit",
+        metavar="N/h",
+        callback=_amount(_rate),
+        help="Begin at most N iterations an hour; 0: no limit.",
+    ),
+    click.option(
+        "--budget",
+        "budget_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Spend at most USD dollars.",
+    ),
+    click.option(
+        "--budget-node",
+        metavar="NODE",
+        help="Reserve the budget from this node of the budgets first, such as atlas/wave-1.",
+    ),
+    click.option(
+        "--allow-unknown-price",
+        is_flag=True,
+        default=None,
+        help="Continue under a budget although a cost is unknown.",
+    ),
+    click.option(
+        "--price-in",
+        "price_in_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Price of a million input tokens; with --price-out, instead of the price list.",
+    ),
+    click.option(
+        "--price-out",
+        "price_out_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Price of a million output tokens.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="D|auto",
+        callback=time_of,
+        help="Time limit for the whole run, including waits (30m, 2h); auto: by the task's size.",
+    ),
+    click.option(
+        "--files", type=click.IntRange(0), metavar="N", help="With --timeout auto: files to touch."
+    ),
+    click.option(
+        "--loc",
+        "lines",
+        type=click.IntRange(0),
+        metavar="N",
+        help="With --timeout auto: lines to write.",
+    ),
+    click.option(
+        "--deps",
+        "dependencies",
+        type=click.IntRange(0),
+        metavar="N",
+        help="With --timeout auto: dependencies.",
+    ),
+    click.option(
+        "--complex", is_flag=True, default=None, help="With --timeout auto: double the time."
+    ),
+    _span(
+        "--idle-timeout",
+        "idle_timeout_s",
+        help="Stop an agent that prints nothing for D; 0: never. [default: 30m]",
+    ),
+    click.option("--model", metavar="NAME", help="The model, where the agent lets you choose."),
+    click.option(
+        "--shadow/--no-shadow",
+        default=None,
+        help="Report what would have stopped the run, and continue.",
+    ),
+    click.option(
+        "--stuck/--no-stuck",
+        default=None,
+        help="Watch each step; step in when the agent appears stuck.",
+    ),
+    click.option(
+        "--notify",
+        multiple=True,
+        metavar="TARGET",
+        help="Tell TARGET when the run ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+    ),
+    click.option(
+        "--force-close", is_flag=True, help="Close an open circuit and start; needs --why."
+    ),
+    click.option("--why", metavar="TEXT", help="Reason for --force-close."),
+)
+
+
+def limit_flags(verb: F) -> F:
+    """The options that `run` and `resume` share."""
+    for option in reversed(LIMITS):
+        verb = option(verb)
+    return verb
+
+
+def given_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `RunOptions` among the parsed options, ready for `run_options`."""
+    flags = dict(flags)
+    if flags.pop("no_validate", False):
+        flags["validate"] = ""
+    return {key: value for key, value in flags.items() if value is not None}

@@ -1,0 +1,271 @@
+"""Tables of `backtest`, `selftest` and `simulate` in the terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from switchgear._analysis.backtest.findings import Found
+from switchgear._analysis.backtest.replay import Judged, Row
+from switchgear._analysis.backtest.statistics import Counts, Rate
+from switchgear._analysis.selftest.rows import Row as SelftestRow
+from switchgear._analysis.selftest.rows import Status
+from switchgear._analysis.simulate.compare import Result, blocks
+from switchgear._analysis.simulate.tally import SLOTS
+from switchgear._cli.views.terminal import WIDE, Screen, fitted
+from switchgear._cli.views.text import clean, plural
+from switchgear._core.errors import duration
+from switchgear._text.money import dollars
+
+_HEADS = ("guard", "attack", "path", "tripped by", "after")
+_WIDTHS = (26, 16, 16, 28, 22)
+_STYLES = {Status.OK: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow"}
+
+
+def show_selftest(rows: list[SelftestRow]) -> None:
+    """A line for each guard; where it does not fire, the reason below it; then the sum."""
+    screen = Screen()
+    signs = screen.signs
+    marks = {Status.OK: signs.good, Status.FAILED: signs.bad, Status.SKIPPED: signs.dot}
+    margin = max(map(len, marks.values()))
+    stacked = screen.width is not None and screen.width < sum(_WIDTHS) + len(_WIDTHS) + margin
+    if not stacked and rows:
+        heads = " ".join(f"{head:{width}}" for head, width in zip(_HEADS, _WIDTHS, strict=True))
+        screen.line(Text(f"{'':{margin}} {heads}".rstrip(), "dim"))
+    for row in rows:
+        mark = (f"{marks[row.status]:{margin}} ", _STYLES[row.status])
+        screen.line(Text.assemble(mark, _cells(row, screen, stacked=stacked)), margin + 3)
+        if row.status is not Status.OK or (screen.width or 0) >= WIDE:
+            why = f"{'':{margin}}   {row.status}: {clean(row.reason, 600)}"
+            screen.line(Text(why, "" if row.status is Status.FAILED else "dim"), margin + 3)
+    _sum(screen, rows)
+
+
+def _cells(row: SelftestRow, screen: Screen, *, stacked: bool) -> str:
+    cells = [
+        clean(cell, 200) for cell in (row.guard, row.attack, row.path, row.detector, row.after)
+    ]
+    if stacked:
+        return ", ".join(filter(None, cells))
+    pairs = zip(cells, _WIDTHS, strict=True)
+    return " ".join(fitted(cell, width, screen.signs) for cell, width in pairs).rstrip()
+
+
+def _sum(screen: Screen, rows: list[SelftestRow]) -> None:
+    stopped = sum(row.status is Status.OK and row.signals > 0 for row in rows)
+    bad, left = (
+        sum(row.status is status for row in rows) for status in (Status.FAILED, Status.SKIPPED)
+    )
+    said = f"{plural(stopped, 'attack')} stopped"
+    said += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
+    said += f", {left:,} not tried" if left else ""
+    screen.line()
+    screen.line(Text(said, "bold red" if bad else "bold"))
+
+
+BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
+_NAME, _VALUE, _TAG = 36, 20, 16
+
+
+def show_simulation(result: Result, source: str) -> None:
+    """Print it all."""
+    screen = Screen()
+    world = result.world
+    size = f"{world.agents:,} agents, {duration(world.length_s)}, seed {world.seed}"
+    noise = f", noise {world.noise:g}" if world.noise else ""
+    screen.line(Text(f"{world.scenario.name}: {world.scenario.about}", "bold"))
+    screen.line(clean(f"{size}{noise}, judged by {source}"))
+    screen.line()
+    screen.line(Text(f"{'':<{_NAME}}{'without':>{_VALUE}}{'with breakers':>{_VALUE}}", "bold"))
+    for block in blocks(result):
+        screen.line(Text(block.title, "bold"))
+        for row in block.rows:
+            values = f"{row.plain:>{_VALUE}}{row.guarded:>{_VALUE}}"
+            screen.line(f"  {row.name:<{_NAME - 2}}{values}")
+    screen.line()
+    for line in plots(result, has_blocks=screen.signs.full == "█", width=screen.width):
+        screen.line(line)
+    screen.line()
+    for bar in result.bars:
+        sign, style = (screen.signs.good, "green") if bar.kept else (screen.signs.bad, "bold red")
+        screen.line(Text(f"{sign} {bar.words}", style))
+
+
+def plots(result: Result, *, has_blocks: bool, width: int | None) -> list[str]:
+    """How many calls were made, wasted and refused in each slot of time, on both sides."""
+    signs = BLOCKS if has_blocks else PLAIN
+    room = SLOTS if width is None else max(min(SLOTS, width - _TAG), 10)
+    rows = []
+    for side, tally in (("without", result.plain), ("with", result.guarded)):
+        rows.append((f"{side:<8}made", tally.made))
+        rows.append((f"{'':<8}wasted", tally.doomed))
+        if any(tally.refused):
+            rows.append((f"{'':<8}refused", tally.refused))
+    most = max(max(counts) for _, counts in rows)
+    found = [f"{name:<{_TAG}}{spark(counts, most, signs, room)}" for name, counts in rows]
+    end = duration(result.world.length_s)
+    return [*found, f"{'':<{_TAG}}0{end:>{room - 1}}"]
+
+
+def spark(counts: Sequence[int], most: int, signs: str, width: int) -> str:
+    """Counts as signs of rising height; what is not nothing is seen.
+
+    >>> spark([0, 1, 50, 100], 100, " .:-=+*#@", 4)
+    ' .=@'
+    """
+    # With fewer columns than slots, a column is the highest of its slots.
+    edges = [place * len(counts) // width for place in range(width + 1)]
+    highest = [max(counts[low:high]) for low, high in zip(edges, edges[1:], strict=False)]
+    top = len(signs) - 1
+    return "".join(signs[-(-count * top // max(most, 1))] for count in highest)
+
+
+_LABEL = 22
+
+
+def show_backtest(screen: Screen, found: Found, limit: int) -> None:
+    """Everything."""
+    _head(screen, found)
+    if found.runs:
+        screen.line()
+        _table(screen, found)
+        _runs(screen, found, limit)
+    elif found.noun == "circuit":
+        screen.line(
+            "no circuit is or was in shadow mode; `switchgear hold shadow NAME` puts one there"
+        )
+    _remarks(screen, found)
+
+
+def _head(screen: Screen, found: Found) -> None:
+    formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
+    files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
+    screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
+
+
+def _table(screen: Screen, found: Found) -> None:
+    cells = [[counts.policy, *(text for _, text in _lines(counts))] for counts in found.counts]
+    labels = ["", *(label for label, _ in _lines(found.counts[0]))]
+    wide = [max(len(cell) for cell in column) for column in cells]
+    narrow = screen.width is not None and _LABEL + sum(wide) + 3 * len(wide) > screen.width
+    for place, label in enumerate(labels):
+        values = [column[place] for column in cells]
+        if narrow and len(values) > 1:
+            _stacked(screen, label, values, [column[0] for column in cells])
+            continue
+        padded = "   ".join(value.ljust(width) for value, width in zip(values, wide, strict=True))
+        style = "bold" if not label else ""
+        screen.line(Text.assemble((f"{label:{_LABEL}}", "dim"), (padded.rstrip(), style)), _LABEL)
+
+
+def _stacked(screen: Screen, label: str, values: list[str], names: list[str]) -> None:
+    if not label:
+        return
+    screen.line(Text(label, "dim"))
+    for name, value in zip(names, values, strict=True):
+        screen.line(f"  {clean(name, 40)}: {value}", 4)
+
+
+def _lines(counts: Counts) -> Iterator[tuple[str, str]]:
+    yield "would warn", f"{counts.warned:,} of {plural(counts.runs, 'run')}"
+    yield "would stop", f"{counts.stopped:,} of {plural(counts.runs, 'run')}"
+    by = ", ".join(f"{kind} {times:,}" for kind, times in counts.by_detector.most_common(4))
+    yield "  by", by or "-"
+    yield "steps saved", _share(counts.saved_steps, counts.steps)
+    yield "tokens saved", _share(counts.saved_tokens, counts.tokens) if counts.tokens else "unknown"
+    yield "money saved", _money(counts)
+    yield "false stops", _rate(counts.false_stop_rate, "solved")
+    yield "  harmful", _harm(counts)
+    yield "caught", _rate(counts.catch_rate, "unsolved")
+    yield "  of their steps", _share(counts.unsolved_saved, counts.unsolved_steps)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "-"
+
+
+def _rate(rate: Rate, what: str) -> str:
+    if rate.value is None:
+        return f"unknown: no run is known to be {what}"
+    interval = f"95 %: {rate.low:.1%} to {rate.high:.1%}"
+    return f"{rate.seen:,} of {rate.total:,} {what}, {rate.value:.1%} ({interval})"
+
+
+def _harm(counts: Counts) -> str:
+    if not counts.false_stops:
+        return "-"
+    maybe = f", {counts.maybe_harmful:,} cannot be told" if counts.maybe_harmful else ""
+    return f"{counts.harmful:,} of {plural(counts.false_stops, 'false stop')}{maybe}"
+
+
+def _money(counts: Counts) -> str:
+    known = dollars(counts.saved_micros)
+    if not counts.unpriced:
+        return known
+    what = f"price unknown for {counts.unpriced:,} of {plural(counts.stopped, 'stopped run')}"
+    return f"{known}, {what}" if counts.unpriced < counts.stopped else what
+
+
+def _runs(screen: Screen, found: Found, limit: int) -> None:
+    stopped = [row for row in found.most_important() if any(each.stopped for each in row.judged)]
+    total = max((counts.stopped for counts in found.counts), default=0)
+    if not stopped or not limit:
+        return
+    screen.line()
+    shown = stopped[:limit]
+    more = f" (the first {len(shown):,} of {total:,})" if total > len(shown) else ""
+    screen.line(Text(f"{found.noun.capitalize()}s that would be stopped{more}", "bold"))
+    for row in shown:
+        _run(screen, row, named=len(found.counts) > 1)
+
+
+def _run(screen: Screen, row: Row, *, named: bool) -> None:
+    run = row.run
+    how = {True: "solved: a false stop", False: "unsolved", None: "outcome unknown"}[run.solved]
+    style = "red" if run.solved else "green" if run.solved is False else ""
+    width = min((screen.width or 120) - 4, 100)
+    name = fitted(clean(run.id, 200), min(len(run.id), width), screen.signs)
+    screen.line(Text.assemble((f"  {name}", "bold"), "  ", (how, style)), 4)
+    last: Judged | None = None
+    for judged in row.judged:
+        if judged.stopped:
+            _stop(screen, row, judged, named=named)
+            last = judged
+    for step in last.evidence[-3:] if last is not None else ():
+        outcome = {True: screen.signs.good, False: screen.signs.bad, None: screen.signs.dot}
+        said = f"{step.tool} {step.args}".strip() or step.thought
+        told = f" {screen.signs.arrow} {step.told}" if step.told else ""
+        line = clean(f"{step.number}: {outcome[step.ok]} {said}{told}", 160)
+        screen.line(Text(f"      {line}", "dim"), 8)
+
+
+def _stop(screen: Screen, row: Row, judged: Judged, *, named: bool) -> None:
+    who = f"{clean(judged.policy, 40)}: " if named else ""
+    saved = plural(judged.saved_steps, "step")
+    cost = "" if not judged.saved_micros else f", {dollars(judged.saved_micros)}"
+    warned = f", warned after {judged.warned_at:,}" if judged.warned_at is not None else ""
+    where = f"after step {judged.tripped_at:,} of {row.run.steps:,}{warned}; saves {saved}{cost}"
+    screen.line(f"    {who}{where}", 6)
+    screen.line(f"    {screen.signs.corner} {clean(judged.reason, 300)}", 6)
+
+
+def _remarks(screen: Screen, found: Found) -> None:
+    tally = found.tally
+    remarks = []
+    if found.untimed:
+        remarks.append(
+            f"{plural(found.untimed, 'run')} without times: steps are taken as 1 s apart"
+        )
+    if tally.empty:
+        remarks.append(f"{plural(tally.empty, 'session')} in which the agent did nothing")
+    if tally.unknown:
+        named = ", ".join(f"{name} {count:,}" for name, count in tally.unknown.most_common(5))
+        many = plural(sum(tally.unknown.values()), "line")
+        remarks.append(f"{many} not understood: {clean(named, 300)}")
+    if tally.problem_count:
+        remarks.append(f"{plural(tally.problem_count, 'file')} not read:")
+    if remarks:
+        screen.line()
+    for remark in remarks:
+        screen.line(Text(remark, "yellow" if remark.endswith(":") else "dim"), 2)
+    for path, why in tally.problems[:5]:
+        screen.line(Text(f"  {clean(path, 300)}: {clean(why, 200)}", "dim"), 4)

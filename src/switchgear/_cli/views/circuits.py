@@ -1,0 +1,442 @@
+"""Circuits in the terminal: the table of `status`, the page of `show`, lines of events."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from switchgear._breaker.views import IsolatedView, View
+from switchgear._cli.json_values import heat_of
+from switchgear._cli.views.terminal import NARROW, WIDE, Screen, fitted, wrapped
+from switchgear._cli.views.text import Signs, bar, clean, clock_time, percent, plural, words
+from switchgear._core.errors import duration
+from switchgear._core.types import Event, EventKind, Mode, Phase
+from switchgear._core.wire import detector_names
+from switchgear._detectors.policy_wire import dump_policy
+from switchgear._stores.base import Entry
+from switchgear._stuck.score import score_of
+from switchgear._text.money import dollars
+
+STYLES = {
+    Phase.CLOSED: "green",
+    Phase.TRIPPING: "yellow",
+    Phase.OPEN: "bold red",
+    Phase.HALF_OPEN: "yellow",
+}
+_TROUBLE = {Phase.OPEN: 0, Phase.HALF_OPEN: 1, Phase.TRIPPING: 2, Phase.CLOSED: 3}
+_COUNTS = ("OK", "FAILED", "REFUSED")
+_ROW_BAR = 8
+_PADDED = 120
+_HEAT = _ROW_BAR + 5
+
+
+class Row(NamedTuple):
+    """A circuit, ready to be laid out."""
+
+    lamp: Text
+    name: str
+    tag: str
+    heat: float
+    counts: tuple[str, ...]
+    detail: str
+    calm: bool
+
+
+def by_trouble(views: Iterable[View]) -> list[View]:
+    """Those that need somebody first: held open, open, probing, worried, held otherwise, with isolated processes, hot."""
+    return sorted(
+        views,
+        key=lambda view: (
+            view.circuit.mode is not Mode.HELD_OPEN,
+            _TROUBLE[view.circuit.phase],
+            view.circuit.mode is Mode.AUTO,
+            not view.isolated,
+            -heat_of(view),
+            view.name,
+        ),
+    )
+
+
+def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
+    """The lines of the table, its head first."""
+    rows = [_row(view, signs) for view in views]
+    if width is not None and width < NARROW:
+        return [line for row in rows for line in _narrow(row, width, signs)]
+    widths = [
+        max(len(head), *(len(row.counts[column]) for row in rows))
+        for column, head in enumerate(_COUNTS)
+    ]
+    longest = max(cell_len(_named(row)) for row in rows)
+    # In a pipe no name is cut, and a very long one does not move the others' columns.
+    name_width = max(longest if width is not None else min(longest, _PADDED), 7)
+    one_line = width is None or width >= WIDE
+    if width is not None:
+        taken = 13 + 2 + _HEAT + sum(2 + count for count in widths)
+        name_width = min(name_width, width // 3 if one_line else width - taken)
+    lines = [_head(name_width, widths, one_line=one_line)]
+    for row in rows:
+        uncut = max(name_width, cell_len(_named(row))) if width is None else name_width
+        line = _line(row, uncut, widths, signs)
+        detail = [] if not row.detail else _detail(row, line, width, signs, one_line=one_line)
+        lines += detail or [line]
+    return lines
+
+
+def summary(views: Sequence[View]) -> str:
+    """`3 circuits: 1 open, 2 closed`."""
+    phases = Counter(view.circuit.phase for view in views)
+    parts = [f"{phases[phase]:,} {words(phase)}" for phase in _TROUBLE if phases[phase]]
+    held = sum(view.circuit.mode is not Mode.AUTO for view in views)
+    if held:
+        parts.append(f"{held:,} held by an operator")
+    isolated = sum(len(view.isolated) for view in views)
+    if isolated:
+        parts.append(f"{isolated:,} isolated process{'' if isolated == 1 else 'es'}")
+    return f"{plural(len(views), 'circuit')}: {', '.join(parts)}"
+
+
+def lamp(view: View, signs: Signs) -> Text:
+    """The lamp and the phase; a circuit held open is dark whatever the evidence says."""
+    phase = view.circuit.phase
+    shown = {Phase.OPEN: signs.open, Phase.HALF_OPEN: signs.half_open}.get(phase, signs.closed)
+    style = STYLES[phase]
+    if view.circuit.mode is Mode.HELD_OPEN:
+        return Text(f"{signs.open} held open", STYLES[Phase.OPEN])
+    if view.circuit.mode is not Mode.AUTO and phase is Phase.OPEN:
+        style = "yellow"  # it would refuse, and does not
+    return Text(f"{shown} {words(phase)}", style)
+
+
+def detail_of(view: View, longest_error: int = 100) -> str:
+    """Why it is as it is, the last error, the next try: in one sentence."""
+    circuit, verdict = view.circuit, view.verdict
+    parts: list[str] = []
+    if circuit.mode is not Mode.AUTO:
+        parts.append(_holder(view))
+    reason = verdict.reason
+    if circuit.mode is Mode.HELD_OPEN:
+        reason = circuit.outage.reason
+        parts.append(f"the evidence says {words(circuit.phase)}")
+    if not reason and heat_of(view) > 0:
+        reason = max(view.readings, key=lambda reading: reading.heat).reason
+    if reason:
+        parts.append(clean(reason))
+    if parts and circuit.failures and circuit.failures[-1].error and reason:
+        parts.append(f'last "{clean(circuit.failures[-1].error, longest_error)}"')
+    return "; ".join([*parts, *_next_try(view), *map(isolation, view.isolated)])
+
+
+def isolation(one: IsolatedView) -> str:
+    """Which process refuses its own calls, why, and when it probes."""
+    wait_s = one.retry_after_s
+    then = f"it probes in {duration(wait_s)}" if wait_s else "its next call is a probe"
+    return f"{clean(one.reason)}; {then}"
+
+
+def _next_try(view: View) -> list[str]:
+    circuit = view.circuit
+    if circuit.phase in {Phase.CLOSED, Phase.TRIPPING} or circuit.mode is Mode.HELD_OPEN:
+        return []
+    wait = view.verdict.retry_after_s
+    if wait is None:
+        return ["stays so until it is reset"]
+    if circuit.phase is Phase.HALF_OPEN:
+        return ["the next call is a probe"] if not wait else [f"probe ends in {duration(wait)}"]
+    return [f"next try in {duration(wait)}"]
+
+
+def _holder(view: View) -> str:
+    order = view.circuit.order
+    mode = words(view.circuit.mode)
+    if view.circuit.mode is Mode.SHADOW:
+        mode = "in shadow"
+    if view.hold_left_s is not None:
+        mode = f"{mode} for {duration(view.hold_left_s)} more"
+    return f"{mode} by {clean(order.by, 60)}: {clean(order.why, 200)}" if order else mode
+
+
+def _row(view: View, signs: Signs) -> Row:
+    totals = view.circuit.totals
+    return Row(
+        lamp(view, signs),
+        clean(view.name, 1000),
+        tag_of(view),
+        heat_of(view),
+        tuple(f"{count:,}" for count in (totals.succeeded, totals.failed, totals.refused)),
+        detail_of(view),
+        calm=view.circuit.phase is Phase.CLOSED and not view.isolated,
+    )
+
+
+def tag_of(view: View) -> str:
+    """What stands behind a name: an operator's override, or how many processes are isolated."""
+    mode = view.circuit.mode
+    if mode not in {Mode.AUTO, Mode.HELD_OPEN}:
+        return f" [{words(mode)}]"
+    return f" [{len(view.isolated)} isolated]" if view.isolated else ""
+
+
+def _named(row: Row) -> str:
+    return row.name + row.tag
+
+
+def _head(name_width: int, widths: Sequence[int], *, one_line: bool) -> Text:
+    head = f"{'STATE':13}{'CIRCUIT':{name_width}}  {'HEAT':{_HEAT}}"
+    for label, width in zip(_COUNTS, widths, strict=True):
+        head += f"  {label:>{width}}"
+    return Text(head + ("  DETAIL" if one_line else ""), "dim")
+
+
+def _line(row: Row, name_width: int, widths: Sequence[int], signs: Signs) -> Text:
+    line = Text()
+    line.append_text(row.lamp).append(" " * (13 - cell_len(row.lamp.plain)))
+    line.append_text(_name(row, name_width, signs)).append("  ")
+    line.append_text(_heat(row, signs))
+    for count, width in zip(row.counts, widths, strict=True):
+        line.append(f"  {count:>{width}}", "dim" if count == "0" else "")
+    return line
+
+
+def _name(row: Row, width: int, signs: Signs) -> Text:
+    room = width - len(row.tag)
+    name = fitted(row.name, max(room, 4), signs)
+    if not row.tag:
+        return Text(name, "bold")
+    padding = len(name) - len(name.rstrip(" "))
+    return Text.assemble((name.rstrip(" "), "bold"), (row.tag, "magenta"), " " * padding)
+
+
+def _heat(row: Row, signs: Signs) -> Text:
+    style = "red" if row.heat >= 1 else "yellow" if row.heat >= 0.5 else "green"
+    drawn = bar(row.heat, _ROW_BAR, signs)
+    return Text.assemble(
+        (drawn, style if row.heat else "dim"),
+        (f"{percent(row.heat):>5}", "" if row.heat else "dim"),
+    )
+
+
+def _detail(row: Row, line: Text, width: int | None, signs: Signs, *, one_line: bool) -> list[Text]:
+    if one_line:
+        line.append(f"  {row.detail}", "dim" if row.calm else "")
+        return wrapped(line, width, cell_len(line.plain) - cell_len(row.detail))
+    below = Text(f"{'':13}{signs.corner} {row.detail}", "dim" if row.calm else "")
+    return [line, *wrapped(below, width, 15)]
+
+
+def _narrow(row: Row, width: int, signs: Signs) -> list[Text]:
+    first = Text.assemble(row.lamp, "  ", _heat(row, signs))
+    counts = ", ".join(
+        f"{count} {label.lower()}"
+        for count, label in zip(row.counts, _COUNTS, strict=True)
+        if count != "0"
+    )
+    two_lines = 2 * width - 4  # as much of a name as anybody wants to read
+    lines = wrapped(_name(row, min(cell_len(_named(row)), two_lines), signs), width, 2)
+    lines += wrapped(Text.assemble("  ", first), width, 2)
+    lines += wrapped(Text(f"  {counts}", "dim"), width, 2) if counts else []
+    lines += wrapped(Text(f"  {signs.corner} {row.detail}"), width, 4) if row.detail else []
+    return lines
+
+
+def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -> Text:
+    """When, which circuit, what."""
+    sign = {Phase.OPEN: signs.open, Phase.HALF_OPEN: signs.half_open}.get(event.after, signs.closed)
+    line = Text.assemble(
+        (clock_time(event.at_s, now_s), "dim"), "  ", (sign, STYLES[event.after]), " "
+    )
+    if name:
+        line.append(clean(event.circuit), "bold").append("  ")
+    return line.append(what_happened(event, signs))
+
+
+def what_happened(event: Event, signs: Signs) -> str:
+    """An event in words."""
+    reason = clean(event.reason)
+    by = f" by {clean(event.by, 60)}" if event.by else ""
+    if event.kind is EventKind.ORDERED:
+        ordered = "mode auto (released)" if reason == "mode auto" else words(reason)
+        return f"ordered {ordered}{by}: {clean(event.why)}"
+    if event.kind is EventKind.HOLD_ENDED:
+        return f"{words(reason)}, held{by}: {clean(event.why)}"
+    if event.kind is not EventKind.MOVED:
+        return f"{words(event.kind)}: {reason}"
+    wait = event.retry_after_s
+    then = (
+        "" if wait is None or event.after is not Phase.OPEN else f"; next try in {duration(wait)}"
+    )
+    return f"{words(event.before)} {signs.arrow} {words(event.after)}: {reason}{then}"
+
+
+_BAR = 10
+
+
+class Page:
+    """Prints a circuit, section by section. Used by one thread."""
+
+    def __init__(self, screen: Screen, view: View, entries: list[Entry], now_s: float) -> None:
+        self._screen = screen
+        self._view = view
+        self._entries = entries
+        self._now_s = now_s
+
+    def draw(self) -> None:
+        """The whole page."""
+        view, signs = self._view, self._screen.signs
+        head = Text.assemble(lamp(view, signs), "  ", (clean(view.name, 1000), "bold"))
+        if tag := tag_of(view):
+            head.append(f" {tag}", "magenta")
+        self._screen.line(head, 2)
+        if detail := detail_of(view):
+            self._screen.line(f"  {signs.corner} {detail}", 4)
+        self._standing()
+        self._heat()
+        self._failures()
+        self._policy()
+        self._history()
+
+    def _section(self, title: str) -> None:
+        self._screen.line()
+        self._screen.line(Text(title, "bold"))
+
+    def _field(self, label: str, value: str) -> None:
+        self._screen.line(Text.assemble((f"  {label:11}", "dim"), value), 13)
+
+    def _standing(self) -> None:
+        circuit, verdict = self._view.circuit, self._view.verdict
+        self._section("State")
+        admits = "yes" if verdict.admitted else "no"
+        if verdict.overruled:
+            admits = "yes, against the evidence"
+        elif circuit.outage.admit:
+            admits = f"{circuit.outage.admit:.0%} of the calls"
+        self._field("admits", admits)
+        self._field("evidence", words(circuit.phase))
+        if circuit.phase is Phase.OPEN:
+            self._field("open since", clock_time(circuit.outage.opened_at_s, self._now_s))
+        self._field("next probe", self._next_probe())
+        order = circuit.order
+        if circuit.mode is Mode.AUTO or order is None:
+            self._field("held", "no, the evidence decides")
+        else:
+            held = f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}"
+            left_s = self._view.hold_left_s
+            ends = "" if left_s is None else f"; ends in {duration(left_s)}"
+            self._field("held", held + ends)
+        for one in self._view.isolated:
+            since = clock_time(one.since_s, self._now_s)
+            self._field("isolated", f"{isolation(one)}; isolated since {since}")
+        totals = circuit.totals
+        counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
+        told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        self._field("totals", told or "nothing yet")
+        if totals.cost_micros:
+            since = " since the last reset" if self._was_reset() else ""
+            self._field("cost", f"{dollars(totals.cost_micros)}{since}")
+        self._field("last seen", clock_time(circuit.seen_s, self._now_s))
+
+    def _was_reset(self) -> bool:
+        """Whether the events here tell of a reset: totals begin anew with it."""
+        return any(entry.event.reason.startswith("reset") for entry in self._entries)
+
+    def _next_probe(self) -> str:
+        circuit, wait = self._view.circuit, self._view.verdict.retry_after_s
+        if circuit.phase in {Phase.CLOSED, Phase.TRIPPING}:
+            return "none needed"
+        if circuit.mode is Mode.HELD_OPEN:
+            return "not while it is held open"
+        if circuit.phase is Phase.HALF_OPEN:
+            under_way = len(circuit.probing.permits)
+            if under_way:
+                return (
+                    f"{plural(under_way, 'probe')} under way, until {duration(wait or 0)} from now"
+                )
+            return "now: the next call is one"
+        if wait is None:
+            return "not by itself; switchgear reset closes it"
+        at = clock_time(self._now_s + wait, self._now_s)
+        return f"in {duration(wait)}, at {at} (after {duration(circuit.outage.cooldown_s)})"
+
+    def _heat(self) -> None:
+        view, signs = self._view, self._screen.signs
+        score = score_of(view.policy, view.readings)
+        whole = "" if score is None else f", score {score.points:g} of {score.threshold:g}"
+        self._section(f"Heat {percent(heat_of(view))}{whole}")
+        names = detector_names(view.policy)
+        width = max(map(len, names))
+        for index, (name, reading) in enumerate(zip(names, view.readings, strict=True)):
+            style = "red" if reading.heat >= 1 else "yellow" if reading.heat >= 0.5 else "green"
+            line = Text.assemble(f"  {clean(name):{width}}  ")
+            line.append(bar(reading.heat, _BAR, signs), style)
+            line.append(f"{percent(reading.heat):>5}  {clean(reading.reason)}")
+            if score is not None and score.shares[index].trips:
+                line.append(f" (+{score.shares[index].points:g})", "bold")
+            self._screen.line(line, 4)
+
+    def _failures(self) -> None:
+        failures = self._view.circuit.failures
+        self._section("Evidence")
+        if not failures:
+            self._screen.line("  no failure is remembered")
+        for failure in reversed(failures):
+            at = clock_time(failure.at_s, self._now_s)
+            what = clean(failure.error) if failure.error else "failed, without a word"
+            self._screen.line(Text.assemble("  ", (at, "dim"), f"  {what}"), 12)
+
+    def _policy(self) -> None:
+        self._section("Policy")
+        policy: dict[str, Any] = dump_policy(self._view.policy)
+        for detector in policy["detectors"]:
+            self._field("detector", _part(detector))
+        self._field("recovery", _part(policy["recovery"]))
+        if policy["combine"]["kind"] != "any":
+            self._field("combine", _part(policy["combine"]))
+        if policy["tripping_at"] is not None:
+            self._field("tripping", f"from {percent(policy['tripping_at'])}")
+        if policy["strict"]:
+            self._field("strict", "refuses while its state is unknown")
+
+    def _history(self) -> None:
+        self._section("History")
+        if not self._entries:
+            self._screen.line("  nothing happened yet")
+        for entry in reversed(self._entries):
+            line = event_line(entry.event, self._now_s, self._screen.signs, name=False)
+            self._screen.line(Text.assemble("  ", line), 14)
+
+
+def _part(fields: dict[str, Any]) -> str:
+    """`cooldown: base_s 60, max_s 300`."""
+    settings = ", ".join(
+        f"{clean(str(key))} {_value(value)}"
+        for key, value in fields.items()
+        if key != "kind" and value is not None
+    )
+    kind = clean(str(fields["kind"]))
+    return f"{kind}: {settings}" if settings else kind
+
+
+def _value(value: Any) -> str:
+    """A setting as a person writes it: `0.7`, `a 30; b 10`, `yes`.
+
+    >>> _value([["same_error", 30.0], ["silence", 10]]), _value({"a": 1}), _value((1, 2)), _value(True)
+    ('same_error 30; silence 10', 'a 1', '1; 2', 'yes')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return "; ".join(f"{clean(str(key))} {_value(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(
+            f"{_value(each[0])} {_value(each[1])}" if _is_pair(each) else _value(each)
+            for each in value
+        )
+    return clean(str(value))
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether it is a name with its value, as weights are written."""
+    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str)

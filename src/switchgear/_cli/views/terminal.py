@@ -1,0 +1,295 @@
+"""The terminal: width and color, the live screen, progress bars, and choices."""
+
+import math
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from shutil import get_terminal_size
+from typing import Any
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from switchgear._cli.options import given
+from switchgear._cli.views.text import Signs, clean, say, signs_for
+from switchgear._stuck.messages import Option
+
+NARROW = 64
+"""Columns below which a line holds only the most important things."""
+WIDE = 150
+"""Columns from which the details stand in the same line."""
+
+
+_UNIT = re.compile(r" (?:s|ms|min|h)\b")
+
+
+class Screen:
+    """Where lines are printed. Used by one thread."""
+
+    def __init__(self) -> None:
+        no_color = True if given("no_color") else None
+        self.console = Console(
+            highlight=False, markup=False, emoji=False, no_color=no_color, legacy_windows=False
+        )
+        self.signs: Signs = signs_for(self.console.file)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; `None`: as many as it takes."""
+        if self.console.is_terminal:
+            # To rich a dumb terminal has 80 columns, whatever it has.
+            dumb = self.console.is_dumb_terminal
+            return max(get_terminal_size().columns if dumb else self.console.width, 20)
+        told = os.environ.get("COLUMNS", "")
+        return max(int(told), 20) if told.isdecimal() and int(told) else None
+
+    def line(self, text: Text | str = "", indent: int = 0) -> None:
+        """One line; what does not fit goes on below, indented."""
+        for part in wrapped(text if isinstance(text, Text) else Text(text), self.width, indent):
+            self.console.print(part, soft_wrap=True)
+
+
+def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
+    """A text in lines of that width; all but the first are indented."""
+    if width is None or cell_len(text.plain) <= width:
+        return [text]
+    indent = min(indent, width * 2 // 3)
+    lines: list[Text] = []
+    left, room = text, width
+    while cell_len(left.plain) > room:
+        cut = _cut(left.plain, room)
+        lines.append(_indented(left[:cut], indent if lines else 0))
+        left = left[cut:]
+        left = left[len(left.plain) - len(left.plain.lstrip(" ")) :]
+        room = width - indent
+    if left.plain or not lines:
+        lines.append(_indented(left, indent if lines else 0))
+    return lines
+
+
+def fitted(text: str, width: int, signs: Signs) -> str:
+    """A text in exactly so many columns; too long a one loses its middle, where names agree."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    dots = signs.dots if width > cell_len(signs.dots) + 1 else ""
+    room = width - cell_len(dots)
+    tail = _last_cells(text, room // 2)
+    head = set_cell_size(text, room - cell_len(tail))
+    return head + dots + tail
+
+
+def _last_cells(text: str, width: int) -> str:
+    start = len(text)
+    while start and cell_len(text[start - 1 :]) <= width:
+        start -= 1
+    return text[start:]
+
+
+def _cut(text: str, room: int) -> int:
+    """Where to break: behind the last word that fits, or inside one that would leave a gap."""
+    fits = len(chop_cells(text, room)[0])
+    space = fits if text[fits : fits + 1] == " " else text.rfind(" ", 1, fits)
+    while space > 0 and _UNIT.match(text, space) and text[space - 1].isdigit():
+        space = text.rfind(" ", 1, space)  # "60" and "s" are one word to a reader
+    return space if space > room // 3 and text[:space].strip() else max(fits, 1)
+
+
+def _indented(text: Text, indent: int) -> Text:
+    text = Text.assemble(" " * indent, text)
+    text.rstrip()
+    return text
+
+
+TICK_S = 0.25
+QUICKEST_S = 0.05
+"""However much happens, it is not drawn more often."""
+PATIENCE_S = 2.0
+"""How long the end waits for the last drawing."""
+
+
+class LiveScreen:
+    """Draws what `frame` gives, until it is closed. Begun, paused and closed by one thread at a time."""
+
+    def __init__(self, screen: Screen, frame: Callable[[], Text]) -> None:
+        self._screen = screen
+        self._frame = frame
+        self._live = self._new_screen()
+        self._over = threading.Event()
+        self._news = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    problem: str | None = None
+    """Why it is not drawn any more; the work goes on all the same."""
+
+    def begin(self) -> None:
+        """From now on it is drawn."""
+        self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
+        self._thread.start()
+
+    def news(self) -> None:
+        """Something happened: draw it soon."""
+        self._news.set()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The normal screen meanwhile, to ask somebody something."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._over.clear()
+            self._live = self._new_screen()
+            self.begin()
+
+    def close(self) -> None:
+        """Leave the live screen, whatever happened. May be called again."""
+        self._over.set()
+        self._news.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(PATIENCE_S)
+
+    def _new_screen(self) -> Live:
+        return Live(
+            console=self._screen.console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_renderable=self._frame,
+        )
+
+    def _draw(self) -> None:
+        try:
+            with self._live:
+                while not self._over.is_set():
+                    self._news.clear()
+                    self._live.refresh()
+                    self._over.wait(QUICKEST_S)
+                    self._news.wait(TICK_S - QUICKEST_S)
+                # tmux gives the lines of a screen that grew to the normal one: let them be empty.
+                self._screen.console.clear()
+        except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+            self.problem = f"the live view failed: {type(error).__name__}: {error}"
+
+
+SLICE_S = 0.2
+"""How often it is looked whether the answer is still wanted."""
+
+
+def is_attended() -> bool:
+    """Whether somebody is there to be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def chosen(text: str, options: Sequence[Option]) -> str | None:
+    """The key of the option that is meant; `None`: it is not clear which.
+
+    >>> chosen("2", [Option("wait", "Wait", ""), Option("force", "Force close", "")])
+    'force'
+    """
+    word = text.strip().strip("[]").lower()
+    if word.isdecimal() and 1 <= int(word) <= len(options):
+        return options[int(word) - 1].key
+    found = [each.key for each in options if word and each.key.startswith(word)]
+    found = found or [each.key for each in options if word and each.label.lower().startswith(word)]
+    return found[0] if len(found) == 1 else None
+
+
+def ask(
+    block: str,
+    options: Sequence[Option],
+    wait_s: float | None,
+    source: int | None = None,
+    *,
+    alone: str = "the escalation decides",
+    stopped: Callable[[], int] = int,
+) -> str | None:
+    """Show the block and ask which option; `None`: nobody answered in `wait_s` seconds.
+
+    `source` is the descriptor that is read; default: standard input. `alone` says what happens
+    without an answer, `stopped` whether nobody needs one any more.
+    """
+    source = sys.stdin.fileno() if source is None else source
+    say("\n".join(clean(line, 300) for line in block.splitlines()), err=True)
+    until_s = math.inf if wait_s is None else time.monotonic() + wait_s
+    names = "/".join(f"{number} {each.key}" for number, each in enumerate(options, 1))
+    alone = "" if wait_s is None else f", in {wait_s:g} s {alone}"
+    while True:
+        say(f"What now ({names}{alone})?", err=True)
+        line = _line(source, until_s, stopped)
+        if line is None:
+            say("nobody answered", err=True)
+            return None
+        key = chosen(line, options)
+        if key is not None:
+            return key
+        say(f"{clean(line.strip())!r} is none of them", err=True)
+
+
+def _line(source: int, until_s: float, stopped: Callable[[], int]) -> str | None:
+    """One line, read without a buffer: what is in one, `select` does not see."""
+    data = b""
+    while not data.endswith(b"\n"):
+        left_s = max(0.0, until_s - time.monotonic())
+        if not select.select([source], [], [], min(left_s, SLICE_S))[0]:
+            if left_s <= SLICE_S or stopped():
+                return None
+            continue
+        byte = os.read(source, 1)
+        if not byte:
+            return data.decode(errors="replace") if data else None
+        data += byte
+    return data.decode(errors="replace")
+
+
+ProgressReport = Callable[[int, int], object]
+
+
+@contextmanager
+def progress(what: str, *, hidden: bool) -> Iterator[ProgressReport | None]:
+    """A function to call with what is done and all there is; `None` where nobody would see it.
+
+    A call with 0 done begins another pass, which is numbered.
+    """
+    if hidden or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as bars  # noqa: PLC0415  only for long commands
+
+    bar = bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.TaskProgressColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("elapsed, about"),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("left"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        yield _Passes(bar, what)
+
+
+class _Passes:
+    def __init__(self, bar: Any, what: str) -> None:
+        self._bar, self._what = bar, what
+        self._passes = 0
+        self._task: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._task is None or done == 0:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._passes += 1
+            name = self._what if self._passes == 1 else f"{self._what}, pass {self._passes}"
+            self._task = self._bar.add_task(name, total=max(1, total))
+        self._bar.update(self._task, completed=done)
