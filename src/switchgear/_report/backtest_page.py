@@ -9,7 +9,7 @@ from switchgear._analysis.backtest.findings import Found
 from switchgear._analysis.backtest.replay import Judged, Row, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._report import charts
-from switchgear._report.facts import Done, Reading
+from switchgear._report.facts import DetectorHeat, Done
 from switchgear._report.markup import STYLE, Markup, element, joined
 from switchgear._report.wording import count, kind_name, money
 
@@ -243,8 +243,8 @@ def _point(number: int, kinds: Sequence[str], heats: Sequence[float] | None) -> 
     )
 
 
-def _reading(kind: str, heat: float) -> Reading:
-    return Reading(kind, heat, "")
+def _reading(kind: str, heat: float) -> DetectorHeat:
+    return DetectorHeat(kind, heat, "")
 
 
 def _evidence(evidence: Sequence[Shown]) -> Markup:

@@ -13,7 +13,7 @@ MOST = 1e15
 """Beyond this a number is no measurement."""
 
 
-class Reading(NamedTuple):
+class DetectorHeat(NamedTuple):
     """What one detector held."""
 
     kind: str
@@ -30,7 +30,7 @@ class Done(NamedTuple):
     began_s: float | None
     phase: str
     heat: float
-    readings: tuple[Reading, ...]
+    readings: tuple[DetectorHeat, ...]
     cost_micros: int | None
     tests_passing: int | None
     output_chars: int | None
@@ -82,10 +82,12 @@ def moment(value: object) -> float | None:
         return None
 
 
-def readings(value: object) -> tuple[Reading, ...]:
+def readings(value: object) -> tuple[DetectorHeat, ...]:
     """What the detectors held, in the order of the record."""
     return tuple(
-        Reading(text(each.get("kind"), 60), _heat(each.get("heat")), text(each.get("reason"), 1000))
+        DetectorHeat(
+            text(each.get("kind"), 60), _heat(each.get("heat")), text(each.get("reason"), 1000)
+        )
         for each in map(mapping, items(value))
         if each
     )
