@@ -162,13 +162,8 @@ def test_every_group_of_the_navigation_begins_with_a_tutorial(group: str, tutori
     assert first.endswith(f": {tutorial}")
 
 
-NO_PUBLIC_NAME_YET = {"rules.md", "timeouts.md"}
-
-
 def test_the_documentation_imports_no_private_module() -> None:
     for page in [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]:
-        if page.name in NO_PUBLIC_NAME_YET:
-            continue
         found = re.findall(
             r"^\s*(?:from|import) (switchgear\._\S*)",
             page.read_text(encoding="utf-8"),
