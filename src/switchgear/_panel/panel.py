@@ -184,9 +184,9 @@ class Panel:
         return known
 
     def ask_all(self, names: Sequence[str]) -> Permits:
-        """Leave to do one thing that answers to several circuits; all admit it, or none does.
+        """Permits for one call that several circuits guard; all admit it, or none does.
 
-        A context manager: what happens inside is told to each of them. Raises `Rejected` by the
+        A context manager: each circuit records what happens inside. Raises `Rejected` by the
         first that refuses, after giving back what the others granted.
         """
         breakers = [self.breaker(name) for name in dict.fromkeys(names)]
@@ -313,7 +313,7 @@ class Panel:
         return list(dict.fromkeys(changed))
 
     def add_sink(self, sink: Sink) -> None:
-        """Let one more sink hear the events of all breakers from now on."""
+        """Send the events of all breakers to one more sink from now on."""
         self._hear((*self._sinks, *checked_sinks("sink", [sink])))
 
     def add_on_call(self, hook: CallHook) -> None:
@@ -463,12 +463,12 @@ class Panel:
     # Life
 
     def flush(self) -> None:
-        """Fold what the breakers of this process have counted and not yet told."""
+        """Report what the breakers of this process have counted and not yet reported."""
         for breaker in self._all():
             breaker.refresh()
 
     def close(self) -> None:
-        """Tell what is pending and let go of the store. Idempotent."""
+        """Report what is pending and close the store. Idempotent."""
         self._keeper.stop()
         self.flush()
         for breaker in self._all():
