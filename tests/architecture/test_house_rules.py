@@ -76,7 +76,8 @@ def test_there_is_no_utils_room() -> None:
 
 def test_the_public_surface_is_small_sorted_and_documented() -> None:
     names = switchgear.__all__
-    assert len(names) <= 26
+    # Breakers, panel, policies, and the values that their methods take and return.
+    assert len(names) <= 40
     assert names == sorted(names)
     assert all(getattr(switchgear, name).__doc__ for name in names)
 

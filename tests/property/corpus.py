@@ -125,7 +125,7 @@ def act(walker: Walker, random: Random, signal: Signal) -> None:
         lambda: walker.probe(signal._replace(count=1)),
         lambda: walker.probe(Signal(ok=True)),
         lambda: walker.hang_probes(signal),
-        lambda: walker.hang_many_probes(one((2, 3, 17)), Signal(one((None, True, False)))),
+        lambda: walker.hang_many_probes(one((2, 3, 17)), Signal(ok=one((None, True, False)))),
         lambda: walker.bring_stale(signal, random.randint(1, 9)),
         lambda: walker.meet_reduced_load(random.randint(1, 12), signal),
         lambda: walker.escalate(signal),

@@ -165,8 +165,8 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
     for number in range(10_000):
         now_s += random.choice((0.0, 0.0, 0.0, 0.03125, 0.25))
         fact = Signal(
-            random.random() < 0.1,
-            random.choice((None, 0.25, 9.0)),
+            ok=random.random() < 0.1,
+            seconds=random.choice((None, 0.25, 9.0)),
             error=f"{random.choice('abcdefgh') * 190} {number % 300:b}x",
             files_changed=random.choice((None, 0)),
             tests_passing=number,

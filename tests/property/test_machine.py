@@ -12,7 +12,7 @@ from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Re
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(
     [
-        Signal(ok, seconds, error, files_changed=files)
+        Signal(ok=ok, seconds=seconds, error=error, files_changed=files)
         for ok in (True, True, False, None)
         for seconds in (None, 0.25, 9.0)
         for error, files in ((None, None), ("529 overloaded", 0))

@@ -160,7 +160,7 @@ class Breaker:
         self._run: SuccessRun | None = None
         """Where successes are counted while the circuit is closed; `None` while it is not."""
         self._refusal: Refusal | None = None
-        """What everybody is told until its time, while the circuit refuses everybody."""
+        """The refusal of every call until its time, while the circuit refuses all."""
         self._probe_refusal: Refusal | None = None
         """The same while it refuses because of its probes: all but those who are inside of one."""
         self._refuse_until_s = -math.inf
@@ -173,7 +173,7 @@ class Breaker:
         self._look_at(self._circuit, self._times())
 
     def add_sink(self, sink: Sink) -> None:
-        """Let one more sink hear the events from now on. Raises ValueError if it cannot be called."""
+        """Send events to one more sink from now on. Raises ValueError if it cannot be called."""
         self.sinks = (*self.sinks, *checked_sinks("sink", [sink]))
 
     # Reading
@@ -252,12 +252,12 @@ class Breaker:
     # Asking and telling
 
     def enter(self) -> Permit:
-        """Ask for leave to do one thing; hand the permit back with `tell`. Raises `Rejected`."""
+        """Acquire a permit for one call; pass it to `record` with the result. Raises `Rejected`."""
         run = self._fresh_run()
         return self._ask() if run is None else run.permit
 
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Say what became of it; secrets in its error text are redacted.
+        """Record what happened; secrets in its error text are redacted.
 
         A signal with `ok=None` gives the permit back unused.
         """
@@ -273,16 +273,16 @@ class Breaker:
         return self._apply(message)
 
     async def aenter(self) -> Permit:
-        """What `enter` is, without blocking the event loop while a shared store is asked."""
+        """`enter` without blocking the event loop."""
         run = await self._afresh_run()
         return await self._aask() if run is None else run.permit
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """What `tell` is, without blocking the event loop while a shared store is told."""
+        """`record` without blocking the event loop."""
         return await self._asend(Record(redacted(signal), checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
-        """What `send` is, without blocking the event loop."""
+        """`send` without blocking the event loop."""
         check_message(message)
         return await self._asend(message)
 
@@ -291,7 +291,7 @@ class Breaker:
         return await self._aapply(message)
 
     def flush(self) -> None:
-        """Fold what was counted and not yet told."""
+        """Report what was counted and not yet reported."""
         self._fold_pending()
 
     @property
@@ -535,7 +535,7 @@ class Breaker:
         return self._limit(circuit)
 
     def _limit(self, circuit: Circuit) -> int:
-        """How many successes may go untold: the next one could make a detector begin to judge."""
+        """How many successes may stay unreported: with the next one a detector could begin to judge."""
         try:
             before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
         except (AttributeError, TypeError, ValueError):
@@ -557,7 +557,7 @@ class Breaker:
         return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
 
     def _isolation(self, times: Times) -> Refusal | None:
-        """What this process is told while its own calls fail and those of others succeed."""
+        """The refusal of this process while its own calls fail and those of others succeed."""
         own = None if self._shared is None else self._shared.own
         if own is None:
             return None
@@ -836,7 +836,7 @@ class Breaker:
         return self._follow(done)
 
     def _fold(self, message: Record, ago_s: float = 0.0) -> None:
-        """Tell what was counted. An interrupt before it is committed leaves it to be told."""
+        """Report what was counted. After an interrupt before the commit it is still to be reported."""
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             self._defer(message, now_s)
@@ -887,7 +887,7 @@ class Breaker:
             await self._aapply(message, ago_s)
 
     def _take(self, done: Step) -> Record | None:
-        """Adopt what a message did; returns what is still to be told because of it."""
+        """Adopt what a message did; returns what is still to be reported because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         if done.events:
             log_events(done.events, self.sinks)

@@ -1,4 +1,4 @@
-"""Leave granted by several circuits at once: what happens under it is told to each of them."""
+"""Permits of several circuits for one call: each circuit records the result."""
 
 from types import TracebackType
 from typing import Self
@@ -9,7 +9,7 @@ from switchgear._core.types import Permit, Signal
 
 
 class Permits:
-    """Permits of several circuits for one thing. A context manager; not for two threads."""
+    """Permits of several circuits for one call. A context manager; not for two threads."""
 
     __slots__ = ("_taken",)
 
@@ -22,16 +22,16 @@ class Permits:
         return [breaker.name for breaker, _, _ in self._taken]
 
     def take(self, breaker: CircuitBreaker) -> None:
-        """Ask one more circuit. Raises `Rejected`."""
+        """Acquire a permit of one more circuit. Raises `Rejected`."""
         self._taken.append((breaker, breaker.enter(), breaker.stopwatch()))
 
     def record(self, signal: Signal) -> None:
-        """Say what happened, to all of them; the leave is used up."""
+        """Record the result in all circuits; the permits are used up."""
         for breaker, permit, _ in self._used():
             breaker.record(signal, permit)
 
     def give_back(self) -> None:
-        """Nothing was done."""
+        """Return the permits unused."""
         self.record(Signal())
 
     def __enter__(self) -> Self:

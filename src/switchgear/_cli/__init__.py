@@ -36,19 +36,19 @@ from switchgear._cli.options import Verbs, give_color_option, store_options
 @click.version_option(__version__, prog_name="switchgear")
 @store_options
 def main() -> None:
-    """Circuit breakers for AI agents: notice, warn, cut, explain, and let the current flow again."""
+    """Circuit breakers for AI agents: detect trouble, warn, stop calls, explain why, and recover."""
 
 
-@main.command(short_help="Watch a breaker at work, 13 seconds.")
+@main.command(short_help="Show a breaker at work; takes 13 seconds.")
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 20.0),
     default=1.0,
     show_default=True,
-    help="Run that many times faster; the waits of the breaker shrink alike.",
+    help="Speed factor; waits shrink accordingly.",
 )
 def demo(speed: float) -> None:
-    """Watch a breaker at work: a stand-in agent, a provider that goes down and comes back.
+    """Show a breaker at work: a simulated agent, and a provider that fails and recovers.
 
     The provider is a real HTTP server on this machine's loopback and the calls are real; nothing
     leaves the machine and no key is needed. Takes about 13 seconds. Exit code 0 when the circuit

@@ -101,14 +101,16 @@ FORMATS = (
 )
 
 
-@click.command(short_help="What a policy would have done with recorded sessions.")
+@click.command(short_help="Replay recorded sessions with a policy.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--policy", metavar="NAME|FILE", help="What judges [default: the preset ledger].")
+@click.option(
+    "--policy", metavar="NAME|FILE", help="Policy to evaluate [default: the preset ledger]."
+)
 @click.option(
     "--compare",
     metavar="NAME|FILE",
     multiple=True,
-    help="Another policy, side by side. Repeatable.",
+    help="Another policy to compare with. May be repeated.",
 )
 @click.option(
     "--format",
@@ -120,23 +122,25 @@ FORMATS = (
 @click.option(
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )
-@click.option("--html", metavar="FILE", help="Write a report with a picture for each run.")
+@click.option("--html", metavar="FILE", help="Write an HTML report with a chart for each run.")
 @click.option(
     "--pictures",
     type=click.IntRange(0, 2000),
     default=100,
     show_default=True,
-    help="Runs drawn in the report: false stops first, then what saves most.",
+    help="Maximum number of charts in the report: false stops first, then largest savings.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(0, 100_000),
     default=10,
     show_default=True,
-    help="Stopped runs shown in the terminal.",
+    help="Show at most this many stopped runs in the terminal.",
 )
-@click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
-@click.option("--live", is_flag=True, help="Instead of files: the circuits in shadow mode.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
+)
+@click.option("--live", is_flag=True, help="Evaluate the circuits in shadow mode instead of files.")
 @json_option
 @store_options
 def backtest(  # noqa: PLR0917  click passes them by name
@@ -181,7 +185,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
     from switchgear._cli.views.terminal import progress
 
     with progress("replaying recordings", hidden=as_json or live) as tell:
-        reading = Reading(force, outcomes, jobs, tell)
+        reading = ReplayOptions(force, outcomes, jobs, tell)
         for row in _live() if live else _recorded(found, paths, names, reading):
             found.add(row)
     if html is not None:
@@ -203,7 +207,7 @@ def check_folder(option: str, path: str | None) -> None:
         fail(f"{option} {path!r}: the folder that it is to be in is not there")
 
 
-class Reading(NamedTuple):
+class ReplayOptions(NamedTuple):
     """How the recordings are read."""
 
     force: str | None
@@ -213,7 +217,7 @@ class Reading(NamedTuple):
 
 
 def _recorded(
-    found: "Found", paths: tuple[str, ...], names: list[str], reading: Reading
+    found: "Found", paths: tuple[str, ...], names: list[str], reading: ReplayOptions
 ) -> "Iterator[Row]":
     from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
 

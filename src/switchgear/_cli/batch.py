@@ -38,32 +38,34 @@ class Prepared(NamedTuple):
 
 @click.command(short_help="Run many tasks with dependencies, resumable.")
 @click.argument("tasks", metavar="TASKS.YAML", required=False)
-@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most N at a time.")
+@click.option(
+    "--parallel", type=click.IntRange(1, 64), metavar="N", help="Run at most N tasks at a time."
+)
 @click.option(
     "--resume",
     "resumed",
     metavar="[ID]",
     is_flag=False,
     flag_value=LAST,
-    help="Go on with batch ID; without ID: the last one of this file.",
+    help="Resume batch ID; without ID: the last batch of this file.",
 )
-@click.option("--retry-failed", is_flag=True, help="Of --resume: go on with what failed, too.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: also retry failed tasks.")
 @click.option(
     "--when-alone",
     multiple=True,
     metavar="WHAT=CHOICE",
-    help="timeout=resume|accept|retry|skip, open=wait|force|skip|abort; beats the file.",
+    help="timeout=resume|accept|retry|skip, open=wait|force|skip|abort; overrides the file.",
 )
 @click.option(
     "--budget-node",
     metavar="NODE",
-    help="Set the money of each task aside from this node of the budgets; beats the file.",
+    help="Reserve the budget of each task from this node; overrides the file.",
 )
 @click.option(
     "--notify",
     multiple=True,
     metavar="TARGET",
-    help="Notify TARGET when the batch ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+    help="Notify TARGET when the batch ends: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
 )
 @json_option
 @token_option
@@ -79,13 +81,13 @@ def batch(
     notify: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run the tasks of TASKS.YAML: those that need others after them, --parallel of them at a time.
+    """Run the tasks of TASKS.YAML in dependency order, up to --parallel at a time.
 
-    Before each task the circuit `op/agent_spawn` is asked, after it it is told. A task that fails
-    blocks those that need it. When the time of a task is over, what it did is kept, and it is
-    resumed with more time, accepted as it is, tried again from scratch or skipped: you are asked,
-    or the policy decides. Exit codes: done 0, partial 20, incomplete 21, aborted 22,
-    interrupted 130; a file that cannot be used 2, and then nothing was started.
+    Checks the circuit `op/agent_spawn` before each task and records the result. A failed task
+    blocks the tasks that depend on it. When a task times out, its changes are kept, and you or
+    the policy decide: resume it with more time, accept it, retry it from scratch, or skip it.
+    Exit codes: done 0, partial 20, incomplete 21, aborted 22, interrupted 130; 2: the file is
+    invalid and nothing was started.
     """
     from switchgear._cli.context import open_session
 

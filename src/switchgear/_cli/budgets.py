@@ -25,7 +25,7 @@ _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
 _SHORTEST_NAME = 12
 
 
-@click.group(cls=Branch, short_help="Budget trees and their accounts.")
+@click.group(cls=Branch, short_help="Show and change shared budgets.")
 def budgets() -> None:
     """Show and change the budgets that agents share: spent, reserved, and the account."""
 
@@ -34,7 +34,7 @@ def budgets() -> None:
 @json_option
 @store_options
 def list_budgets(*, as_json: bool) -> None:
-    """Show the root of every tree, and what is left of it."""
+    """Show the root of every budget tree, and how much is left."""
     from switchgear._cli.context import open_session
 
     with open_session(reading=True) as session:
@@ -56,15 +56,15 @@ def list_budgets(*, as_json: bool) -> None:
         say(clean(f"{root} is closed"))
 
 
-@budgets.command(short_help="One tree, node by node.")
+@budgets.command(short_help="Show one tree, node by node.")
 @click.argument("node")
 @click.option("--lines", "count", type=click.IntRange(0), default=10, show_default=True)
 @json_option
 @store_options
 def show(node: str, *, count: int, as_json: bool) -> None:
-    """Show NODE and all that is open below it, and the last lines of its account.
+    """Show NODE, the open nodes below it, and the last lines of its account.
 
-    Of one that is closed the account is left.
+    A closed node still has its account.
     """
     from switchgear._cli.context import open_session
 
@@ -94,12 +94,12 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         say(clean(text))
 
 
-@budgets.command(short_help="Whether the accounts add up.")
+@budgets.command(short_help="Check that the accounts add up.")
 @click.argument("root", required=False)
 @json_option
 @store_options
 def audit(root: str | None, *, as_json: bool) -> None:
-    """Work the tree of ROOT, or every tree, out anew from its lines: exit code 0, or 1 with what differs."""
+    """Recalculate the tree of ROOT, or every tree, from its lines. Exit code 1: they differ."""
     from switchgear._cli.context import open_session
 
     with open_session(reading=True) as session:
@@ -132,14 +132,19 @@ def audit(root: str | None, *, as_json: bool) -> None:
 )
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
-@click.option("--circuit", default="", help="The circuit that is told of its costs.")
-@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@click.option("--circuit", default="", help="Circuit that records its costs.")
+@click.option(
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
+)
 @store_options
 @token_option
 def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
-    """Give NODE a limit of so many DOLLARS, out of the node above it.
+    """Set the limit of NODE to DOLLARS, taken from the node above it.
 
-    An order, as hold and release are: where an operator token is configured, it is needed.
+    Needs the operator token where one is configured.
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.override import who_gives
@@ -157,16 +162,20 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
 
 
 @budgets.command("apply", short_help="Open and change budgets as the configuration says.")
-@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@click.option(
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
+)
 @json_option
 @store_options
 @token_option
 def apply_budgets(by: str | None, *, as_json: bool) -> None:
-    """Bring the budgets to the section 'budgets' of the configuration. Idempotent.
+    """Open and change budgets to match the section 'budgets' of the configuration. Idempotent.
 
-    A limit that was set by hand stays until the configuration has another value than before.
-    Changing a limit is an order: where an operator token is configured, it is needed. Exit code 1:
-    something was refused.
+    A limit set by 'budgets set' stays until its value in the configuration changes. Needs the
+    operator token where one is configured. Exit code 1: a change was refused.
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.override import who_gives
@@ -186,16 +195,21 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
         raise SystemExit(WRONG)
 
 
-@budgets.command("close", short_help="A budget is done: what is left of it returns.")
+@budgets.command("close", short_help="Close a budget and return what is left of it.")
 @click.argument("node")
-@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@click.option(
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
+)
 @store_options
 @token_option
 def close_budget(node: str, by: str | None) -> None:
-    """Close NODE and those below it: what was not spent returns to the node above.
+    """Close NODE and the nodes below it; unspent money returns to the node above.
 
-    Nothing can be reserved at it from then on; its account stays. Refused while reservations below it
-    are open. An order, as hold and release are: where an operator token is configured, it is needed.
+    Nothing can be reserved from it any more; its account stays. Refused while reservations
+    below it are open. Needs the operator token where one is configured.
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.override import who_gives

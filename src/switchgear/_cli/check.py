@@ -54,19 +54,18 @@ REFUSED = 1
 _MOST_DOLLARS = 1_000_000_000
 
 
-@click.command(short_help="Whether a circuit admits (exit 0) or not (1).")
+@click.command(short_help="Test whether a circuit admits calls: exit code 0 or 1.")
 @circuit_argument()
-@click.option("--take", is_flag=True, help="Ask for leave in earnest and print the permit.")
+@click.option("--take", is_flag=True, help="Acquire a permit and print it.")
 @json_option
 @token_option
 @store_options
 def check(circuit: str, *, take: bool, as_json: bool) -> int:
-    """Say whether CIRCUIT admits: exit code 0 admitted, 1 refused, 2 error.
+    """Test whether CIRCUIT admits a call: exit code 0 admitted, 1 refused, 2 error.
 
-    It only looks and changes nothing, so that it may be asked at any time. With --take it asks as
-    a call would: a half-open circuit then gives away its probe, a refusal is counted, and the
-    permit that is printed belongs to 'switchgear record --permit'. A refusal comes with the
-    options there are: wait, force, skip, abort.
+    Changes nothing without --take. With --take it acquires a permit as a call does: a half-open
+    circuit uses its probe, a refusal is counted, and the printed permit is for 'switchgear
+    record --permit'. A refusal lists the options: wait, force, skip, abort.
     """
     from switchgear._cli.context import open_session
 
@@ -206,7 +205,7 @@ def _as_json(
     }
 
 
-@click.command(short_help="Tell a circuit what happened.")
+@click.command(short_help="Record a result on a circuit.")
 @circuit_argument()
 @click.argument("outcome", type=click.Choice(["success", "failure", "ignored"]))
 @click.option(
@@ -215,20 +214,25 @@ def _as_json(
     callback=checked_text,
     help="What went wrong; secrets in it are redacted.",
 )
-@click.option("--seconds", type=number("seconds"), help="How long it took.")
-@click.option("--cost", metavar="USD", help="What it cost, each time.")
-@click.option("--permit", metavar="TOKEN", help="What 'check --take' printed.")
-@click.option("--retry-after", type=number("seconds"), help="How long to stay away, if told.")
-@click.option("--count", type=click.IntRange(1, 1_000_000), default=1, help="So many alike.")
+@click.option("--seconds", type=number("seconds"), help="Duration of the call.")
+@click.option("--cost", metavar="USD", help="Cost of each result in dollars.")
+@click.option("--permit", metavar="TOKEN", help="Permit that 'check --take' printed.")
+@click.option("--retry-after", type=number("seconds"), help="Wait that the provider asked for.")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1_000_000),
+    default=1,
+    help="Record this many identical results.",
+)
 @json_option
 @token_option
 @store_options
 def record(
     circuit: str, outcome: str, *, cost: str | None, permit: str | None, as_json: bool, **facts: Any
 ) -> None:
-    """Tell CIRCUIT what happened. Exit code 0 when it was recorded, whatever came of it.
+    """Record a result on CIRCUIT. Exit code 0: recorded, even if the circuit trips.
 
-    'ignored' is no evidence: a call that was cancelled, a permit given back.
+    'ignored' counts as no evidence: a cancelled call, or a returned permit.
     """
     from switchgear._cli.context import open_session
     from switchgear._core.types import Record, Signal

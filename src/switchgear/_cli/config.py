@@ -13,7 +13,7 @@ from switchgear._text.money import dollars
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from switchgear._cli.context import Choice
+    from switchgear._cli.context import StoreChoice
     from switchgear._config import Config
     from switchgear._fleet.manifest import Agent, Story
     from switchgear._fleet.targets import Target
@@ -22,7 +22,7 @@ MOST_NAMED = 20
 """Names shown of a section; the others are counted."""
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """One section: what it is called, how many entries it has, and which."""
 
     title: str
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     items: list[str]
 
 
-def summary(config: "Config", *, store: str) -> list[Row]:
+def summary(config: "Config", *, store: str) -> list[SummaryRow]:
     """What was found, section by section; those without an entry are left out but for the store."""
     from switchgear._rules.builtin import builtin_rules
     from switchgear._text.redact import redact
@@ -41,7 +41,7 @@ def summary(config: "Config", *, store: str) -> list[Row]:
     own = [rule.name for rule in config.rules.rules if rule.name not in builtin]
     held = len(config.rules.rules)
     rows = [
-        Row("store", 1, [store]),
+        SummaryRow("store", 1, [store]),
         _row("agents", [_agent_line(one) for one in crew.agents.values()]),
         _row("providers", providers),
         _row("stories", [_story_line(one) for one in crew.stories.values()]),
@@ -49,7 +49,7 @@ def summary(config: "Config", *, store: str) -> list[Row]:
         _row("policies", list(config.policies)),
         _row("circuits", [rule.match for rule in config.circuits]),
         _row("loops", list(config.loop_presets)),
-        Row("rules", held, [f"{held - len(own)} built-in", *own]),
+        SummaryRow("rules", held, [f"{held - len(own)} built-in", *own]),
         _row("sinks", [redact(repr(sink)) for sink in config.sinks]),
         _row("targets", [_target(one) for one in config.notifications]),
         _row("budgets", [_budget(node) for node in config.budgets]),
@@ -68,7 +68,7 @@ def unset_variables(config: "Config") -> list[str]:
     return found
 
 
-def say_summary(rows: list[Row]) -> None:
+def say_summary(rows: list[SummaryRow]) -> None:
     """Print the rows."""
     width = max(len(row.title) for row in rows)
     for row in rows:
@@ -78,13 +78,13 @@ def say_summary(rows: list[Row]) -> None:
         say(clean(f"  {row.title.ljust(width)}  {count}{'; '.join(named)}", 4000))
 
 
-def as_values(rows: list[Row]) -> dict[str, Any]:
+def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
     """The rows as JSON values."""
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
-def _row(title: str, items: list[str]) -> Row:
-    return Row(title, len(items), items)
+def _row(title: str, items: list[str]) -> SummaryRow:
+    return SummaryRow(title, len(items), items)
 
 
 def _agent_line(one: Any) -> str:
@@ -163,7 +163,9 @@ class Answers(NamedTuple):
     metavar="NAME=MODEL[,MODEL…]",
     help="An agent and its models, as provider/model; the first is used while it works.",
 )
-@click.option("--owner", metavar="NAME", help="Who is told about the agents [default: login name].")
+@click.option(
+    "--owner", metavar="NAME", help="Person to notify about the agents [default: login name]."
+)
 @click.option(
     "--notify",
     multiple=True,
@@ -451,12 +453,12 @@ def _trust(path: str) -> None:
 
 
 def _report(path: str) -> None:
-    from switchgear._cli.context import Choice, file_of
+    from switchgear._cli.context import StoreChoice, file_of
     from switchgear._config import load_config
     from switchgear._text.redact import redact
 
     loaded = load_config(path)
-    url = loaded.store or f"sqlite:///{file_of(Choice(None, 'default'))}"
+    url = loaded.store or f"sqlite:///{file_of(StoreChoice(None, 'default'))}"
     say_summary(summary(loaded, store=redact(url)))
     say_notes((), unset_variables(loaded))
     say("next: switchgear config check; switchgear doctor; switchgear fleet status")
@@ -476,12 +478,12 @@ def config() -> None:
 config.add_command(init)
 
 
-@config.command(short_help="Check the file, and list what it holds.")
+@config.command(short_help="Check the file, and list what it contains.")
 @click.argument("file", required=False)
 @json_option
 @store_options
 def check(file: str | None, *, as_json: bool) -> None:
-    """Check FILE, or the configuration that holds here, and list what was found in it.
+    """Check FILE, or the configuration in effect, and list what it contains.
 
     Reports unset environment variables and keys of earlier versions. Exit code 0: valid; 2: every
     problem is printed with its line.
@@ -521,7 +523,7 @@ def check(file: str | None, *, as_json: bool) -> None:
 @json_option
 @store_options
 def show(*, as_json: bool) -> None:
-    """Show what holds here and where it comes from; secrets are masked."""
+    """Show the configuration in effect and its source; secrets are masked."""
     from switchgear._cli.context import choose_store, chosen_config_file, load_chosen_config
     from switchgear._cli.json_values import printed
 
@@ -549,7 +551,9 @@ def _compact(value: Any) -> str:
     return value if isinstance(value, str) else printed(value, indent=None)
 
 
-def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, dict[str, Any]]:
+def _effective(
+    loaded: "Config", store: "StoreChoice", found: "StoreChoice"
+) -> dict[str, dict[str, Any]]:
     from switchgear._cli.context import file_of
     from switchgear._config import DEFAULT
     from switchgear._detectors.policy_wire import dump_policy
@@ -636,11 +640,13 @@ def schema() -> None:
 
 
 @config.command(short_help="Make a new operator token.")
-@click.option("-o", "--output", metavar="FILE", help="Write the token there, for you alone.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write the token to this file, readable only by you."
+)
 def token(output: str | None) -> None:
-    """Make a new operator token, and the line for the configuration that asks for it.
+    """Create an operator token, and the configuration line that requires it.
 
-    The token is for operators, the line for the file. Keep the token where no agent can read it.
+    Put the line into the configuration file. Keep the token where no agent can read it.
     """
     import secrets
     from hashlib import sha256
@@ -663,15 +669,15 @@ def token(output: str | None) -> None:
 
 
 @config.command(short_help="Change the operator token of the store.")
-@click.option("--remove", is_flag=True, help="From now on orders need no token.")
+@click.option("--remove", is_flag=True, help="Remove the seal: overrides need no token any more.")
 @token_option
 @store_options
 def seal(*, remove: bool) -> None:
-    """Make the store ask for the configured operator token from now on; needs the present one.
+    """Make the store require the configured operator token; needs the current one.
 
-    A store remembers the first digest that it is used with, so that leaving it out of the
-    configuration opens nothing. To change the token, put the new digest into the configuration,
-    then run this with the old token.
+    A store keeps the first digest that it is used with, so that removing it from the
+    configuration does not disable the check. To change the token, put the new digest into the
+    configuration, then run this command with the old token.
     """
     from switchgear._cli.context import open_session
 
@@ -699,7 +705,9 @@ fish: switchgear completion fish | source       in ~/.config/fish/config.fish
 """
 
 
-@click.command(help=COMPLETION_HELP, short_help="Completion for bash, zsh or fish.")
+@click.command(
+    help=COMPLETION_HELP, short_help="Print the completion script for bash, zsh or fish."
+)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""

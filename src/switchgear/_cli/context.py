@@ -38,7 +38,7 @@ _SAID = "switchgear.notices"
 _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
 
-class Choice(NamedTuple):
+class StoreChoice(NamedTuple):
     """A value and where it came from."""
 
     value: str | None
@@ -53,7 +53,7 @@ class Session:
         panel: "Panel",
         config: "Config",
         *,
-        store: Choice,
+        store: StoreChoice,
         absent: str | None = None,
         borrowed: bool = False,
     ) -> None:
@@ -193,7 +193,7 @@ def open_session(
 
     injected = click.get_current_context().find_object(Panel)
     if injected is not None:
-        choice = Choice(injected.store.label, "given")
+        choice = StoreChoice(injected.store.label, "given")
         return Session(injected, DEFAULT, store=choice, borrowed=True)
     config = load_chosen_config(acts=not reading if acts is None else acts)
     choice = choose_store(config)
@@ -260,15 +260,17 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
     return Retention(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
 
 
-def chosen_config_file() -> Choice:
+def chosen_config_file() -> StoreChoice:
     """The configuration file and how it was found; whether it is trusted is not asked."""
     from switchgear._config import find_config
 
     told = given("config")
     if told is not None:
-        return Choice(os.path.abspath(os.path.expanduser(told)), "--config")
+        return StoreChoice(os.path.abspath(os.path.expanduser(told)), "--config")
     found = find_config()
-    return Choice(found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found")
+    return StoreChoice(
+        found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found"
+    )
 
 
 def effective() -> "Effective":
@@ -309,20 +311,20 @@ def _say_once(notice: str) -> None:
         say(clean(f"switchgear: {notice}", 1000), err=True)
 
 
-def choose_store(config: "Config") -> Choice:
+def choose_store(config: "Config") -> StoreChoice:
     """The URL of the store and where it came from; no URL is the default file."""
     told = given("store")
     if told is not None:
-        return Choice(told, "--store")
+        return StoreChoice(told, "--store")
     told = os.environ.get(STORE_VARIABLE)
     if told:
-        return Choice(told, STORE_VARIABLE)
+        return StoreChoice(told, STORE_VARIABLE)
     if config.store is not None:
-        return Choice(config.store, str(config.source))
-    return Choice(None, "default")
+        return StoreChoice(config.store, str(config.source))
+    return StoreChoice(None, "default")
 
 
-def file_of(choice: Choice) -> str | None:
+def file_of(choice: StoreChoice) -> str | None:
     """The file of a SQLite store; `None`: it is no file."""
     from switchgear._stores.url import default_file
 

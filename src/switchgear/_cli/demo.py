@@ -77,7 +77,7 @@ class StandInProvider:
         self._server.server_close()
 
 
-class Screen:
+class DemoScreen:
     """Draws a line per phase and a mark per call. Plain text where the output is no terminal."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Screen:
         self.console.print(head, end="")
 
 
-class Tally:
+class DemoTally:
     """What came of the agent's calls."""
 
     answered = 0
@@ -138,7 +138,7 @@ class Tally:
 
 def run_demo(speed: float) -> int:
     """Run it; 0 when the circuit opened, probed and closed again."""
-    screen = Screen()
+    screen = DemoScreen()
     seen: list[Phase] = [Phase.CLOSED]
 
     def sink(event: Event) -> None:
@@ -161,10 +161,10 @@ def run_demo(speed: float) -> int:
 
 
 def _run_agent(
-    breaker: CircuitBreaker, provider: StandInProvider, screen: Screen, speed: float
-) -> Tally:
+    breaker: CircuitBreaker, provider: StandInProvider, screen: DemoScreen, speed: float
+) -> DemoTally:
     """The agent's loop: one step after the other, again until it succeeds."""
-    tally = Tally()
+    tally = DemoTally()
     for _ in range(10 * STEPS):
         try:
             breaker.call(_ask_model, provider.url)
@@ -191,7 +191,7 @@ def _ask_model(url: str) -> None:
         response.read()
 
 
-def _summary(console: Console, provider: StandInProvider, tally: Tally) -> None:
+def _summary(console: Console, provider: StandInProvider, tally: DemoTally) -> None:
     console.print("\n")
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("[green]·[/] answered", f"{tally.answered} of {STEPS}")

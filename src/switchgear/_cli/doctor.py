@@ -17,7 +17,7 @@ from switchgear._cli.options import given, json_option, store_options, token_opt
 from switchgear._cli.views.text import ASCII, clock_time, plural, say, signs_for
 
 if TYPE_CHECKING:
-    from switchgear._cli.context import Choice, Session
+    from switchgear._cli.context import Session, StoreChoice
     from switchgear._config import Config
     from switchgear._core.types import Mode
     from switchgear._hooks.compiled import Compiled
@@ -36,7 +36,7 @@ _WARNING = "WARNING, "
 _BEFORE_US_S = 1_700_000_000.0
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """One thing that was looked at."""
 
     level: str
@@ -44,7 +44,7 @@ class Finding(NamedTuple):
     to_do: str = ""
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[CheckResult]:
     """Everything, from the ground up. Never raises for what it looks at."""
     from switchgear._cli.context import choose_store, effective
     from switchgear._config import DEFAULT, ConfigError
@@ -55,13 +55,15 @@ def examine() -> Iterator[Finding]:
         config = found.config
     except ConfigError as error:
         for problem in error.problems:
-            yield Finding(PROBLEM, str(problem), "mend it; 'switchgear config check' tells when")
+            yield CheckResult(
+                PROBLEM, str(problem), "mend it; 'switchgear config check' tells when"
+            )
         config = DEFAULT
     else:
         yield from _config(config)
         for notice in found.notices:
             what, _, to_do = notice.partition("; ")
-            yield Finding(WARNING, what, to_do)
+            yield CheckResult(WARNING, what, to_do)
     choice = choose_store(config)
     yield from _token(config)
     yield from _redis(choice)
@@ -70,95 +72,97 @@ def examine() -> Iterator[Finding]:
     yield from _hooks()
 
 
-def _hooks() -> Iterator[Finding]:
+def _hooks() -> Iterator[CheckResult]:
     """The hook commands that are installed here, driven as their agents drive them."""
     yield from installed_trials()
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[CheckResult]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        yield Finding(PROBLEM, f"Python {version}", "use Python 3.11 or newer")
+        yield CheckResult(PROBLEM, f"Python {version}", "use Python 3.11 or newer")
         return
     parts = [f"Python {version}"]
     for name in ("switchgear", "click", "rich", "pyyaml"):
         try:
             parts.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(
+            yield CheckResult(
                 WARNING, f"{name} is not installed as a package", "pip install switchgear"
             )
-    yield Finding(GOOD, ", ".join(parts))
+    yield CheckResult(GOOD, ", ".join(parts))
 
 
-def _config(config: "Config") -> Iterator[Finding]:
+def _config(config: "Config") -> Iterator[CheckResult]:
     from switchgear._cli.context import chosen_config_file
 
     choice = chosen_config_file()
     if config.source is None:
-        yield Finding(GOOD, "no configuration file: the defaults hold")
+        yield CheckResult(GOOD, "no configuration file: the defaults hold")
         return
     rules = plural(len(config.circuits), "rule")
-    yield Finding(GOOD, f"configuration {config.source} ({choice.source}): {rules} for circuits")
+    yield CheckResult(
+        GOOD, f"configuration {config.source} ({choice.source}): {rules} for circuits"
+    )
     mode = os.stat(config.source).st_mode
     if mode & stat.S_IWOTH:
         to_do = f"chmod o-w {config.source}"
-        yield Finding(PROBLEM, f"everybody may write {config.source}", to_do)
+        yield CheckResult(PROBLEM, f"everybody may write {config.source}", to_do)
 
 
-def _token(config: "Config") -> Iterator[Finding]:
+def _token(config: "Config") -> Iterator[CheckResult]:
     from switchgear._cli.context import TOKEN_VARIABLE, read_token
     from switchgear._stores.operator import fits
 
     digest, token = config.operator_token_sha256, read_token()
     if digest is None:
         what = "orders need no token: whoever reaches the store can release a circuit, agents too"
-        yield Finding(NOTE, what, "'switchgear config token' makes one")
+        yield CheckResult(NOTE, what, "'switchgear config token' makes one")
         return
-    yield Finding(GOOD, "orders need the operator token")
+    yield CheckResult(GOOD, "orders need the operator token")
     if token is None:
         return
     if not fits(token, digest):
-        yield Finding(WARNING, "the operator token given here does not fit the configured one")
+        yield CheckResult(WARNING, "the operator token given here does not fit the configured one")
     path = given("token_file")
     if path is not None and os.stat(os.path.expanduser(path)).st_mode & 0o077:
-        yield Finding(WARNING, f"others can read the token in {path}", f"chmod 600 {path}")
+        yield CheckResult(WARNING, f"others can read the token in {path}", f"chmod 600 {path}")
     if os.environ.get(TOKEN_VARIABLE):
         what = f"{TOKEN_VARIABLE} is set here: programs started from here, agents too, have it"
-        yield Finding(WARNING, what, "keep it in a file that agents cannot read: --token-file")
+        yield CheckResult(WARNING, what, "keep it in a file that agents cannot read: --token-file")
 
 
-def _redis(choice: "Choice") -> Iterator[Finding]:
+def _redis(choice: "StoreChoice") -> Iterator[CheckResult]:
     from switchgear._stores.url import REDIS_URLS
 
     there = importlib.util.find_spec("redis") is not None
     wanted = (choice.value or "").startswith(REDIS_URLS)
     if there:
-        yield Finding(GOOD, f"redis client {importlib.metadata.version('redis')}")
+        yield CheckResult(GOOD, f"redis client {importlib.metadata.version('redis')}")
     elif wanted:
         what = "the store is a Redis, and its client is not installed"
-        yield Finding(PROBLEM, what, "pip install 'switchgear[redis]'")
+        yield CheckResult(PROBLEM, what, "pip install 'switchgear[redis]'")
     else:
-        yield Finding(GOOD, "no redis client; none is needed for this store")
+        yield CheckResult(GOOD, "no redis client; none is needed for this store")
 
 
-def _terminal() -> Iterator[Finding]:
+def _terminal() -> Iterator[CheckResult]:
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     if signs_for() is ASCII:
         to_do = "for lamps and bars set LANG to a UTF-8 locale, such as C.UTF-8"
-        yield Finding(NOTE, f"output encoding {encoding}: signs are drawn in ASCII", to_do)
+        yield CheckResult(NOTE, f"output encoding {encoding}: signs are drawn in ASCII", to_do)
     else:
-        yield Finding(GOOD, f"output encoding {encoding}")
+        yield CheckResult(GOOD, f"output encoding {encoding}")
 
 
-def _store(choice: "Choice") -> Iterator[Finding]:
+def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
     from switchgear._cli.context import file_of, open_session
     from switchgear._core.errors import StoreError
     from switchgear._text.redact import redact
 
     file = file_of(choice)
     if file is not None and not os.path.lexists(file):
-        yield Finding(NOTE, f"store sqlite:///{file} ({choice.source}) is not there yet")
+        yield CheckResult(NOTE, f"store sqlite:///{file} ({choice.source}) is not there yet")
         yield from _room_for(file)
         return
     if file is not None:
@@ -168,7 +172,7 @@ def _store(choice: "Choice") -> Iterator[Finding]:
             session.drains = False  # who looks sends nothing
             facts = session.panel.store.facts()
             warned, told = _sorted(facts)
-            yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
+            yield CheckResult(GOOD, f"store {session.label} ({choice.source}): {told}")
             yield from warned
             yield from _contents(session, facts)
             yield from _seal(session)
@@ -176,19 +180,19 @@ def _store(choice: "Choice") -> Iterator[Finding]:
             yield from _notifications(session)
             yield from _clock(session)
     except StoreError as error:
-        yield Finding(
+        yield CheckResult(
             PROBLEM, f"store {error.store} {error.problem}: {error.why}", error.what_to_do
         )
     except (ValueError, ImportError) as error:
-        yield Finding(PROBLEM, redact(str(error)))
+        yield CheckResult(PROBLEM, redact(str(error)))
     if choice.value == "memory:":
-        yield Finding(WARNING, "the store is memory: it ends with each process", "name a file")
+        yield CheckResult(WARNING, "the store is memory: it ends with each process", "name a file")
 
 
-def _sorted(facts: dict[str, str]) -> tuple[list[Finding], str]:
+def _sorted(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
     """The facts of a store that endanger circuits, each by itself, and the others in one text."""
     warned = [
-        Finding(WARNING, f"store: {name} {what.replace(_WARNING, '')}", to_do)
+        CheckResult(WARNING, f"store: {name} {what.replace(_WARNING, '')}", to_do)
         for name, value in facts.items()
         if _WARNING in value
         for what, _, to_do in [value.partition("; ")]
@@ -197,53 +201,55 @@ def _sorted(facts: dict[str, str]) -> tuple[list[Finding], str]:
     return warned, ", ".join(fact for fact in told if not fact.startswith("file "))
 
 
-def _room_for(file: str) -> Iterator[Finding]:
+def _room_for(file: str) -> Iterator[CheckResult]:
     folder = os.path.dirname(file)
     while not os.path.lexists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        yield Finding(PROBLEM, f"{folder} is no folder", "name another place with --store")
+        yield CheckResult(PROBLEM, f"{folder} is no folder", "name another place with --store")
     elif not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding(PROBLEM, f"{folder} cannot be written", "name another place with --store")
+        yield CheckResult(PROBLEM, f"{folder} cannot be written", "name another place with --store")
 
 
-def _file(path: str) -> Iterator[Finding]:
+def _file(path: str) -> Iterator[CheckResult]:
 
     from switchgear._stores.sqlite.errors import is_full
 
     try:
         found = os.stat(path)
     except OSError as error:
-        yield Finding(PROBLEM, f"{path}: {error.strerror}")
+        yield CheckResult(PROBLEM, f"{path}: {error.strerror}")
         return
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         to_do = f"chmod 600 {path}"
-        yield Finding(WARNING, f"{path} has mode {mode:04o}: others can read or change it", to_do)
+        yield CheckResult(
+            WARNING, f"{path} has mode {mode:04o}: others can read or change it", to_do
+        )
     else:
-        yield Finding(GOOD, f"{path} has mode {mode:04o}")
+        yield CheckResult(GOOD, f"{path} has mode {mode:04o}")
     if found.st_uid != os.geteuid():
-        yield Finding(WARNING, f"{path} belongs to user number {found.st_uid}, not to you")
+        yield CheckResult(WARNING, f"{path} belongs to user number {found.st_uid}, not to you")
     for each in (path, os.path.dirname(path)):
         if not os.access(each, os.W_OK):
-            yield Finding(PROBLEM, f"{each} cannot be written: it can only be read here")
+            yield CheckResult(PROBLEM, f"{each} cannot be written: it can only be read here")
     if is_full(os.path.dirname(path)):
         what = f"the disk of {path} has no space left: it can only be read here"
-        yield Finding(PROBLEM, what, "free some space, then run 'switchgear vacuum'")
+        yield CheckResult(PROBLEM, what, "free some space, then run 'switchgear vacuum'")
 
 
-def _contents(session: "Session", facts: dict[str, str]) -> Iterator[Finding]:
+def _contents(session: "Session", facts: dict[str, str]) -> Iterator[CheckResult]:
     from switchgear._core.types import EventKind
 
     aside = facts.get("set aside", "nothing")
     if aside != "nothing":
         what = f"a damaged file was set aside: {aside}"
-        yield Finding(
+        yield CheckResult(
             WARNING, what, "look at it, then move it away; until then circuits start anew"
         )
     if facts.get("unreadable", "0") != "0":
         what = f"{plural(int(facts['unreadable']), 'state')} could not be read and lies aside"
-        yield Finding(WARNING, what, "see 'switchgear events' for which, and why")
+        yield CheckResult(WARNING, what, "see 'switchgear events' for which, and why")
     newest = session.panel.events(limit=1000)
     lost = {
         entry.event.circuit for entry in newest if entry.event.kind is EventKind.STATE_UNREADABLE
@@ -251,12 +257,12 @@ def _contents(session: "Session", facts: dict[str, str]) -> Iterator[Finding]:
     if lost:
         names = ", ".join(sorted(lost)[:3])
         what = f"{plural(len(lost), 'circuit')} started anew after unreadable states: {names}"
-        yield Finding(NOTE, what)
+        yield CheckResult(NOTE, what)
     for _ in session.panel.store.find():  # raises what cannot be read
         continue
 
 
-def _policies(session: "Session") -> Iterator[Finding]:
+def _policies(session: "Session") -> Iterator[CheckResult]:
     """Where a token guards the policies, one that is not the configured one deserves a look."""
     if session.panel.store.inner.operator_digest() is None:
         return
@@ -268,10 +274,10 @@ def _policies(session: "Session") -> Iterator[Finding]:
     if others:
         what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
         to_do = "if it is as you want it, 'switchgear record CIRCUIT ignored' with the token"
-        yield Finding(WARNING, f"{what}, such as {others[0]!r}", to_do)
+        yield CheckResult(WARNING, f"{what}, such as {others[0]!r}", to_do)
 
 
-def _notifications(session: "Session") -> Iterator[Finding]:
+def _notifications(session: "Session") -> Iterator[CheckResult]:
     """What targets have yet to receive, and why; and whether their variables are set."""
     from switchgear._cli.fleet import fleet_of, pending_lines
     from switchgear._fleet.delivery import Delivery
@@ -282,23 +288,23 @@ def _notifications(session: "Session") -> Iterator[Finding]:
             name = fields.get(key)
             if name and not os.environ.get(name):
                 what = f"notification target {target.name!r}: the variable {name} is not set"
-                yield Finding(WARNING, what, f"set {name} where Switchgear runs")
+                yield CheckResult(WARNING, what, f"set {name} where Switchgear runs")
         pending = Delivery(fleet_of(session), target).pending()
         first, *more = pending_lines(pending, session.now_s())
         if not pending.waiting and not pending.aside:
-            yield Finding(GOOD, f"notification {first}")
+            yield CheckResult(GOOD, f"notification {first}")
             continue
         why = "; ".join(line.strip() for line in more if "switchgear fleet" not in line)
         to_do = "'switchgear fleet deliver' tries again and says what is left"
         if pending.aside:
             to_do += "; with --retry also what was set aside, --drop forgets it"
         joint = ": " if pending.waiting else "; "
-        yield Finding(
+        yield CheckResult(
             WARNING, f"notification {first}{f'{joint}{why}' if why else ', not tried yet'}", to_do
         )
 
 
-def _seal(session: "Session") -> Iterator[Finding]:
+def _seal(session: "Session") -> Iterator[CheckResult]:
     kept, wanted = session.panel.store.inner.operator_digest(), session.config.operator_token_sha256
     if kept is None or kept == wanted:
         return
@@ -308,19 +314,19 @@ def _seal(session: "Session") -> Iterator[Finding]:
     else:
         what = "the store asks for another operator token than the configuration"
         to_do = "'switchgear config seal' with the store's token takes over the configured one"
-    yield Finding(WARNING, what, to_do)
+    yield CheckResult(WARNING, what, to_do)
 
 
-def _clock(session: "Session") -> Iterator[Finding]:
+def _clock(session: "Session") -> Iterator[CheckResult]:
     here_s, there_s = time.time(), session.now_s()
     if here_s < _BEFORE_US_S:
-        yield Finding(PROBLEM, f"the clock says {time.strftime('%Y-%m-%d')}", "set the clock")
+        yield CheckResult(PROBLEM, f"the clock says {time.strftime('%Y-%m-%d')}", "set the clock")
     elif abs(here_s - there_s) > 30:
         ahead = "ahead" if there_s > here_s else "behind"
         what = f"the store's clock is {abs(there_s - here_s):.0f} s {ahead} of this machine's"
-        yield Finding(WARNING, what, "waits follow the store's clock; times shown may surprise")
+        yield CheckResult(WARNING, what, "waits follow the store's clock; times shown may surprise")
     else:
-        yield Finding(GOOD, f"clock: {clock_time(there_s, 0.0)}, the store's agrees")
+        yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, the store's agrees")
     ahead_of = [
         found.circuit.key
         for found in session.panel.store.find()
@@ -328,7 +334,7 @@ def _clock(session: "Session") -> Iterator[Finding]:
     ]
     if ahead_of:
         what = f"{plural(len(ahead_of), 'circuit')} from the future, such as {ahead_of[0]!r}"
-        yield Finding(WARNING, what, "somebody's clock was ahead; they stand still until then")
+        yield CheckResult(WARNING, what, "somebody's clock was ahead; they stand still until then")
 
 
 # ruff: noqa: PTH109, PTH120  paths are texts, as in the stores
@@ -342,7 +348,7 @@ _FOR = {
 """What a scope covers, in words."""
 
 
-def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
+def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[CheckResult]:
     """Everything about one agent, in one scope or both; `wanted`: somebody asked for it by name."""
     from switchgear._hooks.install.agents import HOOKED
     from switchgear._hooks.install.place import place, scopes_of
@@ -358,47 +364,51 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Find
     for scope in scopes:
         if standings[scope].trouble:
             what = f"{standings[scope].path}: {standings[scope].trouble}"
-            yield Finding(PROBLEM, what, "mend it: the agent cannot read it either")
+            yield CheckResult(PROBLEM, what, "mend it: the agent cannot read it either")
     if not installed:
         where = "neither for this project nor for the user" if only is None else _FOR[only]
         what = f"no hooks of {agent.title} are installed, {where}"
-        yield Finding(PROBLEM, what, f"switchgear hooks install {name}")
+        yield CheckResult(PROBLEM, what, f"switchgear hooks install {name}")
     if len(installed) > 1:
         twice = " and ".join(f"--scope {scope}" for scope in installed)
         what = f"{agent.title}: installed with {twice}: each call counts more than once"
-        yield Finding(PROBLEM, what, f"switchgear hooks uninstall {name} --scope {installed[-1]}")
+        yield CheckResult(
+            PROBLEM, what, f"switchgear hooks uninstall {name} --scope {installed[-1]}"
+        )
     for scope in installed:
         yield from _standing(agent, scope, standings[scope])
         yield from _proved(agent, scope, places[scope], folder)
 
 
-def _program(agent: "HookSettings") -> Iterator[Finding]:
+def _program(agent: "HookSettings") -> Iterator[CheckResult]:
     found = shutil.which(agent.program)
     if found is None:
         what = f"{agent.program} is not on the PATH here"
-        yield Finding(NOTE, what, f"the hooks wait until {agent.title} is started elsewhere")
+        yield CheckResult(NOTE, what, f"the hooks wait until {agent.title} is started elsewhere")
     else:
-        yield Finding(GOOD, f"{agent.title} is {found}")
+        yield CheckResult(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> Iterator[Finding]:
+def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> Iterator[CheckResult]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
-        yield Finding(PROBLEM, f"{standing.path} needs {', '.join(standing.gone)}: gone", again)
+        yield CheckResult(PROBLEM, f"{standing.path} needs {', '.join(standing.gone)}: gone", again)
     if standing.missing:
         what = f"{standing.path} lacks {', '.join(standing.missing)}"
-        yield Finding(WARNING, what, again)
+        yield CheckResult(WARNING, what, again)
     elif standing.outdated:
-        yield Finding(WARNING, f"{standing.path} is of another installation or version", again)
+        yield CheckResult(WARNING, f"{standing.path} is of another installation or version", again)
     else:
-        yield Finding(GOOD, f"{standing.path} has {count}, {_FOR[scope]}")
+        yield CheckResult(GOOD, f"{standing.path} has {count}, {_FOR[scope]}")
     if standing.switched_off:
         what = f"{agent.title} runs no hooks: {standing.switched_off}"
-        yield Finding(PROBLEM, what, "change that setting")
+        yield CheckResult(PROBLEM, what, "change that setting")
 
 
-def _proved(agent: "HookSettings", scope: str, there: "HookFile", folder: str) -> Iterator[Finding]:
+def _proved(
+    agent: "HookSettings", scope: str, there: "HookFile", folder: str
+) -> Iterator[CheckResult]:
     """Send events through the commands that the file holds, and look for them."""
     from switchgear._core.errors import StoreError
     from switchgear._hooks.compiled import Unconfigured, compiled
@@ -413,7 +423,7 @@ def _proved(agent: "HookSettings", scope: str, there: "HookFile", folder: str) -
         began_s = store.now_s()
         commands = there.commands()
     except (Unconfigured, StoreError, CannotChange) as error:
-        yield Finding(PROBLEM, str(error), "mend it; the hooks cannot decide without it")
+        yield CheckResult(PROBLEM, str(error), "mend it; the hooks cannot decide without it")
         return
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
@@ -431,7 +441,7 @@ def _tried(
     commands: dict[str, str],
     *,
     began_s: float,
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     from switchgear._hooks.install.probe import AFTER, BEFORE, event_of
 
     for when in (BEFORE, AFTER):
@@ -442,24 +452,24 @@ def _tried(
         event = event_of(agent.name, when)
         if answer.trouble or answer.remark:
             what = f"{event}: {answer.trouble or answer.remark}"
-            yield Finding(PROBLEM, what, f"run it by hand: {command}")
+            yield CheckResult(PROBLEM, what, f"run it by hand: {command}")
             return
         said = f"{event} was sent through the command and answered: {answer.action}"
         if answer.action in {"deny", "stop"}:  # a call that does nothing: something else is wrong
             why = f"{said}: {' '.join(answer.text.split())}"
-            yield Finding(WARNING, why, "see 'switchgear status' and 'switchgear events'")
+            yield CheckResult(WARNING, why, "see 'switchgear status' and 'switchgear events'")
             continue
-        yield Finding(GOOD, said)
+        yield CheckResult(GOOD, said)
     found = store.get(probe.circuit)
     if found is None or found.circuit.seen_s < began_s:
         what = f"the event did not arrive in the store {known.store}"
-        yield Finding(PROBLEM, what, "see 'switchgear doctor'")
+        yield CheckResult(PROBLEM, what, "see 'switchgear doctor'")
         return
-    yield Finding(GOOD, f"it arrived in {known.store}, as {probe.circuit!r}")
+    yield CheckResult(GOOD, f"it arrived in {known.store}, as {probe.circuit!r}")
     yield from _refused(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
 
 
-def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[Finding]:
+def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[CheckResult]:
     """Send forbidden and ordinary calls through the command, in a throw-away project, repeatedly.
 
     The project has a store of its own and the configuration file `config`, so that nothing of the
@@ -475,14 +485,14 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
     for found in tried(agent, command, config):
         if found.wrong:
             what = f"{HOOKED[agent].title}: {found.attack}: {found.wrong}"
-            yield Finding(PROBLEM, what, "see 'switchgear selftest --live --only live-hooks'")
+            yield CheckResult(PROBLEM, what, "see 'switchgear selftest --live --only live-hooks'")
             return
         number += found.sent
     what = "forbidden calls and unreadable input are refused, ordinary calls admitted"
-    yield Finding(GOOD, f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
+    yield CheckResult(GOOD, f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
 
 
-def resident_process() -> Iterator[Finding]:
+def resident_process() -> Iterator[CheckResult]:
     """The process that answers the hooks of this user, or why there is none."""
     from switchgear._hooks import resident
 
@@ -491,17 +501,17 @@ def resident_process() -> Iterator[Finding]:
         sessions = f"{len(found['sessions'])} sessions watched"
         age = f"running for {found['age_s']:.0f} s"
         what = f"resident process {found['pid']}, version {found['version']}, {age}, {sessions}"
-        yield Finding(GOOD, what)
+        yield CheckResult(GOOD, what)
         return
     why = resident.obstacle()
     if why:
         what = f"hooks decide without a resident process: {why}"
-        yield Finding(NOTE, what, "they are slower, and silent sessions are not watched")
+        yield CheckResult(NOTE, what, "they are slower, and silent sessions are not watched")
     else:
-        yield Finding(GOOD, "no resident process runs: the next hook starts it")
+        yield CheckResult(GOOD, "no resident process runs: the next hook starts it")
 
 
-def installed_trials() -> Iterator[Finding]:
+def installed_trials() -> Iterator[CheckResult]:
     """The same for every agent whose hooks are installed here."""
     from switchgear._analysis.selftest.hook_trials import installed_commands
 
@@ -523,19 +533,21 @@ def _source() -> str | None:
         return None
 
 
-def _removed(probe: "Probe", store: Any) -> Iterator[Finding]:
+def _removed(probe: "Probe", store: Any) -> Iterator[CheckResult]:
     """Remove the circuit of the trial, or report why that failed."""
     from switchgear._core.errors import StoreError
 
     try:
         store.forget(probe.circuit)
     except (StoreError, AttributeError) as error:
-        yield Finding(NOTE, f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
+        yield CheckResult(
+            NOTE, f"circuit {probe.circuit!r} of the trial could not be removed: {error}"
+        )
 
 
 def _refused(
     agent: "HookSettings", probe: "Probe", known: "Compiled", store: "Store", command: str | None
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Hold the circuit of the probe open for a moment: the answer must be a refusal."""
     from switchgear._cli.context import open_session
     from switchgear._core.errors import OverrideRefused, StoreError
@@ -559,19 +571,21 @@ def _refused(
             order(Mode.AUTO)
     except OverrideRefused:
         what = "that a refusal is understood was not tried: it takes the operator token"
-        yield Finding(NOTE, what, "pass --token-file")
+        yield CheckResult(NOTE, what, "pass --token-file")
         return
     except StoreError as error:
-        yield Finding(PROBLEM, str(error))
+        yield CheckResult(PROBLEM, str(error))
         return
     if answer.action in {"deny", "stop"}:
-        yield Finding(GOOD, f"a refusal is written as {agent.title} obeys it: {answer.action}")
+        yield CheckResult(GOOD, f"a refusal is written as {agent.title} obeys it: {answer.action}")
     else:
         what = f"a refusal came out as {answer.action or answer.trouble!r}"
-        yield Finding(PROBLEM, what, "this is a defect of Switchgear; please report it")
+        yield CheckResult(PROBLEM, what, "this is a defect of Switchgear; please report it")
 
 
-def _trust(agent: "HookSettings", scope: str, folder: str, commands: set[str]) -> Iterator[Finding]:
+def _trust(
+    agent: "HookSettings", scope: str, folder: str, commands: set[str]
+) -> Iterator[CheckResult]:
     """Whether the agent will run what was installed."""
     from switchgear._agents.codex.hook_trust import ask_codex
     from switchgear._hooks.install.agents import PROJECT, USER
@@ -579,20 +593,22 @@ def _trust(agent: "HookSettings", scope: str, folder: str, commands: set[str]) -
     program = shutil.which(agent.program)
     if agent.name != "codex" or program is None:
         if agent.trust and (scope == PROJECT or agent.name == "codex"):
-            yield Finding(NOTE, agent.trust)
+            yield CheckResult(NOTE, agent.trust)
         return
     told = ask_codex(program, folder, commands, os.path.dirname(agent.file(USER, folder)))
     review = "start codex in this folder, type /hooks, and trust them"
     if not told.asked:
-        yield Finding(NOTE, f"{agent.trust}; whether you have could not be asked", review)
+        yield CheckResult(NOTE, f"{agent.trust}; whether you have could not be asked", review)
     elif not told.seen:
         what = "Codex does not look at this project's hooks: it does not trust the project"
-        yield Finding(PROBLEM, what, "start codex here and trust the folder, or use --scope user")
+        yield CheckResult(
+            PROBLEM, what, "start codex here and trust the folder, or use --scope user"
+        )
     elif told.trusted < told.seen:
         what = f"Codex trusts {told.trusted} of {told.seen} hooks, and skips the others silently"
-        yield Finding(PROBLEM, what, review)
+        yield CheckResult(PROBLEM, what, review)
     else:
-        yield Finding(GOOD, f"Codex trusts all {told.seen} hooks")
+        yield CheckResult(GOOD, f"Codex trusts all {told.seen} hooks")
 
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used

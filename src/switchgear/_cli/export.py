@@ -396,7 +396,7 @@ T = TypeVar("T")
 
 @click.command("export", short_help="Write circuits as lines of JSON.")
 @circuit_argument("glob", default="*")
-@click.option("-o", "--output", metavar="FILE", help="Into this file, readable by you alone.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file, readable only by you.")
 @store_options
 def export_verb(glob: str, *, output: str | None) -> None:
     """Write the circuits that match GLOB, with policy, state and events, as lines of JSON.
@@ -449,15 +449,15 @@ def _write_lines(file: IO[str], lines: Iterable[str]) -> int:
     return count
 
 
-@click.command("import", short_help="Take over circuits that were exported.")
+@click.command("import", short_help="Import exported circuits.")
 @click.argument("file", metavar="FILE|-")
 @token_option
 @store_options
 def import_verb(file: str) -> None:
-    """Take over what FILE holds, or standard input for '-', as 'export' wrote it.
+    """Import FILE, which 'export' wrote, or standard input for '-'.
 
-    Every line is checked first; if one is bad, nothing is written. A circuit or an account (budget,
-    lock, route) of which as new a version is here stays as it is.
+    Checks every line first; if one is invalid, nothing is written. Circuits and accounts
+    (budget, lock, route) that are as new or newer in the store are kept.
     """
     from switchgear._cli.context import open_session
     from switchgear._stores.base import ledger_of
@@ -503,18 +503,20 @@ def _read(path: str) -> list[bytes]:
 
 
 @click.command(short_help="Remove old events and idle circuits.")
-@click.option("--keep-events", type=click.IntRange(1), help="Keep the newest so many events.")
+@click.option("--keep-events", type=click.IntRange(1), help="Number of newest events to keep.")
 @click.option(
-    "--idle-days", type=number("days", above_zero=True), help="Forget circuits idle for so long."
+    "--idle-days",
+    type=number("days", above_zero=True),
+    help="Remove circuits that are idle for this many days.",
 )
 @json_option
 @token_option
 @store_options
 def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -> None:
-    """Remove the oldest events, and closed circuits that nobody has touched for long.
+    """Remove the oldest events, and closed circuits that are long unused.
 
-    How many and how long is configured. Where there is an operator token, keeping less than the
-    10,000 events and 30 days of the defaults needs it.
+    The configuration sets how much is kept. Keeping less than the defaults, 10,000 events and
+    30 days, needs the operator token where one is configured.
     """
     from switchgear._cli.context import open_session
 

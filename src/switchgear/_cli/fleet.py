@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 NOT_ALL_WORK = 1
 
 
-@click.group(cls=Branch, short_help="Agents, their fallbacks, paused stories.")
+@click.group(cls=Branch, short_help="Show and steer agents, fallbacks and paused stories.")
 def fleet() -> None:
     """Show and steer the agents of the configuration, their providers and their stories."""
 
 
-@fleet.command(short_help="Which agents are active, and which stand in for others.")
+@fleet.command(short_help="Show active agents, and which stand in for others.")
 @json_option
 @store_options
 def status(*, as_json: bool) -> None:
@@ -170,7 +170,7 @@ def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]
     return lines
 
 
-@fleet.command(short_help="Which agent and model would do the work now.")
+@fleet.command(short_help="Show which agent and model would work now.")
 @click.argument("agent", callback=checked_text)
 @json_option
 @store_options
@@ -205,12 +205,17 @@ def route(agent: str, *, as_json: bool) -> None:
 
 @fleet.command(short_help="Resume a paused story.")
 @click.argument("story", callback=checked_text)
-@click.option("--why", metavar="TEXT", callback=checked_text, help="Why.")
-@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
+@click.option(
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
+)
 @store_options
 @token_option
 def resume(story: str, *, why: str | None, by: str | None) -> None:
-    """Resume STORY, which was paused for its cost. It may cost as much again.
+    """Resume STORY, which was paused because of its cost. It may spend the same amount again.
 
     Needs the operator token where one is configured.
     """

@@ -72,21 +72,21 @@ only_option = click.option(
 
 @click.group(cls=Branch, short_help="Guard an agent from inside: install, status, doctor.")
 def hooks() -> None:
-    """Guard an agent from inside: its hooks ask the circuits before each tool call and tell after it.
+    """Guard an agent with its hooks: check circuits before each tool call, record the result after.
 
     AGENT is claude-code, codex, gemini, qwen, opencode or pi.
     """
 
 
-@hooks.command(short_help="Put the hooks into an agent's settings.")
+@hooks.command(short_help="Install the hooks in an agent's settings.")
 @agent_argument
 @scope_option
 def install(agent: str, scope: str) -> None:
-    """Put the hooks of AGENT into its settings, or its plugin into its folder.
+    """Install the hooks of AGENT in its settings, or its plugin in its folder.
 
-    Everything else in the settings stays as it is, to the byte; a copy is kept. Idempotent.
-    Settings that are broken are left alone. The project's configuration is shown and trusted,
-    see 'switchgear trust'.
+    Every other byte of the settings stays unchanged, and a copy is kept. Idempotent. Invalid
+    settings are not changed. The project's configuration is shown and trusted, see 'switchgear
+    trust'.
     """
     from switchgear._hooks.install.agents import HOOKED
 
@@ -111,17 +111,17 @@ def install(agent: str, scope: str) -> None:
     _say_installed(agent, scope, change)
 
 
-@hooks.command(short_help="Take them out again.")
+@hooks.command(short_help="Remove the hooks from an agent's settings.")
 @agent_argument
 @scope_option
 @token_option
 @store_options
 def uninstall(agent: str, scope: str) -> None:
-    """Take the hooks of AGENT out of its settings, or its plugin out of its folder.
+    """Remove the hooks of AGENT from its settings, or its plugin from its folder.
 
-    If nothing else has changed since, the file is as it was before, to the byte; else only what is
-    ours goes. Where an operator token is configured, it is needed here too: the guarded must not
-    unguard themselves.
+    If nothing else has changed since, the file is restored to the byte; otherwise only the
+    entries of Switchgear are removed. Needs the operator token where one is configured, so that
+    an agent cannot remove its own guard.
     """
     from switchgear._cli.context import open_session
     from switchgear._hooks.install.agents import HOOKED
@@ -154,7 +154,7 @@ def uninstall(agent: str, scope: str) -> None:
     say("  An agent that is running now keeps using them until it is restarted.")
 
 
-@hooks.command(short_help="What is installed where.")
+@hooks.command(short_help="Show which hooks are installed where.")
 @click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
 @only_option
 @json_option
@@ -181,16 +181,16 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     return 1 if worried or (agent is not None and not installed) else 0
 
 
-@hooks.command(short_help="Prove that they work, by sending an event.")
+@hooks.command(short_help="Test the installed hooks by sending an event.")
 @click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
 @only_option
 @json_option
 @token_option
 def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
-    """Prove the wiring of AGENT, or of all that are installed: exit code 0 well, 1 warnings, 2 problems.
+    """Test the hooks of AGENT, or of all installed agents. Exit code 1: warnings, 2: problems.
 
-    Reads the command back from the agent's own file, runs it as the agent would, looks for the
-    event in the store and for the answer in the agent's dialect, and says what is missing.
+    Reads the command from the agent's settings, runs it as the agent would, checks the event in
+    the store and the response in the agent's format, and reports what is missing.
     """
     from switchgear._cli.doctor import examine_hooks, report, resident_process
 

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 100_000
 _who = click.option(
-    "--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]"
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
 )
 
 
-@click.group(cls=Branch, short_help="What tripped, with reports.")
+@click.group(cls=Branch, short_help="Show and close incidents.")
 def incidents() -> None:
     """Show and close the incidents of the fleet: one folder each, with a report."""
 
@@ -77,18 +80,18 @@ def show(incident: str, *, as_json: bool) -> None:
             say(clean(line, 2000))
 
 
-@incidents.command(short_help="Somebody has dealt with it.")
+@incidents.command(short_help="Close an incident.")
 @click.argument("incident", callback=checked_text)
-@click.option("--why", metavar="TEXT", callback=checked_text, help="What came of it.")
+@click.option("--why", metavar="TEXT", callback=checked_text, help="How it was resolved.")
 @_who
-@click.option("--false-positive", is_flag=True, help="It should not have tripped.")
-@click.option("--confirmed", is_flag=True, help="It was right to trip.")
+@click.option("--false-positive", is_flag=True, help="The circuit should not have tripped.")
+@click.option("--confirmed", is_flag=True, help="The trip was right.")
 @store_options
 @token_option
 def close(
     incident: str, *, why: str | None, by: str | None, false_positive: bool, confirmed: bool
 ) -> None:
-    """Close INCIDENT, and say whether it was right to trip: `switchgear review` counts that."""
+    """Close INCIDENT, and mark whether the trip was right (for `switchgear review`)."""
     from switchgear._cli.context import open_session
     from switchgear._cli.override import reason_given, who_gives
 
@@ -103,17 +106,17 @@ def close(
     say(clean(f"{incident}: closed" + (f" as {mark.replace('_', ' ')}" if mark else "")))
 
 
-@incidents.command(short_help="Something went wrong and nothing tripped.")
+@incidents.command(short_help="Report a failure that no circuit caught.")
 @click.option(
     "--false-negative", "circuit", metavar="CIRCUIT", required=True, callback=checked_text,
     help="The circuit that should have tripped.",
 )  # fmt: skip
-@click.option("--why", metavar="TEXT", callback=checked_text, help="What went wrong.")
+@click.option("--why", metavar="TEXT", callback=checked_text, help="Description of the failure.")
 @_who
 @store_options
 @token_option
 def add(circuit: str, *, why: str | None, by: str | None) -> None:
-    """Take note of a cascade that slipped through; `switchgear review` counts it."""
+    """Report a failure that no circuit caught; `switchgear review` counts it."""
     from switchgear._cli.context import open_session
     from switchgear._cli.override import reason_given, who_gives
 
@@ -125,7 +128,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
     say(clean(name))
 
 
-@click.command(short_help="What history says of the thresholds.")
+@click.command(short_help="Propose threshold changes from recorded events.")
 @click.option(
     "--since",
     metavar="TIME",
@@ -136,7 +139,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
 def review(since: str | None, *, as_json: bool) -> None:
     """Propose changes of thresholds from the recorded events and the marks of incidents.
 
-    Changes nothing: what it proposes is printed as configuration, to be copied.
+    Changes nothing: prints the proposal as configuration, to be copied.
     """
     from switchgear._cli.context import open_session
     from switchgear._fleet.categories import default_breakers, shown_name

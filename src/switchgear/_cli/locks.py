@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 
-@click.group(invoke_without_command=True, short_help="Locks: holders and waiters.")
+@click.group(invoke_without_command=True, short_help="Show shared locks: holders and waiters.")
 @click.option("--all", "everything", is_flag=True, help="Include free locks.")
 @json_option
 @store_options

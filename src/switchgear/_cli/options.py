@@ -178,14 +178,16 @@ def config_option(verb: F) -> F:
 def store_options(verb: F) -> F:
     """Where the circuits are."""
     verb = config_option(verb)
-    return _shared("--store", metavar="URL", help="Where circuits are [env: SWITCHGEAR_STORE].")(
-        verb
-    )
+    return _shared(
+        "--store",
+        metavar="URL",
+        help="Store with the circuits: file or URL [env: SWITCHGEAR_STORE].",
+    )(verb)
 
 
 def give_color_option(verb: click.Command) -> None:
     """Whether there is colour: for a verb and all verbs below it."""
-    text = "No colour (bold stays); the same as NO_COLOR=1."
+    text = "Print without colour, like NO_COLOR=1; bold stays."
     _shared("--no-color", is_flag=True, default=None, help=text)(verb)
     for below in verb.commands.values() if isinstance(verb, click.Group) else ():
         give_color_option(below)

@@ -44,13 +44,19 @@ def order_options(verb: F) -> F:
     """Who, why, and what every order takes."""
     options = (
         click.option(
-            "--why", metavar="TEXT", callback=checked_text, help="Why; asked for at a terminal."
+            "--why",
+            metavar="TEXT",
+            callback=checked_text,
+            help="Reason; prompted for at a terminal.",
         ),
         click.option(
-            "--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]"
+            "--by",
+            metavar="NAME",
+            callback=checked_text,
+            help="Name of the operator. [default: the login name]",
         ),
         click.option("--yes", "-y", is_flag=True, help="Do not ask when several circuits match."),
-        click.option("--create", is_flag=True, help="Also a circuit that does not exist yet."),
+        click.option("--create", is_flag=True, help="Create the circuit if it does not exist."),
         token_option,
         store_options,
     )
@@ -77,7 +83,7 @@ def checked_duration(
     return for_s
 
 
-@click.command(short_help="Overrule the evidence: open, closed, shadow.")
+@click.command(short_help="Hold a circuit open, closed or in shadow.")
 @click.argument("mode", type=click.Choice(["open", "closed", "shadow"]))
 @click.option(
     "--for",
@@ -97,7 +103,7 @@ def hold(
     yes: bool,
     create: bool,
 ) -> None:
-    """Overrule the evidence on CIRCUIT (or a glob), until it is released or the time is over.
+    """Hold CIRCUIT (or a glob) regardless of the evidence, until a release or the end of --for.
 
     open refuses every call; closed admits every call; shadow admits every call and counts what
     would have been refused.
@@ -108,16 +114,16 @@ def hold(
     _give(Word(circuit, by, why, yes, create, for_s), modes[mode], reset=False)
 
 
-@click.command(short_help="Let the evidence decide again.")
+@click.command(short_help="End a hold: the evidence decides again.")
 @order_options
 def release(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
-    """Let the evidence decide again on CIRCUIT (or a glob). What it shows now is the truth."""
+    """Let the evidence decide again on CIRCUIT (or a glob)."""
     from switchgear._core.types import Mode
 
     _give(Word(circuit, by, why, yes, create), Mode.AUTO, reset=False)
 
 
-@click.command(short_help="Forget the evidence and close.")
+@click.command(short_help="Discard the evidence and close a circuit.")
 @order_options
 def reset(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
     """Forget all evidence on CIRCUIT (or a glob) and close it. A hold stays."""
@@ -129,8 +135,8 @@ def reset(circuit: str, *, why: str | None, by: str | None, yes: bool, create: b
 def probe(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
     """Let CIRCUIT (or a glob) probe now, before its wait is over: the next call decides.
 
-    Circuits that are not open are left as they are. A circuit that recovers without probes (latched,
-    window_end) is refused: reset it instead.
+    Circuits that are not open stay unchanged. Refused for a circuit that recovers without
+    probes (latched, window_end): reset it instead.
     """
     _give(Word(circuit, by, why, yes, create), None, reset=False, probe=True)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 
-@click.command(short_help="Go on with a run that was stopped.")
+@click.command(short_help="Resume a run that stopped.")
 @click.argument("run_id", metavar="RUN")
 @click.option("--more-time", metavar="D", help="Add D (30m, 2h) to the time of the run.")
 @click.option("--answer", metavar="TEXT", help="The answer to the agent's question.")
@@ -38,10 +38,10 @@ def resume(
     why: str | None,
     **flags: Any,
 ) -> None:
-    """Go on with RUN: its id, the beginning or end of it, or `last`.
+    """Resume RUN: its id, the beginning or end of the id, or `last`.
 
-    Everything is as it was: the task, the options, the circuit, what was spent and how long it
-    took. Options given here replace those of the run.
+    The run keeps its task, options, circuit, cost and elapsed time. Options given here replace
+    those of the run.
     """
     from switchgear._cli.context import open_session
     from switchgear._run.receipt import targets_of

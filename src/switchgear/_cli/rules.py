@@ -24,14 +24,14 @@ _INPUT_KEYS = ("args", "tool_input", "input", "arguments", "parameters")
 
 @click.group(cls=Branch, short_help="Show and try the absolute rules.")
 def rules() -> None:
-    """The absolute rules: what no agent may do, decided before it is done."""
+    """Show and test the absolute rules: calls that are refused to every agent."""
 
 
-@rules.command("list", short_help="The rules that hold here.")
+@rules.command("list", short_help="List the rules in effect.")
 @json_option
 @store_options
 def list_rules(*, as_json: bool) -> None:
-    """Show the rules that hold here, in the order in which they are asked."""
+    """Show the rules in effect, in the order in which they are checked."""
     from switchgear._cli.context import load_chosen_config
     from switchgear._rules.rules import dump_rules
 
@@ -53,13 +53,13 @@ def list_rules(*, as_json: bool) -> None:
         say(clean(f"protected: {path}"))
 
 
-@rules.command(short_help="Would this call be refused?")
+@rules.command(short_help="Test whether a call would be refused.")
 @click.argument("text", metavar="[COMMAND]", required=False, callback=checked_text)
 @click.option("--tool", default="Bash", show_default=True, help="The tool's own name.")
-@click.option("--command", callback=checked_text, help="What it would run, as a shell text.")
-@click.option("--path", callback=checked_text, help="The file it would touch.")
-@click.option("--url", callback=checked_text, help="What it would fetch.")
-@click.option("--content", callback=checked_text, help="What it would write or send.")
+@click.option("--command", callback=checked_text, help="Shell command of the call.")
+@click.option("--path", callback=checked_text, help="File of the call.")
+@click.option("--url", callback=checked_text, help="URL of the call.")
+@click.option("--content", callback=checked_text, help="Text that the call writes or sends.")
 @click.option("--workspace", metavar="FOLDER", help="The agent's folder. [default: this one]")
 @json_option
 @store_options
@@ -76,9 +76,9 @@ def test(  # noqa: PLR0917  click passes them by name
 ) -> None:
     """Dry-run the rules against a hypothetical call: exit code 0 allowed, 1 refused, 2 trouble.
 
-    COMMAND is the same as --command. Without it, --command, --path, --url or --content, a call is read from standard input as JSON, such
-    as {"tool": "Bash", "args": {"command": "git push -f"}}; what hooks of agents are sent is
-    understood too.
+    COMMAND is the same as --command. Without COMMAND, --command, --path, --url and --content,
+    the call is read from standard input as JSON, such as {"tool": "Bash", "args": {"command":
+    "git push -f"}}, or in the format of an agent's hooks.
     """
     from switchgear._cli.context import load_chosen_config
     from switchgear._rules.rules import judge

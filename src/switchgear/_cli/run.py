@@ -214,7 +214,7 @@ class Start(NamedTuple):
     """The lock of the run's folder, which a run that is resumed holds already."""
 
 
-@click.command(short_help="Run an agent in a loop that knows when to stop.")
+@click.command(short_help="Run an agent in a loop until it is done or stuck.")
 @click.argument("task", required=False)
 @click.option(
     "--agent",

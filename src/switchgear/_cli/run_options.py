@@ -223,7 +223,7 @@ def wait_visibly(seconds: float) -> None:
 
 
 def reason(why: str | None) -> str:
-    """Why; asked for at a terminal."""
+    """Reason; prompted for at a terminal."""
     from switchgear._text.redact import redact
 
     if why is None and sys.stdin.isatty():
@@ -295,7 +295,7 @@ LIMITS = (
     _limit(
         "--circuit-breaker-errors",
         "same_error",
-        help="Stop when one error came N times; 0: never. [default: 5]",
+        help="Stop when the same error occurs N times; 0: never. [default: 5]",
     ),
     _limit(
         "--no-progress",
@@ -319,7 +319,7 @@ LIMITS = (
         "--rate-limit",
         metavar="N/h",
         callback=_amount(_rate),
-        help="Begin at most N iterations an hour; 0: no limit.",
+        help="Start at most N iterations per hour; 0: no limit.",
     ),
     click.option(
         "--budget",
@@ -400,7 +400,7 @@ LIMITS = (
         "--notify",
         multiple=True,
         metavar="TARGET",
-        help="Tell TARGET when the run ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+        help="Notify TARGET when the run ends: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
     ),
     click.option(
         "--force-close", is_flag=True, help="Close an open circuit and start; needs --why."

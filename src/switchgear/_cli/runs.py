@@ -18,11 +18,14 @@ COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: "
 
 
 last_option = click.option(
-    "--last", type=click.IntRange(1), metavar="N", help="Only the newest N. [default: all]"
+    "--last",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show only the newest N runs. [default: all]",
 )
 
 
-@click.group(short_help="The runs of this project.", invoke_without_command=True)
+@click.group(short_help="List the runs of this project, or show one.", invoke_without_command=True)
 @last_option
 @json_option
 @click.pass_context
@@ -42,7 +45,11 @@ def list_verb(*, last: int | None, as_json: bool) -> None:
 
 @runs.command("show", short_help="Show one run with its iterations, or its receipt.")
 @click.argument("run_id", metavar="RUN")
-@click.option("--receipt", is_flag=True, help="Only what, why, spent, saved and how to continue.")
+@click.option(
+    "--receipt",
+    is_flag=True,
+    help="Print only the receipt: result, reason, cost, savings, next command.",
+)
 @json_option
 def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
     """Show RUN (its id, the beginning or end of it, or `last`) with its iterations."""
@@ -74,14 +81,14 @@ def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
     "--older-than", metavar="D", help="Remove runs that ended more than D ago (30d, 12h)."
 )
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the newest N runs.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @json_option
 def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_json: bool) -> None:
     """Remove the folders of runs that have ended: prompts, logs, reports and receipts.
 
-    With both options, a run is removed if it is old enough and not among the newest N. A run that is
-    running, or that cannot be read, is left. Checkpoints in git (refs/switchgear/runs/) stay; one
-    outside git is an archive in the folder of the run, and goes with it.
+    With both options, a run is removed if it is old enough and not among the newest N. Active
+    runs and unreadable runs are kept. Checkpoints in git (refs/switchgear/runs/) stay; without
+    git, the checkpoint is an archive in the folder of the run and is removed with it.
     """
     import time
 
@@ -110,9 +117,9 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
 @runs.command("report", short_help="Write the HTML report of a run again.")
 @click.argument("run_id", metavar="RUN")
 def report_verb(run_id: str) -> None:
-    """Write the HTML report of RUN (its id, the beginning or end of it, or `last`), and say where.
+    """Write the HTML report of RUN (its id, a part of it, or `last`) and print its path.
 
-    One that is running or was broken off can be reported too.
+    Also works for a run that is active or was interrupted.
     """
     from switchgear._report.run_page import write_report
     from switchgear._run.record import find_run, runs_root

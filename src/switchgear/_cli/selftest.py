@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 CANNOT_FIRE = 1
 
 
-@click.command(short_help="The TEST button: does every guard fire?")
-@click.option("--live", is_flag=True, help="Also the real hook command, store and loop runner.")
-@click.option("--only", "names", multiple=True, metavar="NAME", help="Only this; may be repeated.")
+@click.command(short_help="Test whether every guard fires.")
+@click.option(
+    "--live", is_flag=True, help="Also test the real hook command, store and loop runner."
+)
+@click.option(
+    "--only", "names", multiple=True, metavar="NAME", help="Run only this test. May be repeated."
+)
 @click.option("--list", "listing", is_flag=True, help="Show the names for --only.")
 @json_option
 @token_option
 @store_options
 def selftest(names: tuple[str, ...], *, live: bool, listing: bool, as_json: bool) -> None:
-    """Attack your own guards and see that each fires: when, and through which detector.
+    """Attack your guards and report whether, when and by which detector each one trips.
 
-    Loops, errors, silence, overspending, dead and slow providers, broken rules, attempts at
-    self-release and lock convoys go down the configured path on virtual time. A guard that is
-    configured and cannot fire is a failure, with the reason. --live also drives the real hook
-    command, the real store and the real loop runner, in throw-away places. Nothing of yours is
-    changed. Exit code 0 all fire, 1 something cannot, 2 trouble.
+    Simulates loops, errors, silence, overspending, dead and slow providers, policy violations,
+    attempts at self-release and lock convoys with your configuration, in virtual time. A
+    configured guard that cannot trip is a failure and comes with the reason. --live also tests
+    the real hook command, store and loop runner, in temporary folders. Your files and stores
+    are not changed. Exit code 0: every guard trips, 1: a guard cannot, 2: error.
     """
     from switchgear._analysis.selftest.live import LIVE
     from switchgear._analysis.selftest.plan import SCENARIOS

@@ -40,9 +40,9 @@ TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
 def serve(port: int, token_file: str | None) -> None:
     """Answer the hooks of this project's agents over HTTP, until Ctrl-C or SIGTERM.
 
-    For agents that can post their hooks (Claude Code: type "http"): the same decisions as the hook
-    process, without a process per call. It listens on 127.0.0.1 only. A request needs the header
-    'Authorization: Bearer TOKEN'; the token lies in a file that only this user can read.
+    For agents that send hooks over HTTP (Claude Code: type "http"): the same decisions as the
+    hook process, without a process per call. It listens on 127.0.0.1 only. A request needs the
+    header 'Authorization: Bearer TOKEN'; the token is in a file that only you can read.
     """
     from switchgear._hooks.compiled import CONFIG_VARIABLE, STORE_VARIABLE
     from switchgear._hooks.server import HOST, HookServer

@@ -44,7 +44,7 @@ class SessionRow(NamedTuple):
     """When its last event arrived."""
 
 
-@click.command(short_help="Guarded agent sessions: which work, which are stopped, and why.")
+@click.command(short_help="List guarded agent sessions, stopped ones first.")
 @click.option("--all", "everything", is_flag=True, help="Include ended sessions.")
 @click.option(
     "--last", type=click.IntRange(1), metavar="N", help="Show only the newest N sessions."

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 MISSED = 1
 
 
-@click.command(short_help="What breakers save, in virtual time.")
+@click.command(short_help="Simulate a fleet with and without breakers.")
 @click.argument("scenario", required=False)
-@click.option("--agents", type=int, default=1000, show_default=True, help="How many agents.")
-@click.option("--hours", type=float, help="How long. [default: the scenario's own]")
+@click.option("--agents", type=int, default=1000, show_default=True, help="Number of agents.")
+@click.option("--hours", type=float, help="Simulated hours. [default: the scenario's own]")
 @click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same numbers.")
 @click.option(
     "--noise",
     type=float,
     default=0.0,
     show_default=True,
-    help="The share of calls that a healthy provider fails.",
+    help="Share of calls that fail although the provider is healthy.",
 )
-@click.option("--presets", is_flag=True, help="Judge by the presets, whatever is configured.")
-@click.option("--html", metavar="FILE", help="Write a report with drawings.")
+@click.option("--presets", is_flag=True, help="Use the presets instead of the configuration.")
+@click.option("--html", metavar="FILE", help="Write an HTML report with charts.")
 @json_option
 @config_option
 def simulate(
@@ -37,10 +37,9 @@ def simulate(
 ) -> None:
     """Simulate a fleet with and without breakers, side by side. Alone, it lists the scenarios.
 
-    The circuits and the router are the real ones, over a store in memory and a clock that jumps:
-    they are judged by the 'breakers' and 'circuits' of the configuration, else by the presets.
-    Nothing outside is called or changed. Exit code 0: all bars are kept, 1: one is missed, 2:
-    trouble.
+    Uses the real circuits and router with an in-memory store and a virtual clock, and the
+    policies in 'breakers' and 'circuits' of the configuration, otherwise the presets. Nothing
+    outside is called or changed. Exit code 0: all targets met, 1: one missed, 2: error.
     """
     if scenario is None:
         _list(as_json=as_json)

@@ -130,7 +130,7 @@ EVERY = "*"
 glob_argument = circuit_argument("glob", default=EVERY)
 
 
-@click.command(short_help="Circuits as they stand, trouble first.")
+@click.command(short_help="Show all circuits, open ones first.")
 @glob_argument
 @json_option
 @click.option(
@@ -212,7 +212,7 @@ def nothing(session: "Session", glob: str) -> str:
     )
 
 
-@click.command(short_help="Everything about one circuit.")
+@click.command(short_help="Show everything about one circuit.")
 @circuit_argument()
 @json_option
 @click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
@@ -220,7 +220,7 @@ def nothing(session: "Session", glob: str) -> str:
 def show(circuit: str, *, as_json: bool, count: int) -> None:
     """Show everything about one CIRCUIT: state, heat, evidence, policy, history.
 
-    The start of a name is enough where only one circuit begins so; of a session, of its id.
+    The start of the name, or of a session id, is enough if only one circuit matches.
     """
     from switchgear._cli.context import literal, open_session, view_named
 
@@ -238,25 +238,24 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
         Page(Screen(), view, entries, session.now_s()).draw()
 
 
-@click.command(short_help="The same as status, live.")
+@click.command(short_help="Show the circuits live.")
 @glob_argument
 @click.option(
     "--interval",
     type=number("seconds", above_zero=True),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two updates.",
 )
-@click.option("--times", type=click.IntRange(1), help="End after so many looks.")
+@click.option("--times", type=click.IntRange(1), help="Exit after this many updates.")
 @store_options
 def watch(glob: str, *, interval: float, times: int | None) -> None:
     """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
 
-    Where the output is no terminal, a line is printed for each circuit that changes.
+    If the output is not a terminal, a line is printed for each circuit that changes.
 
-    Guarded sessions of the store that have no watcher of their own are looked at: their circuits
-    are told how long they are silent. Nobody is stopped or helped from here; if that opens a
-    circuit, the session's own next hook steps in.
+    Also records the silence of guarded sessions that no other process watches. This command
+    stops no agent; if a circuit opens, the next hook of the session acts on it.
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.views.terminal import Screen
@@ -272,17 +271,26 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
             return
 
 
-@click.command(short_help="What happened, and what happens.")
+@click.command(short_help="Show or follow the events of circuits.")
 @glob_argument
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens; Ctrl-C ends it.")
-@click.option("--since", metavar="SPAN|TIME|CURSOR", help="Such as 1h, 2026-11-15T10:00, 1234.")
-@click.option("--limit", "-n", type=click.IntRange(0), help="So many. [default: the newest 50]")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
+@click.option(
+    "--since",
+    metavar="SPAN|TIME|CURSOR",
+    help="Show events since then: 1h, 2026-11-15T10:00, or a cursor such as 1234.",
+)
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(0),
+    help="Show at most this many events. [default: the newest 50]",
+)
 @json_option
 @store_options
 def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_json: bool) -> None:
     """Show what happened to the circuits whose names match GLOB, oldest first.
 
-    With --json, one JSON object in a line; its "cursor" can be given to --since.
+    With --json, prints one JSON object per line; --since accepts its "cursor".
     """
     from switchgear._cli.context import open_session, widened
 

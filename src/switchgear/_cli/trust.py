@@ -29,7 +29,7 @@ _AGENT_MARKS = (
 """Variables that agents set for the commands that they run."""
 
 
-@click.command(short_help="Let a project's configuration take effect.")
+@click.command(short_help="Trust the configuration file of a project.")
 @click.argument("path", required=False)
 @click.option("--yes", is_flag=True, help="Trust it without asking, as in CI.")
 @click.option(

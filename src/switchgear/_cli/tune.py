@@ -18,17 +18,21 @@ DOES_NOT_HOLD, TOO_LITTLE = 1, 3
 NAME = "tuned"
 
 
-@click.command(short_help="Thresholds for the false stops that you accept.")
+@click.command(short_help="Propose thresholds for a rate of false stops.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--false-stops",
     "asked",
     required=True,
     metavar="RATE",
-    help="How many solved runs may be stopped: 1% or 0.01.",
+    help="Accepted rate of solved runs that are stopped: 1% or 0.01.",
 )
 @click.option(
-    "--policy", metavar="NAME|FILE", default=DEFAULT, show_default=True, help="Where to start."
+    "--policy",
+    metavar="NAME|FILE",
+    default=DEFAULT,
+    show_default=True,
+    help="Policy to start from.",
 )
 @click.option("--model", is_flag=True, help="Also train the stuck probability.")
 @click.option(
@@ -44,7 +48,9 @@ NAME = "tuned"
     type=click.Choice(FORMATS),
     help=f"Force this input format: {', '.join(FORMATS)}.",
 )
-@click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
+)
 @json_option
 @store_options
 def tune(  # noqa: PLR0917  click passes them by name
@@ -61,12 +67,13 @@ def tune(  # noqa: PLR0917  click passes them by name
 ) -> int:
     """Propose thresholds for a rate of false stops, by cross-validation on recorded runs.
 
-    PATH is what `switchgear backtest` reads; runs whose outcome is not known are not used. One
-    factor for all thresholds is chosen, on five folds that never divide a task. With n solved runs
-    and no false stop the rate is below 3/n: for less, tune says that there is too little data.
+    PATH is what `switchgear backtest` reads; runs with an unknown outcome are ignored. All
+    thresholds are scaled by one factor, chosen by 5-fold cross-validation by task. With n
+    solved runs and no false stop, the rate is below 3/n; a lower rate than that is reported as
+    too little data.
 
-    Exit code 0: a proposal that held on tasks held out; 1: one that did not hold; 2: bad input; 3:
-    too little data, or nothing that keeps the rate.
+    Exit code 0: the proposal keeps the rate on held-out tasks; 1: it does not; 2: bad input; 3:
+    too little data, or no factor keeps the rate.
     """
     from switchgear._agents.recordings.recording import RecordingTally
     from switchgear._analysis.backtest.engine import Recordings, read_outcomes

@@ -9,7 +9,7 @@ from typing import Any
 from switchgear._config.model import CircuitPolicy, Config, Retention
 from switchgear._config.parts import build_part, construct
 from switchgear._config.places import LARGEST_BYTES, PROJECT
-from switchgear._config.problems import Node, Problem, Report, shown, suggestion
+from switchgear._config.problems import ConfigNode, Problem, Report, shown, suggestion
 from switchgear._config.sections import (
     Policies,
     build_breakers,
@@ -79,13 +79,13 @@ def load_with_notes(
     return config, report.notes
 
 
-def read_document(path: str, report: Report, text: str | None = None) -> Node:
+def read_document(path: str, report: Report, text: str | None = None) -> ConfigNode:
     """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
     text = _read(path, report) if text is None else text.removeprefix("\ufeff")
     return _parse(path, text, report)
 
 
-def _check_variables(root: Node, may_read: Callable[[str], bool], report: Report) -> None:
+def _check_variables(root: ConfigNode, may_read: Callable[[str], bool], report: Report) -> None:
     """Report every use of an environment variable that the file may not read; none is read then."""
     from switchgear._config.trust import used_variables  # noqa: PLC0415  it loads configurations
 
@@ -115,7 +115,7 @@ def _read(path: str, report: Report) -> str:
         report.fail(line, f"is not UTF-8 text: the byte 0x{data[error.start]:02x}")
 
 
-def _parse(path: str, text: str, report: Report) -> Node:
+def _parse(path: str, text: str, report: Report) -> ConfigNode:
     name = os.path.basename(path)
     if name.endswith((".yaml", ".yml")):
         from switchgear._config.yaml_tree import parse_yaml  # noqa: PLC0415  PyYAML is slow to load
@@ -129,7 +129,11 @@ def _parse(path: str, text: str, report: Report) -> Node:
     if name != PROJECT:
         return root
     for table in ("tool", "switchgear"):
-        root = root.value.get(table, Node({})) if isinstance(root.value, dict) else Node({})
+        root = (
+            root.value.get(table, ConfigNode({}))
+            if isinstance(root.value, dict)
+            else ConfigNode({})
+        )
     return root
 
 
@@ -140,10 +144,10 @@ class _Loading:
         self._path = path
         self._report = report
 
-    def config(self, root: Node) -> Config:
+    def config(self, root: ConfigNode) -> Config:
         """Every section; what is wrong is in the report."""
         sections = self._report.mapping(root, KEYS)
-        empty = Node(None)
+        empty = ConfigNode(None)
         named = self._report.mapping(sections.get("policies", empty))
         policies = Policies(named, self._report)
         breakers, agents, stories = (sections.get(name, empty) for name in _FLEET)
@@ -172,7 +176,7 @@ class _Loading:
             store_as_written=_written(sections.get("store", empty)),
         )
 
-    def _store(self, node: Node) -> str | None:
+    def _store(self, node: ConfigNode) -> str | None:
         if not isinstance(node.value, str) or not node.value.strip():
             if node.value is not None:
                 allowed = ", ".join(STORE_URLS)
@@ -192,7 +196,7 @@ class _Loading:
             return _SQLITE + self._path_of(url.removeprefix(_SQLITE))
         return url
 
-    def _token(self, node: Node) -> str | None:
+    def _token(self, node: ConfigNode) -> str | None:
         if node.value is None:
             return None
         text = self._expanded(node) if isinstance(node.value, str) else ""
@@ -206,14 +210,14 @@ class _Loading:
             return None
         return text.lower()
 
-    def _retention(self, node: Node) -> Retention:
+    def _retention(self, node: ConfigNode) -> Retention:
         nodes = self._report.mapping(node, ("events", "idle_days"))
         given = {name: child.plain() for name, child in nodes.items()}
         return construct(_retention, given, nodes, node, self._report) or Retention()
 
-    def _circuits(self, node: Node, policies: Policies) -> tuple[CircuitPolicy, ...]:
+    def _circuits(self, node: ConfigNode, policies: Policies) -> tuple[CircuitPolicy, ...]:
         rules: list[CircuitPolicy] = []
-        seen: dict[str, Node] = {}
+        seen: dict[str, ConfigNode] = {}
         for item in self._report.items(node):
             keys = self._report.mapping(item, ("match", "policy"))
             if item.value is None or isinstance(item.value, dict):
@@ -226,7 +230,7 @@ class _Loading:
                 rules.append(CircuitPolicy(match, policy))
         return tuple(rules)
 
-    def _match(self, node: Node, seen: dict[str, Node]) -> str | None:
+    def _match(self, node: ConfigNode, seen: dict[str, ConfigNode]) -> str | None:
         match = node.value
         if not isinstance(match, str) or not match.strip():
             self._report.add(node, f"is {shown(match)}: it must be the name of a circuit or a glob")
@@ -244,15 +248,15 @@ class _Loading:
         seen.setdefault(match, node)
         return match
 
-    def _named_today(self, node: Node, match: str) -> str:
+    def _named_today(self, node: ConfigNode, match: str) -> str:
         """A glob with the name that circuits of providers have today."""
         if not match.startswith("dep/"):
             return match
         self._report.note(node, "is accepted; circuits of providers are provider/… now")
         return f"provider/{match.removeprefix('dep/')}"
 
-    def _sinks(self, node: Node) -> tuple[Sink, ...]:
-        def prepare(field: str, child: Node) -> Any:
+    def _sinks(self, node: ConfigNode) -> tuple[Sink, ...]:
+        def prepare(field: str, child: ConfigNode) -> Any:
             text = self._expanded(child)
             return self._path_of(text) if text and field == "path" else text
 
@@ -260,7 +264,7 @@ class _Loading:
         sinks = [build_part(item, SINKS, self._report, prepare) for item in items]
         return tuple(sink for sink in sinks if sink is not None)
 
-    def _expanded(self, node: Node) -> str | None:
+    def _expanded(self, node: ConfigNode) -> str | None:
         """The text with `${NAME}` replaced by the variable; `$${NAME}` stays, less a dollar."""
         before = self._report.added
 
@@ -282,7 +286,7 @@ class _Loading:
         return os.path.normpath(os.path.join(os.path.dirname(self._path), os.path.expanduser(text)))
 
 
-def _written(node: Node) -> str | None:
+def _written(node: ConfigNode) -> str | None:
     return node.value if isinstance(node.value, str) else None
 
 

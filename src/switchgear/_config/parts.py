@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from switchgear._config.problems import Node, Report, shown, suggestion
+from switchgear._config.problems import ConfigNode, Report, shown, suggestion
 from switchgear._config.units import written
 
 T = TypeVar("T")
@@ -50,12 +50,12 @@ def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
 
 
 def kind_and_fields(
-    node: Node, kinds: Mapping[str, Any], report: Report
-) -> tuple[str, Node] | None:
+    node: ConfigNode, kinds: Mapping[str, Any], report: Report
+) -> tuple[str, ConfigNode] | None:
     """Which kind a part is and what it says: `latched` or `cooldown: {base_s: 60}`."""
     allowed = ", ".join(sorted(kinds))
     if isinstance(node.value, str):
-        name, inner = node.value, Node({}, node.line, node.key)
+        name, inner = node.value, ConfigNode({}, node.line, node.key)
     elif isinstance(node.value, dict) and len(node.value) == 1:
         [(name, inner)] = node.value.items()
     elif isinstance(node.value, dict) and node.value:
@@ -72,10 +72,10 @@ def kind_and_fields(
 
 
 def build_part(
-    node: Node,
+    node: ConfigNode,
     kinds: Mapping[str, Callable[..., T]],
     report: Report,
-    prepare: Callable[[str, Node], Any] | None = None,
+    prepare: Callable[[str, ConfigNode], Any] | None = None,
 ) -> T | None:
     """The part that a node describes; `None` after what is wrong has been reported.
 
@@ -119,8 +119,8 @@ def build_part(
 def construct(
     make: Callable[..., T],
     given: dict[str, Any],
-    nodes: Mapping[str, Node],
-    place: Node,
+    nodes: Mapping[str, ConfigNode],
+    place: ConfigNode,
     report: Report,
     *,
     instead: Mapping[str, Any] | None = None,
@@ -157,8 +157,8 @@ def construct(
 def _report_objection(
     message: str,
     blamed: re.Match[str] | None,
-    nodes: Mapping[str, Node],
-    place: Node,
+    nodes: Mapping[str, ConfigNode],
+    place: ConfigNode,
     report: Report,
 ) -> None:
     """Report an objection at the key of the field that it blames, as near as can be."""
@@ -173,7 +173,7 @@ def _report_objection(
     report.add(node, _in_keys(blamed["rest"], nodes) if is_named else message)
 
 
-def _in_keys(text: str, nodes: Mapping[str, Node]) -> str:
+def _in_keys(text: str, nodes: Mapping[str, ConfigNode]) -> str:
     """An objection in which other fields are named as the file names them."""
     for field in nodes:
         if written(field) != field:

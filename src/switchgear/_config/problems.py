@@ -50,7 +50,7 @@ class ConfigError(SwitchgearError):
         return "\n".join(map(str, self.problems))
 
 
-class Node(NamedTuple):
+class ConfigNode(NamedTuple):
     """A value of the document and where it stands."""
 
     value: Any
@@ -78,7 +78,7 @@ class Report:
         self._notes: dict[Problem, None] = {}
         self._unreadable: set[str] = set()
 
-    def add(self, node: Node, message: str) -> None:
+    def add(self, node: ConfigNode, message: str) -> None:
         """Note what is wrong with this node."""
         self.added += 1
         if node.key in self._unreadable:
@@ -87,12 +87,12 @@ class Report:
         if len(self._problems) >= MOST_PROBLEMS:
             self.fail(None, f"has {MOST_PROBLEMS} problems or more; mend these first")
 
-    def add_unreadable(self, node: Node, message: str) -> None:
+    def add_unreadable(self, node: ConfigNode, message: str) -> None:
         """Note a value that stands for nothing; what else is found wrong with it does not count."""
         self.add(node, message)
         self._unreadable.add(node.key)
 
-    def note(self, node: Node, message: str) -> None:
+    def note(self, node: ConfigNode, message: str) -> None:
         """Note what is accepted, and written otherwise nowadays."""
         if len(self._notes) < MOST_PROBLEMS:
             self._notes[Problem(self.path, node.line, node.key, _short(message))] = None
@@ -119,7 +119,9 @@ class Report:
 
     # What sections have in common
 
-    def mapping(self, node: Node, allowed: Iterable[str] | None = None) -> dict[str, Node]:
+    def mapping(
+        self, node: ConfigNode, allowed: Iterable[str] | None = None
+    ) -> dict[str, ConfigNode]:
         """The entries of a node that must be a mapping; unknown keys are told and left out.
 
         Nothing at all is an empty mapping: a section whose lines are all commented out.
@@ -132,7 +134,7 @@ class Report:
         if allowed is None:
             return node.value
         names = list(allowed)
-        found: dict[str, Node] = {}
+        found: dict[str, ConfigNode] = {}
         for key, child in node.value.items():
             one = units.Meant(key, 1.0) if key in names else units.meant(key, names)
             if one is None:
@@ -149,7 +151,7 @@ class Report:
             found[one.name] = child._replace(value=value)
         return found
 
-    def items(self, node: Node) -> list[Node]:
+    def items(self, node: ConfigNode) -> list[ConfigNode]:
         """The items of a node that must be a list; nothing at all is an empty list."""
         if node.value is None:
             return []

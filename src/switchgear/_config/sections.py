@@ -7,7 +7,7 @@ from switchgear._breaker.presets import LOOP_PRESETS, PRESETS, LoopPreset
 from switchgear._budgets.tree import Open, checked_micros, checked_path
 from switchgear._config.model import CircuitPolicy, Hooks, RuleBook
 from switchgear._config.parts import REQUIRED, build_part, construct, fields_of
-from switchgear._config.problems import Node, Report, join, shown, suggestion
+from switchgear._config.problems import ConfigNode, Report, join, shown, suggestion
 from switchgear._core import values
 from switchgear._core.detector import Detector
 from switchgear._core.policy import Policy
@@ -34,7 +34,7 @@ POLICY_KEYS = ("extends", "detectors", "recovery", "combine", "tripping_at", "st
 def preset_policy(name: str) -> Policy:
     """The policy of a preset. Raises KeyError for a name that is none."""
     report = Report("presets")
-    policy = _build(_nodes(PRESETS[name], name).value, Node(None, None, name), report)
+    policy = _build(_nodes(PRESETS[name], name).value, ConfigNode(None, None, name), report)
     report.raise_if_any()
     assert policy is not None
     return policy
@@ -43,7 +43,7 @@ def preset_policy(name: str) -> Policy:
 class Policies:
     """Resolves the policies of one file. Used by one thread."""
 
-    def __init__(self, named: dict[str, Node], report: Report) -> None:
+    def __init__(self, named: dict[str, ConfigNode], report: Report) -> None:
         self._named = named
         self._report = report
 
@@ -52,18 +52,18 @@ class Policies:
         found = {name: self._policy(node, (name,)) for name, node in self._named.items()}
         return {name: policy for name, policy in found.items() if policy is not None}
 
-    def of(self, node: Node) -> Policy | None:
+    def of(self, node: ConfigNode) -> Policy | None:
         """The policy that a circuit asks for: a name, a preset or one written in place."""
         if isinstance(node.value, str):
             keys = self._keys_by_name(node, ())
             return None if keys is None else _build(keys, node, self._report)
         return self._policy(node, ())
 
-    def _policy(self, node: Node, trail: tuple[str, ...]) -> Policy | None:
+    def _policy(self, node: ConfigNode, trail: tuple[str, ...]) -> Policy | None:
         keys = self._keys(node, trail)
         return None if keys is None else _build(keys, node, self._report)
 
-    def _keys(self, node: Node, trail: tuple[str, ...]) -> dict[str, Node] | None:
+    def _keys(self, node: ConfigNode, trail: tuple[str, ...]) -> dict[str, ConfigNode] | None:
         """The keys of a policy over those of what it extends: a key that is given replaces."""
         if not isinstance(node.value, dict):
             rule = "it must be a mapping with detectors, or with extends"
@@ -84,7 +84,9 @@ class Policies:
             return None
         return {**inherited, **own}
 
-    def _keys_by_name(self, node: Node, trail: tuple[str, ...]) -> dict[str, Node] | None:
+    def _keys_by_name(
+        self, node: ConfigNode, trail: tuple[str, ...]
+    ) -> dict[str, ConfigNode] | None:
         name = node.value
         # A policy may have the name of a preset and extend it: in there the name is the preset's.
         if name in self._named and not (trail[-1:] == (name,) and name in PRESETS):
@@ -97,14 +99,14 @@ class Policies:
                 return None
             return self._keys(self._named[name], (*trail, name))
         if name in PRESETS:
-            keys: dict[str, Node] = _nodes(PRESETS[name], f"preset {name}").value
+            keys: dict[str, ConfigNode] = _nodes(PRESETS[name], f"preset {name}").value
             return keys
         near = suggestion(name, [*self._named, *PRESETS])
         self._report.add(node, f"is {shown(name)}: there is no such policy or preset; {near}")
         return None
 
 
-def _build(keys: dict[str, Node], place: Node, report: Report) -> Policy | None:
+def _build(keys: dict[str, ConfigNode], place: ConfigNode, report: Report) -> Policy | None:
     before = report.added
     given: dict[str, Any] = {}
     for name in ("tripping_at", "strict"):
@@ -126,7 +128,7 @@ def _build(keys: dict[str, Node], place: Node, report: Report) -> Policy | None:
     return policy if report.added == before else None
 
 
-def _nodes_of_combine(keys: dict[str, Node]) -> dict[str, Node]:
+def _nodes_of_combine(keys: dict[str, ConfigNode]) -> dict[str, ConfigNode]:
     """A combine rule objects to detectors under its own name: where its fields stand."""
     if "combine" not in keys:
         return {}
@@ -138,7 +140,9 @@ def _nodes_of_combine(keys: dict[str, Node]) -> dict[str, Node]:
     return nodes
 
 
-def _detectors(keys: dict[str, Node], place: Node, report: Report) -> list[Detector] | None:
+def _detectors(
+    keys: dict[str, ConfigNode], place: ConfigNode, report: Report
+) -> list[Detector] | None:
     before = report.added
     if "detectors" not in keys:
         report.add(place, "needs the key 'detectors', or 'extends' to take them from a policy")
@@ -155,26 +159,26 @@ def _detectors(keys: dict[str, Node], place: Node, report: Report) -> list[Detec
     return sound if report.added == before else None
 
 
-def _nodes(value: Any, key: str) -> Node:
+def _nodes(value: Any, key: str) -> ConfigNode:
     """Plain data, such as a preset, as nodes."""
     if isinstance(value, dict):
         value = {name: _nodes(child, join(key, name)) for name, child in value.items()}
     elif isinstance(value, list | tuple):
         value = [_nodes(child, join(key, index)) for index, child in enumerate(value)]
-    return Node(value, None, key)
+    return ConfigNode(value, None, key)
 
 
 SECTION_KEYS = ("builtin", "allow", "protected", "own")
 RULE_KEYS = ("name", "why", *ASPECTS, "allow")
 
 
-def build_rules(node: Node, report: Report) -> RuleBook:
+def build_rules(node: ConfigNode, report: Report) -> RuleBook:
     """The rules that hold, the built-in ones first; nothing at all leaves the built-in ones."""
     keys = report.mapping(node, SECTION_KEYS)
     groups = _groups(keys.get("builtin"), report)
     excuses = {
         name: _allow(child, report)
-        for name, child in report.mapping(keys.get("allow", Node(None)), BUILTIN).items()
+        for name, child in report.mapping(keys.get("allow", ConfigNode(None)), BUILTIN).items()
     }
     for name in excuses:
         if name not in groups:
@@ -185,11 +189,11 @@ def build_rules(node: Node, report: Report) -> RuleBook:
         for group in groups
         for rule in BUILTIN[group]
     ]
-    rules += _own(keys.get("own", Node(None)), {rule.name for rule in rules}, report)
+    rules += _own(keys.get("own", ConfigNode(None)), {rule.name for rule in rules}, report)
     return RuleBook(tuple(rules), _patterns(keys.get("protected"), report))
 
 
-def _groups(node: Node | None, report: Report) -> tuple[str, ...]:
+def _groups(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
     if node is None or node.value is None:
         return tuple(BUILTIN)
     names: list[str] = []
@@ -202,7 +206,7 @@ def _groups(node: Node | None, report: Report) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _own(node: Node, taken: set[str], report: Report) -> list[Rule]:
+def _own(node: ConfigNode, taken: set[str], report: Report) -> list[Rule]:
     rules: list[Rule] = []
     for item in report.items(node):
         keys = report.mapping(item, RULE_KEYS)
@@ -213,7 +217,7 @@ def _own(node: Node, taken: set[str], report: Report) -> list[Rule]:
         before = report.added
         given: dict[str, Any] = {key: keys[key].plain() for key in ("name", "why") if key in keys}
         given |= {aspect: _patterns(keys.get(aspect), report) for aspect in ASPECTS}
-        given |= _allow(keys.get("allow", Node(None)), report)
+        given |= _allow(keys.get("allow", ConfigNode(None)), report)
         if "name" not in keys:
             report.add(item, "needs the key 'name'")
         elif keys["name"].value in taken:
@@ -227,7 +231,7 @@ def _own(node: Node, taken: set[str], report: Report) -> list[Rule]:
     return rules
 
 
-def _allow(node: Node, report: Report) -> dict[str, tuple[str, ...]]:
+def _allow(node: ConfigNode, report: Report) -> dict[str, tuple[str, ...]]:
     keys = report.mapping(node, ALLOWED)
     return {f"allow_{name}": _patterns(child, report) for name, child in keys.items()}
 
@@ -236,7 +240,7 @@ def _joined(rule: Rule, excuses: dict[str, tuple[str, ...]]) -> dict[str, tuple[
     return {name: (*getattr(rule, name), *patterns) for name, patterns in excuses.items()}
 
 
-def _patterns(node: Node | None, report: Report) -> tuple[str, ...]:
+def _patterns(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
     """A list of patterns; those that are none are told, each at its line."""
     if node is None:
         return ()
@@ -259,7 +263,7 @@ ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
 """Other keys of categories: those that the texts use, and those of the fleet's specification."""
 
 
-def build_breakers(node: Node, report: Report) -> Breakers:
+def build_breakers(node: ConfigNode, report: Report) -> Breakers:
     """The seven categories; what the file does not say is as in the document."""
     keys = report.mapping(node, (*CATEGORIES, *ALIASES))
     for alias, category in ALIASES.items():
@@ -269,14 +273,14 @@ def build_breakers(node: Node, report: Report) -> Breakers:
             keys[category] = keys.pop(alias)
     built: dict[str, Category] = {}
     for name, make in CATEGORIES.items():
-        child = keys.get(name, Node(None))
+        child = keys.get(name, ConfigNode(None))
         nodes = report.mapping(child, fields_of(make))
         found = construct(make, _plain(nodes, report), nodes, child, report)
         built[name] = make() if found is None else found
     return Breakers(**built)
 
 
-def build_crew(agents: Node, stories: Node, report: Report) -> Crew:
+def build_crew(agents: ConfigNode, stories: ConfigNode, report: Report) -> Crew:
     """The agents and stories, checked against each other."""
     named = report.mapping(agents)
     found = {name: _made(agent, name, child, report) for name, child in named.items()}
@@ -291,7 +295,7 @@ def build_crew(agents: Node, stories: Node, report: Report) -> Crew:
     return Crew(sound, told)
 
 
-def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
+def build_targets(node: ConfigNode, report: Report) -> tuple[Target, ...]:
     """Where notifications go; each has a name of its own, because its place goes by it."""
     found: dict[str, Target] = {}
     for item in report.items(node):
@@ -313,7 +317,7 @@ def rows(breakers: Breakers, crew: Crew) -> tuple[CircuitPolicy, ...]:
     return tuple(CircuitPolicy(glob, policy) for glob, policy in found)
 
 
-def _made(make: Callable[..., Made], name: str, place: Node, report: Report) -> Made | None:
+def _made(make: Callable[..., Made], name: str, place: ConfigNode, report: Report) -> Made | None:
     """A manifest under its name."""
     fields = {field: one for field, one in fields_of(make).items() if field != "name"}
     nodes = report.mapping(place, fields)
@@ -331,14 +335,14 @@ def _made(make: Callable[..., Made], name: str, place: Node, report: Report) -> 
     return made if report.added == before else None
 
 
-def _chain(place: Node) -> tuple[str, ...]:
+def _chain(place: ConfigNode) -> tuple[str, ...]:
     """An agent's fallbacks as far as they can be read, whatever else is wrong with it."""
     value = place.value if isinstance(place.value, dict) else {}
-    items = value.get("fallback_chain", Node(None)).plain()
+    items = value.get("fallback_chain", ConfigNode(None)).plain()
     return tuple(i for i in items if isinstance(i, str) and i) if isinstance(items, list) else ()
 
 
-def _plain(nodes: dict[str, Node], report: Report) -> dict[str, Any]:
+def _plain(nodes: dict[str, ConfigNode], report: Report) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, child in nodes.items():
         if isinstance(child.value, list | dict):
@@ -392,19 +396,21 @@ def time_rules(
     return timeouts.checked(rules)
 
 
-def build_interventions(node: Node, report: Report) -> Interventions:
+def build_interventions(node: ConfigNode, report: Report) -> Interventions:
     """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(interventions))
     return _built(interventions, nodes, node, report) or Interventions()
 
 
-def build_timeouts(node: Node, report: Report) -> Timeouts:
+def build_timeouts(node: ConfigNode, report: Report) -> Timeouts:
     """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(time_rules))
     return _built(time_rules, nodes, node, report) or Timeouts()
 
 
-def _built(make: Callable[..., T], nodes: dict[str, Node], node: Node, report: Report) -> T | None:
+def _built(
+    make: Callable[..., T], nodes: dict[str, ConfigNode], node: ConfigNode, report: Report
+) -> T | None:
     given = {name: child.plain() for name, child in nodes.items()}
     return construct(make, given, nodes, node, report)
 
@@ -412,7 +418,7 @@ def _built(make: Callable[..., T], nodes: dict[str, Node], node: Node, report: R
 _KEYS = ("limit_dollars", "circuit", "nodes")
 
 
-def build_budgets(node: Node, report: Report) -> tuple[Open, ...]:
+def build_budgets(node: ConfigNode, report: Report) -> tuple[Open, ...]:
     """The nodes, each before those below it."""
     found: list[Open] = []
     for name, child in report.mapping(node).items():
@@ -420,13 +426,13 @@ def build_budgets(node: Node, report: Report) -> tuple[Open, ...]:
     return tuple(found)
 
 
-def _add(path: str, node: Node, report: Report, found: list[Open]) -> None:
+def _add(path: str, node: ConfigNode, report: Report, found: list[Open]) -> None:
     nodes = report.mapping(node, _KEYS)
     given = {name: child.plain() for name, child in nodes.items() if name != "nodes"}
     made = construct(_opened, {"path": path, **given}, nodes, node, report)
     if made is not None:
         found.append(made)
-    for name, child in report.mapping(nodes.get("nodes", Node(None))).items():
+    for name, child in report.mapping(nodes.get("nodes", ConfigNode(None))).items():
         _add(f"{path}/{name}", child, report, found)
 
 
@@ -468,14 +474,14 @@ def hooks_of(
     )
 
 
-def build_hooks(node: Node, report: Report) -> Hooks:
+def build_hooks(node: ConfigNode, report: Report) -> Hooks:
     """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(hooks_of))
     given: dict[str, Any] = {name: child.plain() for name, child in nodes.items()}
     return construct(hooks_of, given, nodes, node, report) or Hooks()
 
 
-def build_loops(node: Node, report: Report) -> dict[str, LoopPreset]:
+def build_loops(node: ConfigNode, report: Report) -> dict[str, LoopPreset]:
     """The presets by their names; one may extend one of ours, or one that stands before it."""
     built: dict[str, LoopPreset] = {}
     for name, child in report.mapping(node).items():
@@ -527,7 +533,9 @@ KEYS = (
 )
 
 
-def _base(node: Node | None, built: dict[str, LoopPreset], report: Report) -> LoopPreset | None:
+def _base(
+    node: ConfigNode | None, built: dict[str, LoopPreset], report: Report
+) -> LoopPreset | None:
     if node is None:
         return None
     known = {**LOOP_PRESETS, **built}
@@ -559,7 +567,7 @@ def operations(
     return Policy([FailuresInWindow(failures, window_s)], cooldown)
 
 
-def build_operations(node: Node, report: Report) -> tuple[CircuitPolicy, ...]:
+def build_operations(node: ConfigNode, report: Report) -> tuple[CircuitPolicy, ...]:
     """The rule for `op/*`, if the section is there; it comes after those of `circuits`."""
     nodes = report.mapping(node, fields_of(operations))
     if not isinstance(node.value, dict):

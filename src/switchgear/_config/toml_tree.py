@@ -11,7 +11,7 @@ import tomllib
 from bisect import bisect_right
 from typing import Any
 
-from switchgear._config.problems import Node, Report, join
+from switchgear._config.problems import ConfigNode, Report, join
 
 Path = tuple[str | int, ...]
 
@@ -30,7 +30,7 @@ _TOO_DEEP = re.compile(
 )
 
 
-def parse_toml(text: str, report: Report) -> Node:
+def parse_toml(text: str, report: Report) -> ConfigNode:
     """The document as nodes. Syntax errors raise `ConfigError`."""
     if found := _TOO_DEEP.search(text):
         # Said before parsing: such keys take tomllib hours.
@@ -72,7 +72,7 @@ class _Tree:
         self._lines = lines
         self._report = report
 
-    def node(self, value: Any, path: Path, key: str, line: int) -> Node:
+    def node(self, value: Any, path: Path, key: str, line: int) -> ConfigNode:
         """The value and all below it; what has no line of its own has that of its table."""
         line = self._lines.get(path, line)
         if isinstance(value, dict):
@@ -89,8 +89,8 @@ class _Tree:
             value = value.isoformat()
         elif isinstance(value, int) and abs(value) >= _LARGEST:
             value = None
-            self._report.add_unreadable(Node(value, line, key), "is too large a number")
-        return Node(value, line, key)
+            self._report.add_unreadable(ConfigNode(value, line, key), "is too large a number")
+        return ConfigNode(value, line, key)
 
 
 class _Scan:

@@ -22,7 +22,7 @@ from switchgear._config.places import (
     named_config,
     user_config,
 )
-from switchgear._config.problems import Node, Report
+from switchgear._config.problems import ConfigNode, Report
 from switchgear._core.errors import SwitchgearError
 from switchgear._system.files import read_private, state_folder, write_private
 
@@ -61,7 +61,7 @@ class Trusted(NamedTuple):
     at_s: float = 0.0
 
 
-class Shown(NamedTuple):
+class FilePowers(NamedTuple):
     """What a person should know of a file before trusting it, as it is written there."""
 
     sections: tuple[str, ...]
@@ -261,14 +261,14 @@ def variables_in(path: str, text: str) -> list[str]:
     return sorted({name for _, name in used_variables(root)})
 
 
-def _named_variables(root: Node) -> Iterator[str]:
+def _named_variables(root: ConfigNode) -> Iterator[str]:
     """The variables that keys such as `secret_env` name: never a part of an address that is called."""
     for key, node in _scalars(root):
         if key.endswith("_env") and node.value:
             yield node.value
 
 
-def used_variables(root: Node) -> Iterator[tuple[Node, str]]:
+def used_variables(root: ConfigNode) -> Iterator[tuple[ConfigNode, str]]:
     """Each use of an environment variable as `${NAME}`, whose value becomes a part of the text."""
     for _, node in _scalars(root):
         if node.key.startswith(_EXPANDED):
@@ -276,7 +276,7 @@ def used_variables(root: Node) -> Iterator[tuple[Node, str]]:
                 yield node, name
 
 
-def show(path: str, text: str) -> Shown:
+def show(path: str, text: str) -> FilePowers:
     """What a file would run, call, write and read. Raises `ConfigError` for what cannot be parsed."""
     from switchgear._text.redact import redact  # noqa: PLC0415  only for a person
 
@@ -296,10 +296,10 @@ def show(path: str, text: str) -> Shown:
     sections = tuple(root.value) if isinstance(root.value, dict) else ()
     variables = tuple(variables_in(path, text))
     named = tuple(sorted(set(_named_variables(root))))
-    return Shown(sections, tuple(commands), tuple(targets), tuple(files), variables, named)
+    return FilePowers(sections, tuple(commands), tuple(targets), tuple(files), variables, named)
 
 
-def _scalars(node: Node, key: str = "") -> Iterator[tuple[str, Node]]:
+def _scalars(node: ConfigNode, key: str = "") -> Iterator[tuple[str, ConfigNode]]:
     """Every text of a document, with the name of the nearest key around it."""
     if isinstance(node.value, dict):
         for name, child in node.value.items():

@@ -10,7 +10,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from switchgear._config.problems import Node, Report, join, shown
+from switchgear._config.problems import ConfigNode, Report, join, shown
 
 DEEPEST = 32
 MOST_NODES = 50_000
@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
 
-def parse_yaml(text: str, report: Report) -> Node:
+def parse_yaml(text: str, report: Report) -> ConfigNode:
     """The document as nodes. Syntax errors raise `ConfigError`; duplicate keys are reported."""
     try:
         root = yaml.compose(text, _Loader)
@@ -54,7 +54,11 @@ def parse_yaml(text: str, report: Report) -> Node:
         report.fail(line, f"not valid YAML: the character {text[error.position]!a}")
     except Exception as error:  # noqa: BLE001  the parser's own slips on hostile text
         report.fail(None, f"not valid YAML: {shown(str(error))}")
-    return Node(None) if root is None else _Walk(report).walk(root, root.start_mark.line + 1, "", 0)
+    return (
+        ConfigNode(None)
+        if root is None
+        else _Walk(report).walk(root, root.start_mark.line + 1, "", 0)
+    )
 
 
 class _Walk:
@@ -65,7 +69,7 @@ class _Walk:
         self._left = MOST_NODES
         self._constructor = SafeConstructor()
 
-    def walk(self, node: yaml.Node, line: int, key: str, depth: int) -> Node:
+    def walk(self, node: yaml.Node, line: int, key: str, depth: int) -> ConfigNode:
         """The node and all below it."""
         self._left -= 1
         if self._left < 0:
@@ -73,18 +77,18 @@ class _Walk:
         if depth > DEEPEST:
             self._report.fail(line, f"nested deeper than {DEEPEST} levels, with aliases expanded")
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
-            return Node(self._entries(node, key, depth), line, key)
+            return ConfigNode(self._entries(node, key, depth), line, key)
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
             items = [
                 self.walk(item, item.start_mark.line + 1, join(key, index), depth + 1)
                 for index, item in enumerate(node.value)
             ]
-            return Node(items, line, key)
-        return Node(self._scalar(node, line, key), line, key)
+            return ConfigNode(items, line, key)
+        return ConfigNode(self._scalar(node, line, key), line, key)
 
-    def _entries(self, node: MappingNode, key: str, depth: int) -> dict[str, Node]:
-        own: dict[str, Node] = {}
-        merged: dict[str, Node] = {}
+    def _entries(self, node: MappingNode, key: str, depth: int) -> dict[str, ConfigNode]:
+        own: dict[str, ConfigNode] = {}
+        merged: dict[str, ConfigNode] = {}
         for name_node, value in node.value:
             line = name_node.start_mark.line + 1
             if name_node.tag == _TAG + "merge":
@@ -99,10 +103,10 @@ class _Walk:
             own.setdefault(name, child)
         return {**merged, **own}
 
-    def _merged(self, node: yaml.Node, line: int, key: str, depth: int) -> dict[str, Node]:
+    def _merged(self, node: yaml.Node, line: int, key: str, depth: int) -> dict[str, ConfigNode]:
         """What `<<: *anchor` or `<<: [*one, *other]` brings in; the first of several wins."""
         sources = node.value if isinstance(node, SequenceNode) else [node]
-        found: dict[str, Node] = {}
+        found: dict[str, ConfigNode] = {}
         for source in sources:
             tree = self.walk(source, line, key, depth)
             for name, child in self._report.mapping(tree).items():
@@ -113,12 +117,12 @@ class _Walk:
         if isinstance(node, ScalarNode) and node.tag in _TEXTS:
             return str(node.value)
         text = shown(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
-        place = Node(None, line, key)
+        place = ConfigNode(None, line, key)
         self._report.add(place, f"the key {text} is not a text; put it in quotes")
         return None
 
     def _scalar(self, node: yaml.Node, line: int, key: str) -> Any:
-        place = Node(None, line, key)
+        place = ConfigNode(None, line, key)
         if not isinstance(node, ScalarNode) or node.tag not in _TEXTS | _SCALARS:
             self._report.fail(line, f"the tag {shown(node.tag)} is not allowed")
         if node.tag in _TEXTS:

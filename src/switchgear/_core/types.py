@@ -5,7 +5,36 @@ is an `Event`. All are immutable, so any thread may hold any of them.
 """
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def by_type(kind: type[T]) -> type[T]:
+    """Let a named tuple equal only its own type: `Permit(1)` is no `(1, 0, None)`."""
+
+    def equal(self: T, other: object) -> bool:
+        return type(self) is type(other) and tuple.__eq__(self, other)
+
+    def unequal(self: T, other: object) -> bool:
+        return not equal(self, other)
+
+    for name, method in (("__eq__", equal), ("__ne__", unequal), ("__hash__", tuple.__hash__)):
+        setattr(kind, name, method)
+    return kind
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """A named tuple as a dictionary that JSON can hold: tuples as lists, enums as texts."""
+    return {name: _plain(member) for name, member in zip(value._fields, value, strict=True)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if not isinstance(value, tuple):
+        return value
+    return to_dict(value) if hasattr(value, "_fields") else [_plain(member) for member in value]
 
 
 class Phase(StrEnum):
@@ -64,6 +93,7 @@ class EventKind(StrEnum):
     """An escalation step was taken for a stuck agent: a nudge, a fresh start, help, giving up."""
 
 
+@by_type
 class AgentStep(NamedTuple):
     """One step of an agent: the tool it called, with what, what came back, what it thought.
 
@@ -83,9 +113,13 @@ class AgentStep(NamedTuple):
     result_key: str = ""
     """A digest of the uncut result, likewise."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
-class Signal(NamedTuple):
-    """Facts about something that happened; `None` is "not measured", and who needs it abstains."""
+
+class SignalFields(NamedTuple):
+    """The fields of a `Signal`."""
 
     ok: bool | None = None
     """Whether it succeeded. `None` is no evidence: a cancelled call, a permit given back."""
@@ -123,6 +157,66 @@ class Signal(NamedTuple):
     """The rule that was broken, in one line."""
 
 
+@by_type
+class Signal(SignalFields):
+    """Facts about something that happened; `None` is "not measured", and who needs it abstains. Keywords only."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        *,
+        ok: bool | None = None,
+        seconds: float | None = None,
+        error: str | None = None,
+        retry_after_s: float | None = None,
+        count: int = 1,
+        refused: int = 0,
+        cost_micros: int | None = None,
+        files_changed: int | None = None,
+        tests_passing: int | None = None,
+        output_chars: int | None = None,
+        at_s: float | None = None,
+        step: AgentStep | None = None,
+        state: str | None = None,
+        failing_tests: str | None = None,
+        context_used: float | None = None,
+        idle_s: float | None = None,
+        waited_s: float | None = None,
+        violation: str | None = None,
+    ) -> Self:
+        return cls._make(
+            (
+                ok,
+                seconds,
+                error,
+                retry_after_s,
+                count,
+                refused,
+                cost_micros,
+                files_changed,
+                tests_passing,
+                output_chars,
+                at_s,
+                step,
+                state,
+                failing_tests,
+                context_used,
+                idle_s,
+                waited_s,
+                violation,
+            )
+        )
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        return (), self._asdict()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
+
+
+@by_type
 class Permit(NamedTuple):
     """Leave to do one thing. Results that come back under an older generation are late."""
 
@@ -131,6 +225,10 @@ class Permit(NamedTuple):
     """Which probe this is, from 1; 0 is an ordinary call."""
     lease_until_s: float | None = None
     """When a probe that has not reported loses its place; its result still counts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
 
 class Acquire(NamedTuple):
@@ -147,12 +245,17 @@ class ReportSource(NamedTuple):
     """When how many of the signal's `count` happened; none: all of them now."""
 
 
+@by_type
 class Record(NamedTuple):
     """What happened. Without a permit: seen from outside, now."""
 
     signal: Signal
     permit: Permit | None = None
     source: ReportSource | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
 
 REMARKS = frozenset(
@@ -171,6 +274,7 @@ REMARKS = frozenset(
 """The kinds of events that Switchgear records without an operator; they change nothing else."""
 
 
+@by_type
 class Override(NamedTuple):
     """An operator's override: changes the mode, clears the evidence, asks for a probe."""
 
@@ -196,10 +300,15 @@ class Override(NamedTuple):
         changes = self.mode is not None or self.reset or self.probe
         return self.kind not in REMARKS or changes
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
+
 
 Message = Acquire | Record | Override
 
 
+@by_type
 class Reading(NamedTuple):
     """What one detector sees."""
 
@@ -213,6 +322,10 @@ class Reading(NamedTuple):
     """What the value is held against."""
     unit: str = ""
     """The unit of both: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
 
 class Failure(NamedTuple):
@@ -249,6 +362,7 @@ class Probing(NamedTuple):
     failures: int = 0
 
 
+@by_type
 class Totals(NamedTuple):
     """All results and requests since the start or the last reset."""
 
@@ -263,6 +377,10 @@ class Totals(NamedTuple):
     """Admitted by the mode against the evidence: what shadow mode would have refused."""
     cost_micros: int = 0
     """The sum of the recorded costs, in millionths of a dollar."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
 
 class DatedRecord(NamedTuple):
@@ -331,6 +449,7 @@ class Circuit(NamedTuple):
     """The processes that refuse their own calls, the latest last."""
 
 
+@by_type
 class Verdict(NamedTuple):
     """The answer: to an ask, whether; to anything else, how the circuit stands now."""
 
@@ -344,7 +463,12 @@ class Verdict(NamedTuple):
     overruled: bool = False
     """Admitted only because the mode says so."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
+
+@by_type
 class Event(NamedTuple):
     """Something changed. Numbered per circuit from 1 without gaps, committed with the state."""
 
@@ -360,6 +484,10 @@ class Event(NamedTuple):
     by: str = ""
     why: str = ""
     retry_after_s: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them."""
+        return to_dict(self)
 
 
 class Step(NamedTuple):

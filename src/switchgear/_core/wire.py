@@ -362,7 +362,7 @@ def load_message(data: Any) -> Message:
 
 
 def _signal(fields: list[Any]) -> Signal:
-    signal = Signal(*fields)
+    signal = Signal(**dict(zip(Signal._fields, fields, strict=False)))
     return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 

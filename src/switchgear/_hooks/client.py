@@ -30,6 +30,8 @@ LAST_S = 13
 shorter, but it begins with the import of the modules, and a file can be slow to read."""
 CONNECT_S = 0.2
 """Time for the resident process to accept the connection."""
+WORKER_S = 0.05
+"""Time for the process that answered the last event of this project to be ready again."""
 QUEUE_S = 2.0
 """Time from then until a process of it is ready to read the event."""
 INPUT_S = 8.0
@@ -57,7 +59,7 @@ def run() -> None:
         _open_closed_streams()
         _handle_signals(received)
         words = sys.argv[1:]
-        resident = _connect() if len(words) in {1, 3} else None
+        resident = _connect(words) if len(words) in {1, 3} else None
         if len(words) in {1, 3}:
             received.append(_read_input(began_s + INPUT_S))
         if resident is not None:
@@ -137,8 +139,8 @@ def address(folder: int, path: str, name: str) -> str:
     return f"{by_descriptor if os.path.isdir(by_descriptor) else path}/{name}"
 
 
-def connect(path: str) -> "Any":
-    """A connection to the resident process; `None`: there is none that can be trusted."""
+def connect(path: str, suffix: str = "") -> "Any":
+    """A connection to the resident process, or to one of its workers; `None`: none can be trusted."""
     import _socket  # noqa: PLC0415  `socket` takes longer to import
 
     try:
@@ -147,8 +149,8 @@ def connect(path: str) -> "Any":
         return None
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        line.settimeout(CONNECT_S)
-        line.connect(address(folder, path, socket_name()))
+        line.settimeout(WORKER_S if suffix else CONNECT_S)
+        line.connect(address(folder, path, socket_name() + suffix))
         if not hasattr(_socket, "SO_PEERCRED"):
             return line  # the folder alone says whose it is
         peer = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -162,27 +164,60 @@ def connect(path: str) -> "Any":
     return None
 
 
-def _connect() -> "Any":
+def worker_suffix(root: str, environ: "list[bytes]") -> str:
+    """What tells the socket of the worker for a project and an environment from the others."""
+    number = int.from_bytes(b"\0".join([os.fsencode(root), *environ]), "big")
+    return f"-{number % ((1 << 127) - 1):x}"
+
+
+def _connect(words: "list[str]") -> "Any":
+    """A connection to a worker that knows this project, else to the resident process."""
     if os.environ.get(SWITCH) == "off":
         return None
+    suffix = worker_suffix("".join(words[2:]), _environment())
     for path in folders():
-        line = connect(path)
+        line = connect(path, suffix) or connect(path)
         if line is not None:
             return line
     return None
+
+
+def _environment() -> "list[bytes]":
+    return [b"%b=%b" % pair for pair in os.environb.items()]
 
 
 def _ask(
     line: "Any", words: "list[str]", raw: bytes, began_s: float
 ) -> "tuple[int, bytes, bytes, bytes] | None":
     """The response of the resident process; `None`: it did not decide the event."""
+    head = _head(words, began_s)
+    if head is None:
+        return None
+    reply = _exchanged(line, head, raw)
+    is_busy_worker = line.gettimeout() == WORKER_S
+    line.close()
+    if reply is not None or not is_busy_worker:
+        return reply
+    for path in folders():
+        line = connect(path)
+        if line is not None:
+            return _exchanged(line, head, raw)
+    return None
+
+
+def _head(words: "list[str]", began_s: float) -> "bytes | None":
+    """All about an event but its input; `None`: it cannot be sent."""
     try:
         context = [os.fsencode(word) for word in (words[0], *(words[2:] or ("",)), os.getcwd())]
-        context.append(repr(began_s).encode())
-        context += [b"%b=%b" % pair for pair in os.environb.items()]
-        head = b"\0".join(context)
-        if len(head) > LARGEST_CONTEXT or words[1:2] not in ([], ["--root"]):
-            return None
+    except OSError:
+        return None  # the working directory was removed
+    head = b"\0".join([*context, repr(began_s).encode(), *_environment()])
+    is_good = len(head) <= LARGEST_CONTEXT and words[1:2] in ([], ["--root"])
+    return head if is_good else None
+
+
+def _exchanged(line: "Any", head: bytes, raw: bytes) -> "tuple[int, bytes, bytes, bytes] | None":
+    try:
         return exchange(line, head, raw, LAST_S + 1.0)
     except OSError:
         return None
@@ -193,8 +228,8 @@ def exchange(
 ) -> "tuple[int, bytes, bytes, bytes] | None":
     """Send a request once a process is ready for it, and read the response. Raises OSError."""
     state = line.recv(1)
-    line.settimeout(QUEUE_S)
-    while state == QUEUED:
+    if state == QUEUED:
+        line.settimeout(QUEUE_S)
         state = line.recv(1)
     if state != READY:
         return None

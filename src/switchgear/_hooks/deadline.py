@@ -23,6 +23,8 @@ def watch(late: Callable[[], object], due_s: Callable[[], float]) -> Callable[[]
 
     def wait() -> None:
         while (left_s := due_s() - time.monotonic()) > 0:
+            if answering.locked():
+                return  # a process may decide further events
             time.sleep(min(left_s, LOOK_S))
         if answering.acquire(blocking=False):
             late()

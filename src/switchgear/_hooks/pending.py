@@ -53,6 +53,11 @@ class Pending:
             return None
         return self.root, facts.session
 
+    def begins_work(self) -> bool:
+        """Whether the agent begins to work with this event: it may have waited for its user."""
+        starts = (Moment.SESSION_START, Moment.PROMPT)
+        return self.facts is not None and self.facts.moment in starts
+
     def ruling(self, why: str) -> Ruling:
         """The ruling that follows from the stage reached, if nothing more can be found out."""
         facts = self.facts

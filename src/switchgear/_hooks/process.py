@@ -58,7 +58,7 @@ def main(
         return write(code, out, err, refusal)
 
     root = words[2] if len(words) == 3 else None
-    respond(agent, root, raw, began_s, last, afterwards=afterwards)
+    os._exit(respond(agent, root, raw, began_s, last, afterwards=afterwards))
 
 
 def respond(
@@ -70,12 +70,16 @@ def respond(
     *,
     caller: int | None = None,
     watches: Watches | None = None,
+    stores: "Stores | None" = None,
     afterwards: Callable[[], object] = lambda: None,
-) -> NoReturn:
-    """Decide an event, write the response, do what is left to do, and end the process.
+) -> int:
+    """Decide an event, write the response, and do what is left to do. Returns the exit code.
+
+    At the deadline it writes the response that follows from the stage reached, and ends the process.
 
     - `caller`: the process whose ancestor the agent is; default: this one.
     - `watches`: what watches sessions; without it no session is watched.
+    - `stores`: the stores that the process has open already; default: none.
     """
     # Left open: closing the last connection to a file would copy its log into it and wait for the
     # disk, at each hook. SQLite does so by itself when the log has grown.
@@ -84,7 +88,7 @@ def respond(
     places: list[str] = []
 
     def opening(known: Compiled) -> Store:
-        store = open_store(known)
+        store = open_store(known) if stores is None else stores.open(known)
         if known.listens:
             from switchgear._hooks.committed import Recorder  # noqa: PLC0415  seldom configured
 
@@ -101,7 +105,11 @@ def respond(
     may_answer = deadline.watch(late, so_far.due_s)
     reply = answer(agent, raw, root, opening, so_far)
     session = so_far.session_to_watch()
-    is_new = watches is not None and session is not None and watches.needs(*session)
+    is_new = (
+        watches is not None
+        and session is not None
+        and (so_far.begins_work() or watches.needs(*session))
+    )
     pid = None
     if is_new or reply.interrupt or (reply.errand is not None and reply.errand.notice):
         # Before the response: the caller may end as soon as it has that.
@@ -128,8 +136,7 @@ def respond(
         afterwards()
     except Exception:  # noqa: BLE001, S110  the response is written: nothing changes it
         pass
-    # Nothing is left to tidy up that the end of the process does not.
-    os._exit(code)
+    return code
 
 
 def open_store(known: Compiled) -> Store:
@@ -148,6 +155,36 @@ def open_store(known: Compiled) -> Store:
     from switchgear._stores.url import open_store as open_any  # noqa: PLC0415  seldom
 
     return open_any(url)
+
+
+class Stores:
+    """The SQLite stores that a process keeps open for further events. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[tuple[int, int], Store]] = {}
+
+    def open(self, known: Compiled) -> Store:
+        """The store of a configuration, opened once per file. Raises `StoreError`."""
+        found = self._open.pop(known.store, None)
+        if found is not None and found[0] == _identity(known.store):
+            self._open[known.store] = found
+            return found[1]
+        store = open_store(known)
+        identity = _identity(known.store)
+        if identity is not None:
+            self._open[known.store] = (identity, store)
+        return store
+
+
+def _identity(url: str) -> tuple[int, int] | None:
+    """Which file a URL names now: another one may have taken its place."""
+    if not url.startswith(_SQLITE):
+        return None
+    try:
+        found = os.lstat(os.path.abspath(os.path.expanduser(url.removeprefix(_SQLITE))))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _write(write: Write, reply: Reply) -> int:

@@ -1,10 +1,11 @@
 """The resident process: answers the hook events of this user, and watches the sessions of all projects.
 
 Run as `python -I -S …/resident.py FOLDER NAME`, started by the first hook that finds none. It has all
-modules of a hook loaded, and forks a process for each event. That process takes over the environment and
+modules of a hook loaded, and forks a process for an event. That process takes over the environment and
 the working directory of the hook and runs the same code as the hook would (`process.respond`), so a
 project cannot affect another one: not by an exception, not by a hang, not by what it configures. The
-resident itself reads nothing of any project.
+resident itself reads nothing of any project. The forked process stays as a worker for further events of
+the same project and environment; hooks connect to it directly.
 
 - The socket is in a folder of mode 0700 that belongs to this user; both ends check the user of the other.
 - Connections wait in a queue; beyond its length they are closed, and those hooks decide themselves.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+    from switchgear._hooks.process import Stores
     from switchgear._hooks.session_check import Look
     from switchgear._hooks.watched import WatchedSession
 
@@ -37,6 +39,12 @@ waits for something, and is not counted."""
 SLOW_S = 0.3
 MOST_PROCESSES = 128
 """Processes that exist at the same time; beyond that, hooks decide themselves."""
+MOST_WORKERS = 8
+"""Processes that stay for further events of the same project and environment."""
+WORKER_S = 30.0
+"""Seconds without an event after which such a process ends."""
+MOST_EVENTS = 1000
+"""Events that it answers."""
 MOST_QUEUED = 512
 """Connections that wait."""
 MOST_LOOKS = 4
@@ -224,7 +232,9 @@ class Resident:
 
     def _wait_ms(self, now_s: float) -> int:
         """How long there is nothing to do, in milliseconds."""
-        due_s = min(self._last_s + self._idle_s, now_s + PRESENCE_S)
+        due_s = now_s + PRESENCE_S
+        if not self._answering:
+            due_s = min(due_s, self._last_s + self._idle_s)
         for each in self._sessions.values():
             if each.agent is not None:
                 due_s = min(due_s, each.due_s)
@@ -239,7 +249,7 @@ class Resident:
             return True  # no hook can reach it
         if any(each.agent is not None for each in self._sessions.values()):
             return False
-        return not self._queue and now_s >= self._last_s + self._idle_s
+        return not self._queue and not self._answering and now_s >= self._last_s + self._idle_s
 
     def _is_present(self) -> bool:
         try:
@@ -264,7 +274,8 @@ class Resident:
                 return
             if not pid:
                 return
-            self._answering.pop(pid, None)
+            if self._answering.pop(pid, None) is not None:
+                self._last_s = time.monotonic()
             self._looking.pop(pid, None)
 
     # Events
@@ -280,7 +291,7 @@ class Resident:
             now_s = time.monotonic()
             if now_s >= self._checked_s + CHECK_S:
                 self._checked_s = now_s
-                if _files() != self._files:
+                if _are_other(self._files):
                     self._stopping = True  # another version is installed: the hook starts it
             pid = 0 if self._stopping else _peer(line)
             if not pid or len(self._queue) >= MOST_QUEUED:
@@ -330,18 +341,67 @@ class Resident:
             os._exit(code)
 
     def _serve(self, line: "socket.socket", pid: int) -> None:
+        """Answer one event; then stay for others of the same project and environment."""
+        from switchgear._hooks import client  # noqa: PLC0415
+        from switchgear._hooks.process import Stores  # noqa: PLC0415
+
+        for each, _ in self._queue:
+            each.close()
+        stores = Stores()
+        context = self._event(line, pid, stores, None)
+        if context is None or len(self._answering) >= MOST_WORKERS:
+            return
+        gc.enable()
+        suffix = client.worker_suffix(os.fsdecode(context[0]), context[1:])
+        listener = _bind(self._file + suffix)
+        if listener is None:
+            return
+        inode = os.stat(self._file + suffix).st_ino
+        try:
+            self._stay(listener, stores, context)
+        finally:
+            with suppress(OSError):
+                if os.stat(self._file + suffix).st_ino == inode:
+                    os.unlink(self._file + suffix)
+
+    def _stay(self, listener: "socket.socket", stores: "Stores", context: list[bytes]) -> None:
+        listener.settimeout(WORKER_S)
+        for _ in range(MOST_EVENTS):
+            signal.alarm(0)
+            try:
+                line, _ = listener.accept()
+            except OSError:
+                return
+            signal.alarm(LONGEST_S)
+            now_s = time.monotonic()
+            if now_s >= self._checked_s + CHECK_S:
+                self._checked_s = now_s
+                self._stopping = _are_other(self._files)
+            if self._stopping or os.getppid() != self._pid:
+                line.close()
+                return
+            pid = _peer(line)
+            with line, suppress(OSError, ValueError):
+                if pid:
+                    self._event(line, pid, stores, context)
+
+    def _event(
+        self, line: "socket.socket", pid: int, stores: "Stores", context: list[bytes] | None
+    ) -> list[bytes] | None:
+        """Answer one event. Returns its project and environment; `None`: there was no event.
+
+        `context`: the only project and environment that are served.
+        """
         from switchgear._hooks import client  # noqa: PLC0415
         from switchgear._hooks.command import AGENTS  # noqa: PLC0415
         from switchgear._hooks.process import respond  # noqa: PLC0415
 
-        for each, _ in self._queue:
-            each.close()
         line.settimeout(REQUEST_S)
         line.sendall(client.READY)
         sizes = _received(line, 16)
         head_size, raw_size = int(sizes[:8], 16), int(sizes[8:], 16)
         if head_size > client.LARGEST_CONTEXT or raw_size > client.LARGEST_BYTES + 1:
-            return
+            return None
         head, raw = _received(line, head_size), _received(line, raw_size)
 
         def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
@@ -355,16 +415,19 @@ class Resident:
 
         if head == STATUS:
             write(0, self._status(), b"", b"")
-            return
+            return None
         words = head.split(b"\0")
         agent, root, cwd = (os.fsdecode(word) for word in words[:3])
-        began_s = float(words[3])
-        if agent not in AGENTS:
-            return  # the hook reports it
-        _take_over(cwd, words[4:])
+        began_s, told = float(words[3]), [words[1], *words[4:]]
+        if agent not in AGENTS or (context is not None and context != told):
+            return None  # the hook decides itself
+        os.chdir(cwd)
+        if context is None:
+            _use_environment(words[4:])
         now_s = time.monotonic()
         began_s = began_s if 0 <= now_s - began_s <= client.LAST_S else now_s
-        respond(agent, root or None, raw, began_s, write, caller=pid, watches=self)
+        respond(agent, root or None, raw, began_s, write, caller=pid, watches=self, stores=stores)
+        return told
 
     def _status(self) -> bytes:
         import json  # noqa: PLC0415
@@ -394,10 +457,12 @@ class Resident:
 
     def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
         """Have the resident process watch a session; used by the processes that answer events."""
-        from switchgear._hooks.watched import AgentProcess  # noqa: PLC0415
+        from switchgear._hooks.watched import AgentProcess, WatchedSession  # noqa: PLC0415
 
         del agent
         found = None if pid is None else AgentProcess.of(pid)
+        now_s = time.monotonic()
+        self._sessions[root, session] = WatchedSession(found, root, session, {}, now_s, now_s)
         self._send({"root": root, "session": session, "agent": found, "environ": dict(os.environ)})
 
     def _send(self, message: "Mapping[str, Any]") -> None:
@@ -495,13 +560,42 @@ def _received(line: "socket.socket", size: int) -> bytes:
     return b"".join(parts)
 
 
-def _take_over(cwd: str, environ: list[bytes]) -> None:
-    """Use the working directory and the environment of a hook. Raises OSError."""
-    os.chdir(cwd)
+def _use_environment(environ: list[bytes]) -> None:
     os.environ.clear()
     for each in environ:
         name, _, value = each.partition(b"=")
         os.environb[name] = value
+
+
+def _bind(file: str) -> "socket.socket | None":
+    """A socket that listens at this path; `None`: another process does."""
+    import socket  # noqa: PLC0415
+
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if _is_abandoned(file):
+            os.unlink(file)
+        listener.bind(file)
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        return None
+    return listener
+
+
+def _is_abandoned(file: str) -> bool:
+    """Whether there is a socket at this path at which no process listens."""
+    import socket  # noqa: PLC0415
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.setblocking(False)
+        try:
+            line.connect(file)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _peer(line: "socket.socket") -> int:
@@ -521,19 +615,27 @@ def _peer(line: "socket.socket") -> int:
     return pid if same else 0
 
 
-def _files() -> "list[tuple[str, int, int]]":
-    """The files of Switchgear that are loaded, with their times of change and sizes."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if path and (name.startswith("switchgear") or name == "__main__"):
-            try:
-                seen = os.stat(path)
-            except OSError:
-                found.append((path, 0, 0))
-            else:
-                found.append((path, seen.st_mtime_ns, seen.st_size))
-    return found
+def _files() -> "dict[str, tuple[int, int, int]]":
+    """The files of Switchgear that are loaded, each with its time of change, size and inode."""
+    paths = [
+        getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if name.startswith("switchgear") or name == "__main__"
+    ]
+    return {path: _mark(path) for path in paths if path}
+
+
+def _are_other(files: "Mapping[str, tuple[int, int, int]]") -> bool:
+    """Whether any of these files has changed. Files that were loaded later do not count."""
+    return any(_mark(path) != mark for path, mark in files.items())
+
+
+def _mark(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _version() -> str:
@@ -587,8 +689,10 @@ def main(path: str, name: str) -> None:
     _load()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     file = client.address(folder, path, name)
-    with suppress(FileNotFoundError):
-        os.unlink(file)
+    for left in os.listdir(folder):  # by one that was killed, and by its workers
+        if left == name or left.startswith(f"{name}-"):
+            with suppress(OSError):
+                os.unlink(left, dir_fd=folder)
     listener.bind(file)
     listener.listen(MOST_QUEUED)
     gc.collect()

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakSet
@@ -183,9 +184,9 @@ class Panel:
         return known
 
     def ask_all(self, names: Sequence[str]) -> Permits:
-        """Leave to do one thing that answers to several circuits; all admit it, or none does.
+        """Permits for one call that several circuits guard; all admit it, or none does.
 
-        A context manager: what happens inside is told to each of them. Raises `Rejected` by the
+        A context manager: each circuit records what happens inside. Raises `Rejected` by the
         first that refuses, after giving back what the others granted.
         """
         breakers = [self.breaker(name) for name in dict.fromkeys(names)]
@@ -232,16 +233,17 @@ class Panel:
         owner: str = "",
         lease_s: float | None = None,
         timeout_s: float | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> "ResourceLock":
         """An exclusive lock on a resource: `with panel.lock("staging-db", lease_s=60) as lock:`.
 
         `lease_s`: seconds until it expires unless renewed; default: that of `panel.locks`. `timeout_s`: the
-        longest wait; `None`: as long as the circuit allows. Raises `Rejected` while `lock/<resource>` is open.
+        longest wait; `None`: as long as the circuit allows. `sleep`: waits, for tests. Raises `Rejected` while `lock/<resource>` is open.
         """
         locks = self.locks
         if lease_s is None:
-            return locks.lock(resource, owner=owner, timeout_s=timeout_s)
-        return locks.lock(resource, owner=owner, lease_s=lease_s, timeout_s=timeout_s)
+            return locks.lock(resource, owner=owner, timeout_s=timeout_s, sleep=sleep)
+        return locks.lock(resource, owner=owner, lease_s=lease_s, timeout_s=timeout_s, sleep=sleep)
 
     def _demand_operator(self, name: str, what: str) -> None:
         """Raise `OverrideRefused` unless overrides are allowed here. Raises `StoreError`."""
@@ -311,7 +313,7 @@ class Panel:
         return list(dict.fromkeys(changed))
 
     def add_sink(self, sink: Sink) -> None:
-        """Let one more sink hear the events of all breakers from now on."""
+        """Send the events of all breakers to one more sink from now on."""
         self._hear((*self._sinks, *checked_sinks("sink", [sink])))
 
     def add_on_call(self, hook: CallHook) -> None:
@@ -461,12 +463,12 @@ class Panel:
     # Life
 
     def flush(self) -> None:
-        """Fold what the breakers of this process have counted and not yet told."""
+        """Report what the breakers of this process have counted and not yet reported."""
         for breaker in self._all():
             breaker.refresh()
 
     def close(self) -> None:
-        """Tell what is pending and let go of the store. Idempotent."""
+        """Report what is pending and close the store. Idempotent."""
         self._keeper.stop()
         self.flush()
         for breaker in self._all():

@@ -9,9 +9,8 @@ from switchgear._analysis.backtest.findings import Found
 from switchgear._analysis.backtest.replay import Judged, Row, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._report import charts
-from switchgear._report.facts import Done, Reading
-from switchgear._report.markup import STYLE, Markup, element, joined
-from switchgear._report.wording import count, kind_name, money
+from switchgear._report.charts import STYLE, Markup, element, joined
+from switchgear._report.facts import DetectorHeat, Done, count, kind_name, money
 
 NOTHING = Markup("")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -243,8 +242,8 @@ def _point(number: int, kinds: Sequence[str], heats: Sequence[float] | None) -> 
     )
 
 
-def _reading(kind: str, heat: float) -> Reading:
-    return Reading(kind, heat, "")
+def _reading(kind: str, heat: float) -> DetectorHeat:
+    return DetectorHeat(kind, heat, "")
 
 
 def _evidence(evidence: Sequence[Shown]) -> Markup:

@@ -1,4 +1,4 @@
-"""The record of a run as the report needs it: whatever the files hold, each field has its type.
+"""What the pages show of a run: its facts, checked, and the wording for them.
 
 A record may be of another version, cut off, or edited by the agent that it is about. What is not
 as it should be is `None` or empty, and the report says that it is not known.
@@ -9,11 +9,95 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from switchgear._core.detector import plural
+from switchgear._core.errors import elapsed
+from switchgear._run.formats import price
+
+TONES = {
+    "worked": "good",
+    "completed": "best",
+    "failed": "bad",
+    "unproven": "warn",
+    "no change": "idle",
+    "provider": "away",
+    "stuck": "warn",
+    "blocked": "asks",
+    "stopped": "cut",
+}
+"""The outcomes of an iteration and their colours, as classes of the style sheet."""
+PHASES = {"closed": "good", "tripping": "warn", "half_open": "warn", "open": "bad"}
+ENDS = {
+    "completed": "best",
+    "circuit_breaker": "bad",
+    "agent_error": "bad",
+    "blocked": "asks",
+    "interrupted": "cut",
+}
+UNKNOWN = "-"
+KINDS = {
+    "consecutive_failures": "failures in a row",
+    "same_error": "same error",
+    "no_progress": "no progress",
+    "output_decline": "output decline",
+}
+
+
+def tone(outcome: str) -> str:
+    """The colour of an outcome."""
+    return TONES.get(outcome, "idle")
+
+
+def kind_name(kind: str) -> str:
+    """A detector as a person calls it."""
+    return KINDS.get(kind, kind.replace("_", " "))
+
+
+def phase_name(phase: str) -> str:
+    """`half_open` as a person writes it."""
+    return phase.replace("_", "-") or "not known"
+
+
+def money(micros: int | None) -> str:
+    """What it cost, as far as that is known."""
+    return price(micros)
+
+
+def about(micros: int) -> str:
+    """What it cost, in few digits, for the edge of a drawing.
+
+    >>> about(3_865_331), about(63_000), about(420)
+    ('$3.87', '$0.063', '$0.00042')
+    """
+    dollars_ = micros / 1_000_000
+    return (
+        f"${dollars_:,.2f}"
+        if micros >= 1_000_000
+        else f"${dollars_:.2g}"
+        if micros >= 100
+        else money(micros)
+    )
+
+
+def count(number: int | None, noun: str) -> str:
+    """`2 files`; a dash where it was not measured."""
+    return UNKNOWN if number is None else plural(number, noun)
+
+
+def span(seconds: float | None) -> str:
+    """A time; a dash where it was not measured."""
+    return UNKNOWN if seconds is None else elapsed(max(seconds, 0.0))
+
+
+def percent(heat: float) -> str:
+    """A heat of at most 100; what is just below the trip does not read as 100."""
+    return f"{int(min(max(heat, 0.0), 1.0) * 100 + 1e-9)} %"
+
+
 MOST = 1e15
 """Beyond this a number is no measurement."""
 
 
-class Reading(NamedTuple):
+class DetectorHeat(NamedTuple):
     """What one detector held."""
 
     kind: str
@@ -30,7 +114,7 @@ class Done(NamedTuple):
     began_s: float | None
     phase: str
     heat: float
-    readings: tuple[Reading, ...]
+    readings: tuple[DetectorHeat, ...]
     cost_micros: int | None
     tests_passing: int | None
     output_chars: int | None
@@ -82,10 +166,12 @@ def moment(value: object) -> float | None:
         return None
 
 
-def readings(value: object) -> tuple[Reading, ...]:
+def readings(value: object) -> tuple[DetectorHeat, ...]:
     """What the detectors held, in the order of the record."""
     return tuple(
-        Reading(text(each.get("kind"), 60), _heat(each.get("heat")), text(each.get("reason"), 1000))
+        DetectorHeat(
+            text(each.get("kind"), 60), _heat(each.get("heat")), text(each.get("reason"), 1000)
+        )
         for each in map(mapping, items(value))
         if each
     )

@@ -6,20 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._report import charts
-from switchgear._report.facts import Done, done, items, mapping, number, readings, text, whole
-from switchgear._report.markup import STYLE, Markup, element, joined, shown
-from switchgear._report.wording import (
+from switchgear._report.charts import STYLE, Markup, element, joined, shown
+from switchgear._report.facts import (
     ENDS,
     PHASES,
     TONES,
     UNKNOWN,
+    Done,
     count,
+    done,
+    items,
     kind_name,
+    mapping,
     money,
+    number,
     percent,
     phase_name,
+    readings,
     span,
+    text,
     tone,
+    whole,
 )
 from switchgear._run.formats import spent as spent_words
 from switchgear._run.record import RunFolder

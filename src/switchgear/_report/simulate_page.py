@@ -5,8 +5,18 @@ from collections.abc import Sequence
 from switchgear._analysis.simulate.compare import Block, Result, blocks
 from switchgear._analysis.simulate.tally import SLOTS, Tally
 from switchgear._core.errors import duration
-from switchgear._report.charts import WIDE, Plot, area, drawing, grid, line
-from switchgear._report.markup import STYLE, Markup, element, joined
+from switchgear._report.charts import (
+    STYLE,
+    WIDE,
+    Markup,
+    Plot,
+    area,
+    drawing,
+    element,
+    grid,
+    joined,
+    line,
+)
 
 _HEIGHT = 190.0
 _SERIES = (("made", "calls made", "k-0"), ("doomed", "of them wasted", "k-1"), ("refused", "refused or sent elsewhere", "k-3"))  # fmt: skip

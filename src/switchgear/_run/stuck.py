@@ -122,7 +122,7 @@ class StuckWatch:
     def validated(self, tests: SuiteCounts | None, *, ok: bool | None) -> None:
         """Record which tests fail when the agent is done."""
         if tests is not None:
-            self._tell(self._own.circuit, Signal(ok, failing_tests=key_of(tests)))
+            self._tell(self._own.circuit, Signal(ok=ok, failing_tests=key_of(tests)))
 
     def _lane(self, agent: str) -> WatchedAgent:
         if not agent or self._sub_agent is None:
@@ -145,7 +145,7 @@ class StuckWatch:
         return self._tell(
             lane.circuit,
             Signal(
-                event.ok,
+                ok=event.ok,
                 error=error,
                 step=act,
                 files_changed=files,

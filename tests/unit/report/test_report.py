@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._cli import main
-from switchgear._report.markup import element
+from switchgear._report.charts import element
 from switchgear._report.run_page import page, write_report
 from switchgear._run.record import RunFolder, RunUnreadable
 from unit.run_facts import end, facts, readings, run

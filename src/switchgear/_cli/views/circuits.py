@@ -32,7 +32,7 @@ _PADDED = 120
 _HEAT = _ROW_BAR + 5
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A circuit, ready to be laid out."""
 
     lamp: Text
@@ -157,9 +157,9 @@ def _holder(view: View) -> str:
     return f"{mode} by {clean(order.by, 60)}: {clean(order.why, 200)}" if order else mode
 
 
-def _row(view: View, signs: Signs) -> Row:
+def _row(view: View, signs: Signs) -> TableRow:
     totals = view.circuit.totals
-    return Row(
+    return TableRow(
         lamp(view, signs),
         clean(view.name, 1000),
         tag_of(view),
@@ -178,7 +178,7 @@ def tag_of(view: View) -> str:
     return f" [{len(view.isolated)} isolated]" if view.isolated else ""
 
 
-def _named(row: Row) -> str:
+def _named(row: TableRow) -> str:
     return row.name + row.tag
 
 
@@ -189,7 +189,7 @@ def _head(name_width: int, widths: Sequence[int], *, one_line: bool) -> Text:
     return Text(head + ("  DETAIL" if one_line else ""), "dim")
 
 
-def _line(row: Row, name_width: int, widths: Sequence[int], signs: Signs) -> Text:
+def _line(row: TableRow, name_width: int, widths: Sequence[int], signs: Signs) -> Text:
     line = Text()
     line.append_text(row.lamp).append(" " * (13 - cell_len(row.lamp.plain)))
     line.append_text(_name(row, name_width, signs)).append("  ")
@@ -199,7 +199,7 @@ def _line(row: Row, name_width: int, widths: Sequence[int], signs: Signs) -> Tex
     return line
 
 
-def _name(row: Row, width: int, signs: Signs) -> Text:
+def _name(row: TableRow, width: int, signs: Signs) -> Text:
     room = width - len(row.tag)
     name = fitted(row.name, max(room, 4), signs)
     if not row.tag:
@@ -208,7 +208,7 @@ def _name(row: Row, width: int, signs: Signs) -> Text:
     return Text.assemble((name.rstrip(" "), "bold"), (row.tag, "magenta"), " " * padding)
 
 
-def _heat(row: Row, signs: Signs) -> Text:
+def _heat(row: TableRow, signs: Signs) -> Text:
     style = "red" if row.heat >= 1 else "yellow" if row.heat >= 0.5 else "green"
     drawn = bar(row.heat, _ROW_BAR, signs)
     return Text.assemble(
@@ -217,7 +217,9 @@ def _heat(row: Row, signs: Signs) -> Text:
     )
 
 
-def _detail(row: Row, line: Text, width: int | None, signs: Signs, *, one_line: bool) -> list[Text]:
+def _detail(
+    row: TableRow, line: Text, width: int | None, signs: Signs, *, one_line: bool
+) -> list[Text]:
     if one_line:
         line.append(f"  {row.detail}", "dim" if row.calm else "")
         return wrapped(line, width, cell_len(line.plain) - cell_len(row.detail))
@@ -225,7 +227,7 @@ def _detail(row: Row, line: Text, width: int | None, signs: Signs, *, one_line: 
     return [line, *wrapped(below, width, 15)]
 
 
-def _narrow(row: Row, width: int, signs: Signs) -> list[Text]:
+def _narrow(row: TableRow, width: int, signs: Signs) -> list[Text]:
     first = Text.assemble(row.lamp, "  ", _heat(row, signs))
     counts = ", ".join(
         f"{count} {label.lower()}"

@@ -272,7 +272,7 @@ _LABEL = 19
 _NARROW_LABEL = 12
 
 
-class Row(NamedTuple):
+class RankedLine(NamedTuple):
     """A line and how dear it is: where there is no room, the highest rank goes first."""
 
     rank: int
@@ -306,11 +306,11 @@ def picture(board: Board, size: Size) -> list[Text]:
     """The lines of the live screen, at most as many as there is room for."""
     rows = [
         *_head(board, size),
-        Row(7, Text()),
+        RankedLine(7, Text()),
         *_detectors(board, size),
-        Row(6, Text()),
+        RankedLine(6, Text()),
         *_standing(board, size),
-        Row(8, Text()),
+        RankedLine(8, Text()),
         *_now(board, size),
     ]
     foot = (
@@ -318,7 +318,7 @@ def picture(board: Board, size: Size) -> list[Text]:
         if size.narrow
         else "Ctrl-C ends it gently, twice at once; the work is kept"
     )
-    rows.append(Row(5, Text(foot, "dim")))
+    rows.append(RankedLine(5, Text(foot, "dim")))
     spare = size.height - len(rows)
     if spare > 0:
         rows[-1:-1] = _recent(board, size, spare)
@@ -348,7 +348,7 @@ def last_picture(board: Board, size: Size) -> list[Text]:
     return [*(cut(line, size) for line in lines), *notes, *(cut(line, size) for line in detectors)]
 
 
-def _head(board: Board, size: Size, *, over: bool = False) -> list[Row]:
+def _head(board: Board, size: Size, *, over: bool = False) -> list[RankedLine]:
     run = board.run
     phase = str(run.get("phase", "closed"))
     known = phase in set(Phase)
@@ -366,17 +366,17 @@ def _head(board: Board, size: Size, *, over: bool = False) -> list[Row]:
     else:
         line.append("before the first iteration")
     agent = one_line(str(run.get("agent", "")), 60)
-    rows = [Row(0, line)]
+    rows = [RankedLine(0, line)]
     for who in (f"{agent} on {one_line(str(run.get('circuit', '')), 100)}", agent):
         gap = size.width - cell_len(line.plain) - cell_len(who)
         if gap >= 2:
             line.append(" " * gap).append(who, "dim")
             break
     task = Text(one_line(str(run.get("task", "")), 500))
-    return [*rows, Row(3, task)]
+    return [*rows, RankedLine(3, task)]
 
 
-def _detectors(board: Board, size: Size) -> list[Row]:
+def _detectors(board: Board, size: Size) -> list[RankedLine]:
     readings: list[dict[str, Any]] = list(board.run.get("readings", ()))
     hottest = max(readings, key=lambda each: each["heat"], default=None)
     rows = []
@@ -386,30 +386,36 @@ def _detectors(board: Board, size: Size) -> list[Row]:
         line.append(bar(heat, size.bar, size.signs), style).append(f" {percent(heat):>4}", style)
         if not size.narrow:
             line.append(f"  {one_line(each['reason'])}")
-        rows.append(Row(1 if each is hottest else 4, line))
+        rows.append(RankedLine(1 if each is hottest else 4, line))
         if size.narrow and each is hottest and heat > 0:
-            rows.append(Row(2, Text(f"  {one_line(each['reason'])}")))
+            rows.append(RankedLine(2, Text(f"  {one_line(each['reason'])}")))
     return rows
 
 
-def _standing(board: Board, size: Size) -> list[Row]:
-    rows = [Row(3, _outcomes(board, size)), Row(2, _money(board, size)), Row(2, _time(board, size))]
+def _standing(board: Board, size: Size) -> list[RankedLine]:
+    rows = [
+        RankedLine(3, _outcomes(board, size)),
+        RankedLine(2, _money(board, size)),
+        RankedLine(2, _time(board, size)),
+    ]
     tests = [each.tests for each in board.ended]
     if any(each is not None for each in tests):
         last_run = next(each for each in reversed(board.ended) if each.tests is not None)
         line = label("tests", size).append(trend(tests, size), "cyan")
-        rows.append(Row(4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}")))
+        rows.append(
+            RankedLine(4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}"))
+        )
     outputs = [each.output_chars for each in board.ended]
     if any(each is not None for each in outputs):
         last = next(each for each in reversed(outputs) if each is not None)
         line = label("output", size).append(trend(outputs, size), "cyan")
-        rows.append(Row(4, line.append(f" {plural(last, 'character')}")))
+        rows.append(RankedLine(4, line.append(f" {plural(last, 'character')}")))
     if board.last_error:
-        rows.append(Row(2, label("last error", size).append(board.last_error, "red")))
+        rows.append(RankedLine(2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
         told = "told the agent" if board.busy else "next prompt"
         text = board.nudge
-        rows.append(Row(2, label(told, size).append(text, "yellow")))
+        rows.append(RankedLine(2, label(told, size).append(text, "yellow")))
     return rows
 
 
@@ -447,20 +453,20 @@ def _time(board: Board, size: Size) -> Text:
     return line.append(f", {left}")
 
 
-def _now(board: Board, size: Size) -> list[Row]:
+def _now(board: Board, size: Size) -> list[RankedLine]:
     if board.stopping:
         words_ = "stopping: the agent ends" if board.stopping == 1 else "stopping at once"
-        return [Row(0, label("now", size).append(words_, "bold yellow"))]
+        return [RankedLine(0, label("now", size).append(words_, "bold yellow"))]
     line = label("now", size)
     if board.waits_s is not None:
-        return [Row(0, line.append(f"{clock(board.waits_s)} {board.doing}", "bold yellow"))]
+        return [RankedLine(0, line.append(f"{clock(board.waits_s)} {board.doing}", "bold yellow"))]
     # The seconds stand first: however narrow it is, one sees that it is alive.
-    return [Row(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
+    return [RankedLine(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
 
 
-def _recent(board: Board, size: Size, room: int) -> list[Row]:
+def _recent(board: Board, size: Size, room: int) -> list[RankedLine]:
     return [
-        Row(9, Text(" " * size.label + text if not size.narrow else f"  {text}", "dim"))
+        RankedLine(9, Text(" " * size.label + text if not size.narrow else f"  {text}", "dim"))
         for text in board.recent[-room:]
     ]
 

@@ -59,7 +59,7 @@ class SpawnCircuit:
             if refused or result.exit_reason in _NO_EVIDENCE:
                 ok = None
         error = problem if result is None else f"{result.exit_reason}: {result.reason}"
-        verdict = self._breaker.record(Signal(ok, error=None if ok else redact(error)), permit)
+        verdict = self._breaker.record(Signal(ok=ok, error=None if ok else redact(error)), permit)
         if not permit.probe or ok is None:
             return None
         return messages.recovery_ends(verdict.phase, ok=ok)

@@ -10,7 +10,7 @@ from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._breaker.presets import LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._config.loader import read_document
-from switchgear._config.problems import Node, Report, shown, suggestion
+from switchgear._config.problems import ConfigNode, Report, shown, suggestion
 from switchgear._core import values as record
 from switchgear._run.batch.model import ATTEMPTS, AUTO, OPEN_CHOICES, TIMEOUT_CHOICES, Batch, Task
 from switchgear._run.batch.plan import cycle
@@ -192,13 +192,13 @@ class _BatchFileReader:
         self._report = report
         self._presets = presets
 
-    def batch(self, root: Node) -> Batch:
+    def batch(self, root: ConfigNode) -> Batch:
         """All of it; what is wrong is in the report."""
         report = self._report
         if root.value is None or root.value == {}:
             report.fail(None, "is empty: it must have the key 'tasks', a list of tasks")
         keys = report.mapping(root, KEYS)
-        defaults = self._values(keys.get("defaults", Node(None)), SHARED)
+        defaults = self._values(keys.get("defaults", ConfigNode(None)), SHARED)
         nodes = report.items(keys["tasks"]) if "tasks" in keys else []
         if not nodes and isinstance(root.value, dict):
             report.add(
@@ -216,7 +216,7 @@ class _BatchFileReader:
             values.get("on_open", OPEN_CHOICES[0]),
         )
 
-    def _task(self, node: Node, defaults: Mapping[str, Any]) -> Task | None:
+    def _task(self, node: ConfigNode, defaults: Mapping[str, Any]) -> Task | None:
         before = self._report.added
         values = self._values(node, {**TASK, **SHARED})
         for key in ("name", "task"):
@@ -230,7 +230,7 @@ class _BatchFileReader:
             return None
         return _made(told)
 
-    def _values(self, node: Node, known: Mapping[str, Read]) -> dict[str, Any]:
+    def _values(self, node: ConfigNode, known: Mapping[str, Read]) -> dict[str, Any]:
         """The values of a task or of the defaults, as they are used."""
         nodes = self._report.mapping(node, known)
         values = self._read(nodes, known)
@@ -238,7 +238,7 @@ class _BatchFileReader:
             self._report.add(nodes["agent_cmd"], "stands beside 'agent': a task has one agent")
         return values
 
-    def _read(self, nodes: Mapping[str, Node], known: Mapping[str, Read]) -> dict[str, Any]:
+    def _read(self, nodes: Mapping[str, ConfigNode], known: Mapping[str, Read]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key, child in nodes.items():
             value = child.plain()
@@ -251,7 +251,7 @@ class _BatchFileReader:
                 self._report.add(child, str(problem).removeprefix(f"{key} "))
         return values
 
-    def _check_names(self, named: list[tuple[Node, Task | None]]) -> None:
+    def _check_names(self, named: list[tuple[ConfigNode, Task | None]]) -> None:
         lines: dict[str, int | None] = {}
         every = {task.name for _, task in named if task is not None}
         for node, task in named:
