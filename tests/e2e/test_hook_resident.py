@@ -271,6 +271,10 @@ def test_a_worker_answers_the_next_events_of_a_project(state: Path, project: Pat
         assert run(project, after(call=f"t{number}")) == (0, b"", b"")
     assert b"deletes/outside" in run(project, before("Bash", {"command": "rm -rf /etc"}))[1]
     assert running()["events"] <= events + 2, "the worker answered them"
+    pid = worker_pid(state)
+    time.sleep(resident.CHECK_S)
+    run(project, before(call="later"))
+    assert worker_pid(state) == pid, "no file has changed"
     run(project, before(), OTHER="x")
     time.sleep(0.5)
     assert len(workers(state)) == 2, "another environment has another worker"

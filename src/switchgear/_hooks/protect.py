@@ -31,6 +31,9 @@ By its whole path too, because only that can meet what a shell would complete: `
 RUNTIME_FOLDER = "/run/user/*/switchgear/**"
 """Where the socket of the resident process is if the state folder cannot be written."""
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+"""Private packages begin with one of them, `switchgear.__version__` does not."""
+
 GUARD_RULES = (
     Rule(
         "guard/evidence",
@@ -64,12 +67,8 @@ GUARD_RULES = (
         _WHY,
         commands=_INTERPRETERS,
         contents=(
-            *(
-                "from switchgear import*panel",
-                "switchgear._[a-z]",
-                "switchgear.panel",
-                "switchgear.stores",
-            ),
+            *("from switchgear import*panel", "from switchgear import _", "switchgear.panel"),
+            *("switchgear.stores", *(f"switchgear._{letter}" for letter in _LETTERS)),
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
             *("run_module*switchgear", "run_path*switchgear", "import_module*switchgear"),
         ),

@@ -291,7 +291,7 @@ class Resident:
             now_s = time.monotonic()
             if now_s >= self._checked_s + CHECK_S:
                 self._checked_s = now_s
-                if _files() != self._files:
+                if _are_other(self._files):
                     self._stopping = True  # another version is installed: the hook starts it
             pid = 0 if self._stopping else _peer(line)
             if not pid or len(self._queue) >= MOST_QUEUED:
@@ -376,7 +376,7 @@ class Resident:
             now_s = time.monotonic()
             if now_s >= self._checked_s + CHECK_S:
                 self._checked_s = now_s
-                self._stopping = _files() != self._files
+                self._stopping = _are_other(self._files)
             if self._stopping or os.getppid() != self._pid:
                 line.close()
                 return
@@ -615,19 +615,27 @@ def _peer(line: "socket.socket") -> int:
     return pid if same else 0
 
 
-def _files() -> "list[tuple[str, int, int]]":
-    """The files of Switchgear that are loaded, with their times of change and sizes."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if path and (name.startswith("switchgear") or name == "__main__"):
-            try:
-                seen = os.stat(path)
-            except OSError:
-                found.append((path, 0, 0))
-            else:
-                found.append((path, seen.st_mtime_ns, seen.st_size))
-    return found
+def _files() -> "dict[str, tuple[int, int, int]]":
+    """The files of Switchgear that are loaded, each with its time of change, size and inode."""
+    paths = [
+        getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if name.startswith("switchgear") or name == "__main__"
+    ]
+    return {path: _mark(path) for path in paths if path}
+
+
+def _are_other(files: "Mapping[str, tuple[int, int, int]]") -> bool:
+    """Whether any of these files has changed. Files that were loaded later do not count."""
+    return any(_mark(path) != mark for path, mark in files.items())
+
+
+def _mark(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _version() -> str:

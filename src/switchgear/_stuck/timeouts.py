@@ -76,7 +76,7 @@ def adaptive(rules: Timeouts, estimate: Estimate) -> ChosenTimeout:
     """From the size: `base + 30 per file + 1 per 10 lines + 60 per dependency`, doubled if complex.
 
     >>> adaptive(Timeouts(), Estimate(files=3, lines=150, dependencies=1))
-    Chosen(seconds=285.0, why='120 + 3 x 30 + 150 x 0.1 + 1 x 60 s')
+    ChosenTimeout(seconds=285.0, why='120 + 3 x 30 + 150 x 0.1 + 1 x 60 s')
     """
     seconds = (
         rules.base_s

@@ -161,7 +161,7 @@ def test_a_task_waits_for_what_another_process_has_set_aside(stage: Stage) -> No
 
     def give_back(name: str, progress: object) -> None:
         changed(name, progress)  # type: ignore[arg-type]
-        if getattr(progress, "reason", "").startswith("waits for what others"):
+        if getattr(progress, "reason", "").startswith("waits for budget 'atlas'"):
             held.settle(30)
 
     stage.view.changed = give_back  # type: ignore[method-assign]
