@@ -14,7 +14,7 @@ from timeouts import LIMIT_S
 from trusted_config import write_config
 
 HOLDS = """
-import json, subprocess, sys
+import json, subprocess, sys, time
 project, *hook = sys.argv[1:]
 try:
     for number in range(8):
@@ -28,6 +28,7 @@ try:
             done = subprocess.run(hook, input=raw, capture_output=True)
             sys.stdout.write(done.stdout.decode())
             sys.stdout.flush()
+    time.sleep(60)  # the interrupt comes a moment after the refusal, and hooks are fast
     print("went on")
 except KeyboardInterrupt:
     print("interrupted")
