@@ -1,9 +1,8 @@
 """List the class names that are defined more than once in `src`.
 
 A class name must have one meaning, so that it makes sense on its own in a traceback. `ALLOWED` has
-the exceptions, each with its reason. `BASELINE` has the names that still wait for a better one: it
-may only shrink: `tests/architecture/test_class_names.py` fails on a new one. Exits with 1 if there is
-a name that is in neither.
+the exceptions, each with its reason. Exits with 1 if there is another one;
+`tests/architecture/test_class_names.py` fails then, too.
 """
 
 import ast
@@ -15,38 +14,6 @@ SOURCE = Path(__file__).parents[1] / "src" / "switchgear"
 
 ALLOWED: dict[str, str] = {}
 """Names that may be defined more than once, and why."""
-
-BASELINE = frozenset(
-    [
-        "Agent",
-        "AgentProcess",
-        "Answer",
-        "Block",
-        "Call",
-        "Change",
-        "Chosen",
-        "Command",
-        "Entry",
-        "Found",
-        "Gate",
-        "Lane",
-        "Outcome",
-        "Pending",
-        "Place",
-        "ProviderDown",
-        "Row",
-        "Saved",
-        "Scenario",
-        "Settings",
-        "Standing",
-        "State",
-        "Status",
-        "Tally",
-        "View",
-        "_Reader",
-    ]
-)
-"""Names with several meanings that are not renamed yet."""
 
 
 def definitions(source: Path = SOURCE) -> dict[str, list[str]]:
@@ -69,16 +36,12 @@ def ambiguous(source: Path = SOURCE) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Print them, and say which are new; 1 if there are new ones."""
+    """Print them; 1 if there are any."""
     names = ambiguous()
     for name, places in names.items():
-        mark = " " if name in BASELINE else "!"
-        print(f"{mark} {name:<16} {', '.join(places)}")
-    new = sorted(set(names) - BASELINE)
-    print(f"{len(names)} ambiguous class names, {len(new)} of them new (!)")
-    for name in sorted(BASELINE - set(names)):
-        print(f"remove {name} from BASELINE: it has one meaning now")
-    return 1 if new else 0
+        print(f"{name:<16} {', '.join(places)}")
+    print(f"{len(names)} ambiguous class names")
+    return 1 if names else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 
 from contract.backends import BACKENDS, Backend
 from switchgear import Panel
-from switchgear._fleet.delivery import Place
+from switchgear._fleet.delivery import OutboxPlace
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -26,13 +26,13 @@ def test_a_reader_begins_with_the_oldest_and_goes_on_where_it_was(backend: Backe
     heard: list[int] = []
     with Panel(backend.open()) as panel:
         events(panel, 1, 3)
-        place = Place(panel, "reader", "me")
+        place = OutboxPlace(panel, "reader", "me")
         assert place.each(lambda entry: heard.append(entry.event.seq)) == 6
         assert place.each(lambda entry: heard.append(entry.event.seq)) == 0
     with Panel(backend.open()) as panel:
         events(panel, 4, 4)
-        assert Place(panel, "reader", "you").each(lambda e: heard.append(e.event.seq)) == 2
-        assert Place(panel, "another", "you").each(lambda _: None) == 8
+        assert OutboxPlace(panel, "reader", "you").each(lambda e: heard.append(e.event.seq)) == 2
+        assert OutboxPlace(panel, "another", "you").each(lambda _: None) == 8
         panel.breaker("provider/p")
     assert heard == [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -50,7 +50,7 @@ def test_what_could_not_be_done_is_done_again_and_the_rest_after_it(backend: Bac
             heard.append(number)
 
         tried: list[int] = []
-        place = Place(panel, "reader", "me")
+        place = OutboxPlace(panel, "reader", "me")
         with pytest.raises(OSError, match="full"):
             place.each(lambda entry: act(entry.event.seq))
         assert place.each(lambda entry: act(entry.event.seq)) == 2
@@ -60,7 +60,7 @@ def test_what_could_not_be_done_is_done_again_and_the_rest_after_it(backend: Bac
 def test_while_it_is_somebodys_turn_the_others_wait(backend: Backend) -> None:
     with Panel(backend.open()) as panel:
         events(panel, 1, 1)
-        mine, other = Place(panel, "reader", "me"), Place(panel, "reader", "you")
+        mine, other = OutboxPlace(panel, "reader", "me"), OutboxPlace(panel, "reader", "you")
         assert mine.take() is not None
         assert other.take() is None
         assert other.each(lambda _: None) == 0

@@ -338,7 +338,7 @@ def check_message(message: Any) -> None:
         _checked_signal(message.signal)
         checked_permit(message.permit)
     elif not isinstance(message, _OTHER_MESSAGES):
-        raise ValueError(f"message is {message!r}: it must be an Ask, a Tell or an Order")
+        raise ValueError(f"message is {message!r}: it must be an Acquire, a Record or an Override")
     elif isinstance(message, Override) and not _is_measure(message.until_s):
         raise ValueError(f"message is {message!r}: its until_s must be a finite number or None")
 

@@ -12,8 +12,8 @@ from switchgear._cli.options import Fail, fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:
-    from switchgear._analysis.backtest.findings import Found
-    from switchgear._analysis.backtest.replay import Named, Row
+    from switchgear._analysis.backtest.findings import BacktestFindings
+    from switchgear._analysis.backtest.replay import Named, RunRow
     from switchgear._cli.views.terminal import ProgressReport
     from switchgear._core.policy import Policy
 
@@ -169,7 +169,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
 
     Exit code 0: done; 2: bad input; 3: no run was found.
     """
-    from switchgear._analysis.backtest.findings import Found
+    from switchgear._analysis.backtest.findings import BacktestFindings
 
     if live and paths:
         fail("--live looks at circuits and takes no PATH")
@@ -180,7 +180,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
         fail("--policy and --compare name the same policy twice")
     check_paths(paths)
     check_folder("--html", html)
-    found = Found(pictures if html else 0)
+    found = BacktestFindings(pictures if html else 0)
     found.noun = "circuit" if live else "run"
     from switchgear._cli.views.terminal import progress
 
@@ -217,8 +217,8 @@ class ReplayOptions(NamedTuple):
 
 
 def _recorded(
-    found: "Found", paths: tuple[str, ...], names: list[str], reading: ReplayOptions
-) -> "Iterator[Row]":
+    found: "BacktestFindings", paths: tuple[str, ...], names: list[str], reading: ReplayOptions
+) -> "Iterator[RunRow]":
     from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
 
     policies = tuple(chosen(text, code=True) for text in names)
@@ -233,7 +233,7 @@ def _recorded(
     return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)
 
 
-def _live() -> "Iterator[Row]":
+def _live() -> "Iterator[RunRow]":
     from switchgear._analysis.backtest.findings import shadow_row
     from switchgear._cli.context import literal, open_session
     from switchgear._cli.status import EVERYTHING
@@ -249,7 +249,7 @@ def _live() -> "Iterator[Row]":
             raise trouble
 
 
-def _show(found: "Found", limit: int, html: str | None, *, as_json: bool) -> None:
+def _show(found: "BacktestFindings", limit: int, html: str | None, *, as_json: bool) -> None:
     if as_json:
         from switchgear._analysis.backtest.findings import as_values
         from switchgear._cli.json_values import printed
@@ -265,7 +265,7 @@ def _show(found: "Found", limit: int, html: str | None, *, as_json: bool) -> Non
         screen.line(f"report: {clean(html, 1000)}")
 
 
-def _write(path: str, found: "Found") -> None:
+def _write(path: str, found: "BacktestFindings") -> None:
     from switchgear._report.backtest_page import page
     from switchgear._report.run_page import put_in_place
 

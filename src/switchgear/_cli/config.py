@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from switchgear._cli.context import StoreChoice
     from switchgear._config import Config
-    from switchgear._fleet.manifest import Agent, Story
+    from switchgear._fleet.manifest import FleetAgent, Story
     from switchgear._fleet.targets import Target
 
 MOST_NAMED = 20
@@ -601,7 +601,7 @@ def _effective(
     }
 
 
-def _agent(one: "Agent") -> dict[str, Any]:
+def _agent(one: "FleetAgent") -> dict[str, Any]:
     return {
         "owner": one.owner,
         "models": [str(model) for model in one.models],

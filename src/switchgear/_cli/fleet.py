@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from switchgear._cli.context import Session
     from switchgear._config import Config
-    from switchgear._fleet.delivery import Pending
+    from switchgear._fleet.delivery import PendingDeliveries
     from switchgear._fleet.fleet import Fleet
     from switchgear._fleet.watcher import Watcher
 
@@ -151,7 +151,7 @@ def _quiet() -> "Iterator[None]":
         logger.setLevel(before)
 
 
-def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:
+def pending_lines(pending: "PendingDeliveries", now_s: float, sent: str = "") -> list[str]:
     """What a target has yet to receive and why, for people."""
     from switchgear._core.errors import duration
 

@@ -10,7 +10,7 @@ from switchgear._cli.options import fail, json_option, store_options, token_opti
 from switchgear._cli.views.text import say
 
 if TYPE_CHECKING:
-    from switchgear._analysis.selftest.rows import Row
+    from switchgear._analysis.selftest.rows import GuardRow
     from switchgear._analysis.selftest.sandbox import Bench
 
 # ruff: noqa: PLC0415, PTH109  what a verb needs is imported when it is used
@@ -76,7 +76,7 @@ def _check_names(
             fail(f"--only is {name!r}: it drives what is real; add --live")
 
 
-def _performed(names: tuple[str, ...], *, live: bool) -> Iterator["Row"]:
+def _performed(names: tuple[str, ...], *, live: bool) -> Iterator["GuardRow"]:
     from switchgear._analysis.selftest.live import LIVE
     from switchgear._analysis.selftest.plan import SCENARIOS, perform, shielded
     from switchgear._hooks.session import TIME, WATCHED
@@ -104,7 +104,7 @@ def _bench() -> "Bench":
 
 
 def _held() -> Iterator[Any]:
-    from switchgear._analysis.selftest.sandbox import Standing
+    from switchgear._analysis.selftest.sandbox import StandingGuard
     from switchgear._cli.context import open_session
     from switchgear._core.types import Mode
 
@@ -113,4 +113,4 @@ def _held() -> Iterator[Any]:
             circuit, order = found.circuit, found.circuit.order
             if circuit.mode is not Mode.AUTO:
                 by, why = (order.by, order.why) if order else ("nobody", "")
-                yield Standing(circuit.key, circuit.mode, by, why)
+                yield StandingGuard(circuit.key, circuit.mode, by, why)

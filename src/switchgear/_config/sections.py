@@ -15,7 +15,7 @@ from switchgear._core.recovery import Cooldown
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
-from switchgear._fleet.manifest import Agent, Crew, Story, agent, faults, story
+from switchgear._fleet.manifest import Crew, FleetAgent, Story, agent, faults, story
 from switchgear._fleet.targets import TARGETS, Target
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.patterns import LONGEST_PATTERN
@@ -284,7 +284,7 @@ def build_crew(agents: ConfigNode, stories: ConfigNode, report: Report) -> Crew:
     """The agents and stories, checked against each other."""
     named = report.mapping(agents)
     found = {name: _made(agent, name, child, report) for name, child in named.items()}
-    sound: dict[str, Agent] = {name: one for name, one in found.items() if one is not None}
+    sound: dict[str, FleetAgent] = {name: one for name, one in found.items() if one is not None}
     for name, why in faults({name: _chain(child) for name, child in named.items()}):
         report.add(named[name].value["fallback_chain"], why)
     told: dict[str, Story] = {}

@@ -34,7 +34,7 @@ class Turn(NamedTuple):
     """What the one before left to remember, such as failed attempts."""
 
 
-class Place:
+class OutboxPlace:
     """A reader's place in the stream of events. Processes share it: one of them acts at a time."""
 
     def __init__(self, panel: Panel, name: str, me: str, lease_s: float = LEASE_S) -> None:
@@ -133,7 +133,7 @@ STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
 """Kinds of circuits outside a fleet that stop somebody's work when they open."""
 
 
-class Pending(NamedTuple):
+class PendingDeliveries(NamedTuple):
     """What a target has yet to receive."""
 
     target: str
@@ -159,7 +159,7 @@ class Delivery:
         self.target = target
         self._key = f"notify/{target.name}"
         me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
-        self._place = Place(fleet.panel, self._key, me)
+        self._place = OutboxPlace(fleet.panel, self._key, me)
 
     def run_once(self, *, now: bool = False) -> int:
         """Send what is due; how many arrived. Raises `StoreError`, never for the target's sake.
@@ -187,7 +187,7 @@ class Delivery:
             return False  # another sends now
         return bool(self._place.behind(value["cursor"]))
 
-    def pending(self) -> Pending:
+    def pending(self) -> PendingDeliveries:
         """What this target has yet to receive, and why. Changes nothing. Raises `StoreError`."""
         value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
         trouble, cursor = value["trouble"], value["cursor"]
@@ -197,7 +197,7 @@ class Delivery:
             count += sum(self._is_due(entry, begun_s) for entry in entries)
             cursor = entries[-1].cursor
         aside = self._ledger().value(ASIDE, self.target.name) or {"count": 0, "last": []}
-        return Pending(
+        return PendingDeliveries(
             self.target.name,
             count,
             trouble.get("why", "") if count else "",

@@ -22,7 +22,7 @@ from switchgear._core.errors import StoreError, SwitchgearError, elapsed
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import ABOUT, category_of, shown_name
 from switchgear._fleet.fleet import Fleet
-from switchgear._fleet.manifest import Agent
+from switchgear._fleet.manifest import FleetAgent
 from switchgear._system.files import as_json, remove_old_drafts, write_whole
 from switchgear._text.money import dollars
 from switchgear._text.redact import redact
@@ -54,7 +54,7 @@ def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[s
     return facts
 
 
-def concerned(fleet: Fleet, circuit: str) -> list[Agent]:
+def concerned(fleet: Fleet, circuit: str) -> list[FleetAgent]:
     """The agents that a circuit is about."""
     kind, _, rest = circuit.partition("/")
     people = fleet.crew.agents
@@ -136,7 +136,7 @@ def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
     return [show, steps[category], f"{close}, or --false-positive if it should not have tripped"]
 
 
-def _spent(fleet: Fleet, circuit: str, agents: list[Agent]) -> int:
+def _spent(fleet: Fleet, circuit: str, agents: list[FleetAgent]) -> int:
     names = {circuit, *(f"agent/{agent.name}/budget" for agent in agents[:MOST])}
     found = [fleet.panel.view(name) for name in sorted(names)]
     return sum(view.circuit.totals.cost_micros for view in found if view is not None)
@@ -162,7 +162,7 @@ def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
     return list(dict.fromkeys(found))[:MOST]
 
 
-def _partial(fleet: Fleet, agents: list[Agent]) -> list[str]:
+def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
     """What is begun and not ended: stories with what they cost, locks that are held."""
     found: list[str] = []
     for story in dict.fromkeys(story for agent in agents[:MOST] for story in agent.stories):

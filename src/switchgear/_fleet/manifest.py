@@ -24,7 +24,7 @@ class Model(NamedTuple):
         return f"{self.provider}/{self.name}"
 
 
-class Agent(NamedTuple):
+class FleetAgent(NamedTuple):
     """An agent's manifest."""
 
     name: str
@@ -61,13 +61,13 @@ def agent(
     fallback_models: Iterable[str] = (),
     fallback_chain: Iterable[str] = (),
     stories: Iterable[str] = (),
-) -> Agent:
+) -> FleetAgent:
     """A checked manifest. Raises ValueError.
 
     >>> agent(name="coder", owner="ana", provider="anthropic", model="opus").models
     (Model(provider='anthropic', name='opus'),)
     """
-    return Agent(
+    return FleetAgent(
         _name("agent.name", name),
         values.text("agent.owner", owner).strip(),
         Model(_name("agent.provider", provider), values.text("agent.model", model)),
@@ -89,10 +89,10 @@ def story(*, name: str, owner: str, budget_dollars: float | None = None) -> Stor
 class Crew(NamedTuple):
     """All agents and stories of a fleet. Immutable; `crew` checks them."""
 
-    agents: Mapping[str, Agent] = {}
+    agents: Mapping[str, FleetAgent] = {}
     stories: Mapping[str, Story] = {}
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str) -> FleetAgent:
         """An agent by name. Raises ValueError with a suggestion for one that is unknown."""
         found = self.agents.get(name)
         if found is None:
@@ -114,9 +114,9 @@ class Crew(NamedTuple):
         return tuple(dict.fromkeys(owners))
 
 
-def crew(agents: Iterable[Agent], stories: Iterable[Story] = ()) -> Crew:
+def crew(agents: Iterable[FleetAgent], stories: Iterable[Story] = ()) -> Crew:
     """A fleet's people, checked against each other. Raises ValueError."""
-    known: dict[str, Agent] = {}
+    known: dict[str, FleetAgent] = {}
     for one in agents:
         if one.name in known:
             raise ValueError(f"agent {one.name!r} is there twice")

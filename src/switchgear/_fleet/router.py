@@ -14,7 +14,7 @@ from switchgear._budgets.reservation import Reservation
 from switchgear._core.errors import BudgetRefused, NoRoute, Rejected, StoreError, duration
 from switchgear._core.types import Mode, Permit, Phase, Signal
 from switchgear._fleet.categories import Breakers, category_of
-from switchgear._fleet.manifest import Agent, Crew, Model
+from switchgear._fleet.manifest import Crew, FleetAgent, Model
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import agent_signal, classify, provider_signal, was_not_started
 from switchgear._sinks.dispatch import log_warning
@@ -306,7 +306,7 @@ class Settings(NamedTuple):
     crew: Crew
     breakers: Breakers
 
-    def circuits(self, agent: Agent) -> list[str]:
+    def circuits(self, agent: FleetAgent) -> list[str]:
         """The circuits that an agent answers to, whatever it runs on."""
         on = self.breakers
         names = [
@@ -326,7 +326,7 @@ class Settings(NamedTuple):
         ]
         return [name for category, name in names if category.enabled]
 
-    def chain(self, agent: Agent) -> list[Agent]:
+    def chain(self, agent: FleetAgent) -> list[FleetAgent]:
         """The agent, then those that stand in for it."""
         return [agent, *(self.crew.agents[name] for name in agent.fallback_chain)]
 
@@ -497,7 +497,7 @@ class Router:
                 return done
 
     def _first(
-        self, route: Route, by: Settings, wanted: Agent, tried: Mapping[Candidate, str]
+        self, route: Route, by: Settings, wanted: FleetAgent, tried: Mapping[Candidate, str]
     ) -> Candidate | None:
         """The first agent that is admitted, on the first of its models that is."""
         for one in by.chain(wanted):
@@ -530,7 +530,7 @@ class Router:
     def _named(self, names: Iterable[str]) -> list[CircuitBreaker]:
         return [self.panel.breaker(name) for name in names]
 
-    def _own_breakers(self, by: Settings, agent: Agent) -> list[CircuitBreaker]:
+    def _own_breakers(self, by: Settings, agent: FleetAgent) -> list[CircuitBreaker]:
         known = self._own.get(agent.name)
         if known is not None and known[0] is by:
             return known[1]
@@ -576,7 +576,7 @@ class Router:
             return False
         return True
 
-    def _note(self, wanted: Agent, found: Candidate, refused: list[Refused]) -> None:
+    def _note(self, wanted: FleetAgent, found: Candidate, refused: list[Refused]) -> None:
         before = self._last.get(wanted.name)
         if found == before or any(one.circuit.endswith("/latency") for one in refused):
             return  # a load that is reduced goes to and fro with every call

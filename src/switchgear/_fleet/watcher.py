@@ -14,10 +14,10 @@ from typing import Any, Self
 from switchgear._breaker.views import View
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.types import Event, Mode, Phase
-from switchgear._fleet.delivery import Delivery, Place
+from switchgear._fleet.delivery import Delivery, OutboxPlace
 from switchgear._fleet.fleet import GLOBS, Fleet
 from switchgear._fleet.incidents import Incidents
-from switchgear._fleet.manifest import Agent, Model
+from switchgear._fleet.manifest import FleetAgent, Model
 from switchgear._fleet.targets import Target
 from switchgear._locks.state import LockHolder, Tenure, Waiter
 from switchgear._sinks.dispatch import log_exception, log_warning
@@ -53,7 +53,7 @@ def world(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]:
+def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str, Any]:
     """Where its work would go now, and why not to itself."""
     why: list[str] = []
 
@@ -62,7 +62,7 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
         why.extend(f"{who}: {name}: {_until(views[name])}" for name in shut)
         return not shut
 
-    found: tuple[Agent, Model] | None = None
+    found: tuple[FleetAgent, Model] | None = None
     by = fleet.router.settings
     if admits(["rules"], "any agent"):
         found = next(
@@ -268,7 +268,7 @@ class Watcher:
         self.world_file: str = os.path.join(folder, WORLD_STATE)
         self._every_s = every_s
         me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
-        self._place = Place(fleet.panel, "incidents", me)
+        self._place = OutboxPlace(fleet.panel, "incidents", me)
         self._world: dict[str, Any] = {}
         self._written_s = 0.0
         self._stopped = threading.Event()

@@ -25,8 +25,8 @@ from switchgear._hooks import kinds, open_calls, session, signals
 from switchgear._hooks.compiled import Compiled
 from switchgear._hooks.host_id import folder_mark, here
 from switchgear._hooks.inspect_call import Looked, call_id, failing_tests_of, look_at, state_after
-from switchgear._hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
-from switchgear._hooks.steps import Agent, refusal, refuses
+from switchgear._hooks.open_calls import MOST_CALLS, MOST_PARTS, OpenCall, Permits
+from switchgear._hooks.steps import GuardedAgent, refusal, refuses
 from switchgear._stores.base import Store, Transaction
 from switchgear._stuck.messages import (
     one_line,
@@ -83,7 +83,7 @@ def rule_refusal(broken: str) -> Ruling:
     return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
 
-class _Hearing(Agent):
+class _Hearing(GuardedAgent):
     """What each moment of an agent's life means to its circuits. Used by one thread, once."""
 
     errand: Errand | None = None
@@ -253,7 +253,7 @@ class _Hearing(Agent):
 
     def _open(self, looked: Looked, permits: Permits) -> None:
         facts, now_s = self.facts, self.tx.now_s
-        call = Call(
+        call = OpenCall(
             call_id(facts),
             self.lane_name,
             redact(facts.tool, 80),

@@ -42,11 +42,11 @@ def has_outbox(config: Any) -> bool:
 
 def is_due(config: Any, panel: Any) -> bool:
     """Whether there is something to write or send now. Only looks. Raises `StoreError`."""
-    from switchgear._fleet.delivery import Delivery, Place  # noqa: PLC0415
+    from switchgear._fleet.delivery import Delivery, OutboxPlace  # noqa: PLC0415
     from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
 
     fleet = Fleet(panel, config.crew, config.breakers)
-    if config.breakers is not None and not Place(panel, "incidents", "").is_at_end():
+    if config.breakers is not None and not OutboxPlace(panel, "incidents", "").is_at_end():
         return True
     return any(Delivery(fleet, target).is_due() for target in config.notifications)
 

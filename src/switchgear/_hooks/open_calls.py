@@ -25,7 +25,7 @@ Permits = dict[str, Permit]
 Granted = Mapping[str, Permit]
 
 
-class Call(NamedTuple):
+class OpenCall(NamedTuple):
     """A tool call under way."""
 
     id: str
@@ -42,7 +42,7 @@ class Call(NamedTuple):
     context_used: float | None = None
 
 
-class Lane(NamedTuple):
+class CallLane(NamedTuple):
     """One agent of a session."""
 
     parts: tuple[Signal, ...] = ()
@@ -65,11 +65,11 @@ class Book(NamedTuple):
     """The last model that was named."""
 
 
-class State(NamedTuple):
+class CallsState(NamedTuple):
     """What the engine remembers of a session."""
 
-    calls: tuple[Call, ...] = ()
-    lanes: Mapping[str, Lane] = {}
+    calls: tuple[OpenCall, ...] = ()
+    lanes: Mapping[str, CallLane] = {}
     told: Mapping[str, float] = {}
     """The heat of each circuit of which the agent was last warned."""
     books: Mapping[str, Book] = {}
@@ -77,46 +77,46 @@ class State(NamedTuple):
     unpriced: tuple[str, ...] = ()
     """The models of which it was said that nobody knows their price."""
 
-    def opened(self, call: Call) -> "State":
+    def opened(self, call: OpenCall) -> "CallsState":
         """With one more call."""
         others = tuple(each for each in self.calls if each.id != call.id or call.id[:1] == "#")
         return self._replace(calls=(*others, call))
 
-    def found(self, call_id: str, lane: str) -> Call | None:
+    def found(self, call_id: str, lane: str) -> OpenCall | None:
         """The oldest open call of that name."""
         for call in self.calls:
             if call.id == call_id and call.lane == lane:
                 return call
         return None
 
-    def without(self, call: Call) -> "State":
+    def without(self, call: OpenCall) -> "CallsState":
         """Without that call, and with others of the same name."""
         index = self.calls.index(call)
         return self._replace(calls=self.calls[:index] + self.calls[index + 1 :])
 
-    def in_lane(self, name: str) -> tuple[Call, ...]:
+    def in_lane(self, name: str) -> tuple[OpenCall, ...]:
         """The open calls of one agent."""
         return tuple(call for call in self.calls if call.lane == name)
 
-    def lane(self, name: str) -> Lane:
+    def lane(self, name: str) -> CallLane:
         """One agent's lane."""
-        return self.lanes.get(name, Lane())
+        return self.lanes.get(name, CallLane())
 
-    def with_lane(self, name: str, lane: Lane | None) -> "State":
+    def with_lane(self, name: str, lane: CallLane | None) -> "CallsState":
         """With that lane as it is now; `None`: without it."""
         lanes = {key: value for key, value in self.lanes.items() if key != name}
-        if lane is not None and lane != Lane():
+        if lane is not None and lane != CallLane():
             lanes = {**lanes, name: lane}
         return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
 
-    def with_book(self, name: str, book: Book) -> "State":
+    def with_book(self, name: str, book: Book) -> "CallsState":
         """With the transcript of that agent read so far."""
         others = {key: value for key, value in self.books.items() if key != name}
         books = dict([*others.items(), (name, book)][-MOST_LANES:])
         return self._replace(books=books)
 
 
-def dump(state: State) -> dict[str, Any]:
+def dump(state: CallsState) -> dict[str, Any]:
     """As JSON values."""
     return {
         "open": [
@@ -140,20 +140,20 @@ def dump(state: State) -> dict[str, Any]:
     }
 
 
-def load(data: Mapping[str, Any]) -> State:
+def load(data: Mapping[str, Any]) -> CallsState:
     """The inverse of `dump`; what cannot be read is a session of which nothing is known."""
     try:
         calls = tuple(_load_call(*fields) for fields in data.get("open", ()))
         lanes = {
-            name: Lane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
+            name: CallLane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
         books = {name: _load_book(*fields) for name, fields in data.get("books", {}).items()}
-        return State(
+        return CallsState(
             calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))
         )
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
-        return State()
+        return CallsState()
 
 
 def step_of(parts: tuple[Signal, ...]) -> Signal:
@@ -214,8 +214,8 @@ def _dump_part(part: Signal) -> list[Any]:
     ]
 
 
-def _load_call(*fields: Any) -> Call:
-    call: Call = Call._make(fields)
+def _load_call(*fields: Any) -> OpenCall:
+    call: OpenCall = OpenCall._make(fields)
     return call._replace(permits=_load_permits(fields[7]))
 
 

@@ -457,10 +457,10 @@ class Resident:
 
     def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
         """Have the resident process watch a session; used by the processes that answer events."""
-        from switchgear._hooks.watched import AgentProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.watched import WatchedProcess, WatchedSession  # noqa: PLC0415
 
         del agent
-        found = None if pid is None else AgentProcess.of(pid)
+        found = None if pid is None else WatchedProcess.of(pid)
         now_s = time.monotonic()
         self._sessions[root, session] = WatchedSession(found, root, session, {}, now_s, now_s)
         self._send({"root": root, "session": session, "agent": found, "environ": dict(os.environ)})
@@ -490,12 +490,12 @@ class Resident:
                 continue
 
     def _note(self, told: "dict[str, Any]") -> None:
-        from switchgear._hooks.watched import AgentProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.watched import WatchedProcess, WatchedSession  # noqa: PLC0415
 
         now_s = time.monotonic()
         key = (told["root"], told["session"])
         if "environ" in told:
-            agent = None if told["agent"] is None else AgentProcess(*told["agent"])
+            agent = None if told["agent"] is None else WatchedProcess(*told["agent"])
             before = self._sessions.pop(key, None)
             new = WatchedSession(agent, *key, told["environ"], now_s, now_s)
             if before is not None and before.agent == agent:

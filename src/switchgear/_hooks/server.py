@@ -241,7 +241,7 @@ class _Line:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
-class _Reader(RawIOBase):
+class _BodyReader(RawIOBase):
     """A connection's bytes, with one deadline for a whole request."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -292,7 +292,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._line = self.server.line(self.request)
-        self._reader = _Reader(self.connection)
+        self._reader = _BodyReader(self.connection)
         self.rfile.close()
         self.rfile = BufferedReader(self._reader, 1 << 16)
 

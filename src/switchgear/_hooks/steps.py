@@ -22,7 +22,7 @@ from switchgear._core.types import (
 )
 from switchgear._hooks import open_calls, session
 from switchgear._hooks.compiled import Compiled
-from switchgear._hooks.open_calls import MOST_LANES, Book, Call, Granted, Lane, State
+from switchgear._hooks.open_calls import MOST_LANES, Book, CallLane, CallsState, Granted, OpenCall
 from switchgear._stores.base import Transaction
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import ESCALATE
@@ -32,7 +32,7 @@ from switchgear._text.redact import redact
 _GIVEN_BACK = Signal()
 
 
-class Agent:
+class GuardedAgent:
     """One hook call inside its transaction. Used by one thread, once."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Agent:
         self.lane_name = facts.subagent
         self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
         self.notes = session.Notes.load(inside.note)
-        self.state: State = open_calls.load(self.notes.more)
+        self.state: CallsState = open_calls.load(self.notes.more)
         self.worries: list[str] = []
         self._policies: dict[str, Policy] = {}
         self.evidence = ""
@@ -73,7 +73,7 @@ class Agent:
         """Leave an event of Switchgear's own."""
         self.apply(key, Override("switchgear", why, kind=kind))
 
-    def set_lane(self, lane: Lane) -> None:
+    def set_lane(self, lane: CallLane) -> None:
         """Remember how the agent's lane stands."""
         self.state = self.state.with_lane(self.lane_name, lane)
 
@@ -206,7 +206,7 @@ class Agent:
                 began = duration(self.tx.now_s - call.began_s)
                 self.give_up(call, f"it began {began} ago and its end was never told")
 
-    def give_up(self, call: Call, why: str) -> None:
+    def give_up(self, call: OpenCall, why: str) -> None:
         """Give up a call whose end will not be told: counted, and an event says so."""
         key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
         self.state = self.state.without(call)

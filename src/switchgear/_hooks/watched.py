@@ -31,14 +31,14 @@ MOST_FAILURES = 60
 """Failed looks in a row after which a session is no longer watched."""
 
 
-class AgentProcess(NamedTuple):
+class WatchedProcess(NamedTuple):
     """The process of an agent, told from a later one with the same number by when it began."""
 
     pid: int
     began: str
 
     @classmethod
-    def of(cls, pid: int) -> "AgentProcess":
+    def of(cls, pid: int) -> "WatchedProcess":
         """The process that has this number now."""
         return cls(pid, began_at(pid))
 
@@ -63,7 +63,7 @@ class AgentProcess(NamedTuple):
 class WatchedSession(NamedTuple):
     """A session that is watched. Times are seconds on the monotonic clock."""
 
-    agent: AgentProcess | None
+    agent: WatchedProcess | None
     """Its process; `None`: not known, so the session is not looked at."""
     root: str
     session: str

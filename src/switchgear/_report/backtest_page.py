@@ -5,8 +5,8 @@ A pure function of what was found. One file without script or resources; every t
 
 from collections.abc import Sequence
 
-from switchgear._analysis.backtest.findings import Found
-from switchgear._analysis.backtest.replay import Judged, Row, Shown
+from switchgear._analysis.backtest.findings import BacktestFindings
+from switchgear._analysis.backtest.replay import Judged, RunRow, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._report import charts
 from switchgear._report.charts import STYLE, Markup, element, joined
@@ -16,7 +16,7 @@ NOTHING = Markup("")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(found: Found) -> str:
+def page(found: BacktestFindings) -> str:
     """The report as one HTML document."""
     rows = found.most_important()
     body = element(
@@ -39,11 +39,11 @@ def page(found: Found) -> str:
     return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 
-def _names(found: Found) -> str:
+def _names(found: BacktestFindings) -> str:
     return " and ".join(counts.policy for counts in found.counts) or "no run"
 
 
-def _head(found: Found) -> Markup:
+def _head(found: BacktestFindings) -> Markup:
     formats = ", ".join(f"{name} {many:,}" for name, many in found.tally.formats.most_common())
     facts = [("runs", f"{found.runs:,}"), ("files", f"{found.tally.files:,}")]
     if found.counts:
@@ -68,7 +68,7 @@ def _head(found: Found) -> Markup:
     )
 
 
-def _table(found: Found) -> Markup:
+def _table(found: BacktestFindings) -> Markup:
     if not found.counts:
         return NOTHING
     lines = [_lines(counts) for counts in found.counts]
@@ -135,7 +135,7 @@ def _rate(rate: Rate, what: str) -> str:
     return f"{rate.seen:,} of {rate.total:,} ({rate.value:.1%}; 95 %: {interval})"
 
 
-def _pictures(found: Found, rows: Sequence[Row]) -> Markup:
+def _pictures(found: BacktestFindings, rows: Sequence[RunRow]) -> Markup:
     if not rows:
         return NOTHING
     words = f"{count(len(rows), 'run')} of {found.runs:,}: false stops first, then what saves most."
@@ -147,7 +147,7 @@ def _pictures(found: Found, rows: Sequence[Row]) -> Markup:
     )
 
 
-def _run(row: Row, *, is_open: bool) -> Markup:
+def _run(row: RunRow, *, is_open: bool) -> Markup:
     run = row.run
     how, colour = _outcome(row)
     what = f"{run.id}: {count(run.steps, 'step')}, {how}"
@@ -172,7 +172,7 @@ def _because(why: str) -> str:
     return f" ({why})" if why else ""
 
 
-def _outcome(row: Row) -> tuple[str, str]:
+def _outcome(row: RunRow) -> tuple[str, str]:
     stopped = any(judged.stopped for judged in row.judged)
     if row.run.solved is None:
         return "outcome unknown", "warn" if stopped else "idle"
@@ -181,13 +181,13 @@ def _outcome(row: Row) -> tuple[str, str]:
     return ("unsolved, caught", "best") if stopped else ("unsolved, not caught", "idle")
 
 
-def _judged(row: Row, judged: Judged) -> Markup:
+def _judged(row: RunRow, judged: Judged) -> Markup:
     said = f"{judged.policy}: {_done(row, judged)}"
     reason = element("p", judged.reason, class_="small") if judged.reason else NOTHING
     return joined(element("h3", said), reason, _picture(row, judged), _evidence(judged.evidence))
 
 
-def _done(row: Row, judged: Judged) -> str:
+def _done(row: RunRow, judged: Judged) -> str:
     if judged.tripped_at is None:
         warned = f", warned after step {judged.warned_at:,}" if judged.warned_at else ""
         return f"would not have stopped it{warned}"
@@ -197,7 +197,7 @@ def _done(row: Row, judged: Judged) -> str:
     return f"stops after step {judged.tripped_at:,} of {row.run.steps:,}; saves {told}"
 
 
-def _picture(row: Row, judged: Judged) -> Markup:
+def _picture(row: RunRow, judged: Judged) -> Markup:
     if not judged.heats:
         return NOTHING
     stride = max(judged.heats[0][0], 1)
@@ -271,7 +271,7 @@ def _told(step: Shown) -> str:
     return ": ".join(part for part in (word, step.told) if part)
 
 
-def _remarks(found: Found) -> Markup:
+def _remarks(found: BacktestFindings) -> Markup:
     tally = found.tally
     listed = [
         f"not understood: {name}, {many:,} times" for name, many in tally.unknown.most_common()

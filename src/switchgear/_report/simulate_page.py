@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from switchgear._analysis.simulate.compare import Block, Result, blocks
+from switchgear._analysis.simulate.compare import Result, TableBlock, blocks
 from switchgear._analysis.simulate.tally import SLOTS, Tally
 from switchgear._core.errors import duration
 from switchgear._report.charts import (
@@ -108,7 +108,7 @@ def _key(words: str, count: int, colour: str) -> Markup:
     return element("span", sample, f"{words}: {count:,}", class_="key")
 
 
-def _table(block: Block) -> Markup:
+def _table(block: TableBlock) -> Markup:
     names = element(
         "tr", *(element("th", name, class_="n") for name in ("", "without", "with breakers"))
     )

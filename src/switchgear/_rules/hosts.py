@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from switchgear._rules.shell.parser import UNKNOWN, Command
+from switchgear._rules.shell.parser import UNKNOWN, ShellCommand
 
 _CALLS = frozenset(
     (
@@ -163,7 +163,7 @@ def _number(part: str) -> int | None:
         return None
 
 
-def called_by(command: Command) -> Iterator[str]:
+def called_by(command: ShellCommand) -> Iterator[str]:
     """The hosts that a command would call, by its words and its redirections."""
     program, *rest = command.words
     yield from _hosts(program, rest)
@@ -217,7 +217,7 @@ def _is_number(host: str) -> bool:
     return host[:1].isdigit() and _number(host) is not None and len(host) > 4
 
 
-def _device_hosts(command: Command) -> Iterator[str]:
+def _device_hosts(command: ShellCommand) -> Iterator[str]:
     """`/dev/tcp/host/port`, which bash opens by itself."""
     for _, target in command.redirects:
         parts = target.split("/")

@@ -4,7 +4,7 @@ No language is parsed. Texts in quotes are what code names; a handful of words t
 writes, deletes or starts something. Texts that are put together of pieces are joined first.
 """
 
-from switchgear._rules.shell.parser import Command
+from switchgear._rules.shell.parser import ShellCommand
 from switchgear._rules.shell.words import holds_key
 
 INTERPRETERS = (
@@ -44,7 +44,7 @@ _CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print")
 _PIECES = ("'+'", '"+"', "' + '", '" + "', "'.'", '"."', "' . '", '" . "', "''", '""', "' '", '" "')
 
 
-def code_of(command: Command) -> str:
+def code_of(command: ShellCommand) -> str:
     """The program text that an interpreter is given: behind `-c` or `-e`, or as its input."""
     texts = [target for op, target in command.redirects if op == "<<<"]
     for flag, code in zip(command.words, command.words[1:], strict=False):

@@ -19,7 +19,7 @@ from switchgear._rules.interpreter_code import (
 )
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds
-from switchgear._rules.shell.parser import LONGEST_PATH, Command, TooLong, join
+from switchgear._rules.shell.parser import LONGEST_PATH, ShellCommand, TooLong, join
 
 _WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge", "ed", "ex"))
 _ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))
@@ -99,7 +99,7 @@ class Touch(NamedTuple):
 class _Call(NamedTuple):
     """A command, taken apart."""
 
-    command: Command
+    command: ShellCommand
     rest: list[str]
     """The words behind the program, without what they leave out."""
     words: list[str]
@@ -112,7 +112,7 @@ class _Call(NamedTuple):
         return join(self.command.cwd, word)
 
 
-def touched_by(command: Command) -> Touch:
+def touched_by(command: ShellCommand) -> Touch:
     """What one command touches, by what is known of its program."""
     program, *given = command.words
     rest = list(_significant(program, given))
@@ -133,7 +133,7 @@ def touched_by(command: Command) -> Touch:
     )
 
 
-def handled_by(command: Command) -> Touch:
+def handled_by(command: ShellCommand) -> Touch:
     """What a program touches that only starts another, by its own words."""
     program, *given = command.words
     rest = list(_significant(program, given))

@@ -27,9 +27,9 @@ from switchgear._rules.shell.parser import (
     FILE,
     MOST_WORDS,
     UNKNOWN,
-    Command,
     Redirect,
     Setting,
+    ShellCommand,
     TooLong,
     Work,
     commands_of,
@@ -294,10 +294,10 @@ def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
     if len(words) > MOST_WORDS:
         raise TooLong(f"more than {MOST_WORDS} words in one command")
     setting = setting._replace(work=setting.work or Work())
-    return _gather([Command(words, (), setting.cwd)], setting)
+    return _gather([ShellCommand(words, (), setting.cwd)], setting)
 
 
-def _gather(commands: list[Command], setting: Setting) -> Effects:
+def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     found: dict[str, dict[str, None]] = {field: {} for field in Touch._fields}
     real: dict[tuple[str, ...], None] = {}
     read: list[tuple[str, str]] = []  # in which pipe, and what
@@ -349,7 +349,7 @@ _WRAPPER = "\ue007"
 """Before the name of a program whose own words are looked at, and which starts another."""
 
 
-def _touch_of(command: Command) -> Touch:
+def _touch_of(command: ShellCommand) -> Touch:
     """What a command touches; in a container, only what it sees of this machine."""
     touch = _redirected(command)
     if command.words and command.words[0].startswith(_WRAPPER):
@@ -369,11 +369,11 @@ def _touch_of(command: Command) -> Touch:
     return touch
 
 
-def _is_in(path: str, command: Command) -> bool:
+def _is_in(path: str, command: ShellCommand) -> bool:
     return any(path == mount or path.startswith(f"{mount}/") for mount in command.mounts)
 
 
-def _keys_of(command: Command) -> Sequence[str]:
+def _keys_of(command: ShellCommand) -> Sequence[str]:
     """The variables with keys that a command has in its words or its program text."""
     if command.words[:1] and command.words[0].startswith(INTERPRETERS):
         return (*command.secrets, *variables_in(code_of(command)))
@@ -390,7 +390,7 @@ def _leaks(pipe: str, name: str, calling: dict[str, list[str]]) -> Iterator[str]
             yield f"{name} to {host}"
 
 
-def _scripts(command: Command) -> Iterator[str]:
+def _scripts(command: ShellCommand) -> Iterator[str]:
     """The file that a command runs, if it is named: `sh x.sh`, `. ./x`, `./x`."""
     program, *rest = command.words or ("",)
     if "/" in program and UNKNOWN not in program:
@@ -401,7 +401,7 @@ def _scripts(command: Command) -> Iterator[str]:
             yield join(command.cwd, script)
 
 
-def _decoded(commands: list[Command]) -> Iterator[tuple[str, ...]]:
+def _decoded(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
     """A word for each shell that runs what was decoded, or made of a plain text, on the way to it."""
     runs: dict[str, bool] = {}  # pipes in which a text is run; whether by more than `eval`
     for command in commands:
@@ -439,7 +439,7 @@ def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
     return True
 
 
-def _runs_given(command: Command) -> bool:
+def _runs_given(command: ShellCommand) -> bool:
     """Whether a command runs a text that it is given by others: by a pipe or a substitution."""
     program, *rest = _bare(command.words) or ("",)
     if program not in _RUNS_TEXT:
@@ -450,7 +450,7 @@ def _runs_given(command: Command) -> bool:
     return any("c" in word for word in rest if word[:1] == "-" != word[1:2]) or UNKNOWN in plain[0]
 
 
-def _redirected(command: Command) -> Touch:
+def _redirected(command: ShellCommand) -> Touch:
     """What the redirections of a command touch."""
     files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
     reads = tuple(path for op, path in files if op in {"<", "<&"})
@@ -466,11 +466,13 @@ def _goes_into(pipe: str, calling: dict[str, list[str]]) -> bool:
     return True
 
 
-def _looked_through(commands: list[Command], setting: Setting, depth: int) -> Iterator[Command]:
+def _looked_through(
+    commands: list[ShellCommand], setting: Setting, depth: int
+) -> Iterator[ShellCommand]:
     """The commands that really run; those of inner shells among them."""
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
-    yield from (Command(words) for words in _decoded(commands))
+    yield from (ShellCommand(words) for words in _decoded(commands))
     written: dict[str, str] = {}
     for command in commands:
         if command.written is not None:
@@ -484,7 +486,7 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
             yield from _looked_into(each, setting, depth)
 
 
-def _with_script(command: Command, written: dict[str, str]) -> Command:
+def _with_script(command: ShellCommand, written: dict[str, str]) -> ShellCommand:
     """A command that runs a file which was written just before, as one that is given its text."""
     words = _bare(command.words)
     for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
@@ -500,11 +502,11 @@ def _with_script(command: Command, written: dict[str, str]) -> Command:
     return command
 
 
-def _looked_into(command: Command, setting: Setting, depth: int) -> Iterator[Command]:
+def _looked_into(command: ShellCommand, setting: Setting, depth: int) -> Iterator[ShellCommand]:
     """One command: the programs around it, itself, and what it starts."""
     if setting.work is not None:
         setting.work.take_step(5)
-    wrappers: list[Command] = []
+    wrappers: list[ShellCommand] = []
     here = _peeled(command, wrappers)
     yield from wrappers
     yield here
@@ -538,7 +540,7 @@ def _only_looks(words: Sequence[str]) -> bool:
     return order in _LOOKS
 
 
-def _arguments(command: Command) -> dict[str, str]:
+def _arguments(command: ShellCommand) -> dict[str, str]:
     """`$0`, `$1`, `$@` of a `sh -c text a b`."""
     rest = list(command.words[1:])
     for at, word in enumerate(rest):
@@ -556,7 +558,7 @@ def _numbered(args: Sequence[str]) -> dict[str, str]:
     return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
 
 
-def _with_piped(command: Command) -> list[Command]:
+def _with_piped(command: ShellCommand) -> list[ShellCommand]:
     """The command; of `xargs`, with the words that it reads, as far as they are known."""
     words, piped = command.words, _given(command)
     name = words[0].rpartition("/")[2] if words else ""
@@ -597,10 +599,10 @@ def _replaced_by(words: Sequence[str]) -> str:
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
     """The words of the program that really runs."""
-    return _peeled(Command(words), []).words
+    return _peeled(ShellCommand(words), []).words
 
 
-def _peeled(command: Command, wrappers: list[Command]) -> Command:
+def _peeled(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand:
     """The command without the programs that only start another; those are added to `wrappers`."""
     for _ in range(MOST_WRAPPERS):
         words = command.words
@@ -622,7 +624,7 @@ def _is_trusted(folder: str) -> bool:
     return folder in _PROGRAM_FOLDERS or folder.endswith(("venv/bin", "/.bin", "/env/bin"))
 
 
-def _behind(command: Command, wrappers: list[Command]) -> Command | None:
+def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
     """What a program that only starts another starts; `None`: it does something itself."""
     words = command.words
     program = words[0]
@@ -652,7 +654,7 @@ def _behind(command: Command, wrappers: list[Command]) -> Command | None:
     return None
 
 
-def _behind_wrapper(command: Command, wrappers: list[Command]) -> Command | None:
+def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
     words = command.words
     program = words[0]
     if program == "env":
@@ -677,7 +679,7 @@ def _behind_wrapper(command: Command, wrappers: list[Command]) -> Command | None
     return command._replace(words=inner, cwd=cwd)
 
 
-def _add_wrapper(wrappers: list[Command], command: Command, own: tuple[str, ...]) -> None:
+def _add_wrapper(wrappers: list[ShellCommand], command: ShellCommand, own: tuple[str, ...]) -> None:
     """A program's own words matter if it may write to what they name: `time -o file`."""
     if len(own) > 1:
         named = (f"{_WRAPPER}{own[0]}", *own[1:])
@@ -733,7 +735,7 @@ def _behind_options(words: tuple[str, ...], valued: list[str]) -> tuple[str, ...
     return words[at:]
 
 
-def _plain_git(command: Command) -> Command:
+def _plain_git(command: ShellCommand) -> ShellCommand:
     """`git -C dir -c a=b push -f` as `git push -f` in that folder; an alias as what it stands for."""
     words = command.words
     valued = ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"]
@@ -757,7 +759,7 @@ def _alias(meant: str, rest: tuple[str, ...]) -> tuple[str, ...]:
     return ("git", *meant.split(), *rest)
 
 
-def _inner_text(command: Command) -> str | None:
+def _inner_text(command: ShellCommand) -> str | None:
     """The shell text that a command runs in a shell of its own, if it is known."""
     program, *rest = command.words or ("",)
     if program == "eval" or (" " in program and not rest):
@@ -792,7 +794,7 @@ def _words_as_text(program: str, rest: list[str]) -> str:
     return " ".join(words)
 
 
-def _shell_text(command: Command, rest: list[str]) -> str | None:
+def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
     """What a shell runs: behind `-c`, or its input; a script file is not read."""
     for at, word in enumerate(rest):
         if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
@@ -807,20 +809,20 @@ def _shell_text(command: Command, rest: list[str]) -> str | None:
     return UNKNOWN if UNKNOWN in rest else None
 
 
-def _given(command: Command) -> str | None:
+def _given(command: ShellCommand) -> str | None:
     """What a command reads on its input, if it is known."""
     texts = [target for op, target in command.redirects if op == "<<<"]
     return texts[-1] if texts else command.piped
 
 
-def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
+def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCommand]:
     """Commands among the words: what `find` executes, what program text or an option starts."""
     here = command._replace(redirects=(), piped=None)
     program = command.words[0] if command.words else ""
     if program.startswith(INTERPRETERS):
         code = code_of(command)
         if computes_code(code):
-            yield Command((DECODED, program))
+            yield ShellCommand((DECODED, program))
         quotes = program.startswith(("perl", "ruby", "php")) and "`" in code
         yield from (here._replace(words=words) for words in _started_by_code(code, quotes=quotes))
     if _inner_text(command) is None:
@@ -850,7 +852,7 @@ def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
     )
 
 
-def _texts_in(command: Command, *, is_bare: bool = False) -> list[str]:
+def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
     """The words of a command that are shell texts; bare: without what only marks them as such."""
     words = command.words or ("",)
     program = words[0]
@@ -901,7 +903,7 @@ def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield tuple(inner) if "{}" in words else (*inner, f"./**/{name}")
 
 
-def _in_container(command: Command) -> Iterator[Command]:
+def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
     """What a container runs, with the paths of what it is given of this machine."""
     words = command.words
     at = next((at for at, word in enumerate(words[:4]) if word in {"run", "exec"}), -1)
@@ -961,7 +963,7 @@ def _mapped(word: str, mounts: Sequence[tuple[str, str]]) -> str:
     return word
 
 
-def _on_this_machine(command: Command, home: str) -> Iterator[Command]:
+def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]:
     """`ssh localhost text` runs here, at home."""
     valued = [f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"]
     rest = _behind_options(command.words[1:], valued)

@@ -13,7 +13,7 @@ from switchgear import Policy, Signal, _detectors
 from switchgear._agents.events import Usage
 from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
-from switchgear._analysis.backtest.findings import Found, shadow_row
+from switchgear._analysis.backtest.findings import BacktestFindings, shadow_row
 from switchgear._analysis.backtest.replay import Named, cost_of_steps, judge
 from switchgear._analysis.backtest.statistics import Counts, most_likely_below, rate
 from switchgear._cli import main
@@ -160,7 +160,7 @@ def test_several_processes_find_what_one_finds_in_the_same_order(tmp_path: Path)
 
 
 def test_only_so_many_pictures_are_kept_false_stops_first() -> None:
-    found = Found(pictures=2)
+    found = BacktestFindings(pictures=2)
     for number, solved in enumerate((False, None, True, False)):
         run = run_of("xxx" + "." * (number + 1), solved=solved, id=f"r{number}")
         found.add(judge(run, (THREE,), pictures=True))
@@ -275,7 +275,7 @@ def test_live_without_a_shadowed_circuit_says_how_to_get_one(
 
 def test_the_report_draws_each_run_and_obeys_no_text_of_an_agent() -> None:
     hostile = "</style><script>alert(1)</script>"
-    found = Found(pictures=5)
+    found = BacktestFindings(pictures=5)
     found.judged_by((THREE,))
     run = run_of("..xxx....", id=hostile, task=hostile, solved=True, source="\x1b[2J")
     found.add(judge(run, (THREE,), pictures=True))

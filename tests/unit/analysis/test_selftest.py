@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from switchgear._analysis.selftest import live_hooks, plan
 from switchgear._analysis.selftest.attacks import MOST, against, attacks_on
 from switchgear._analysis.selftest.plan import SCENARIOS, perform
-from switchgear._analysis.selftest.rows import Row, Status
+from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._budgets.budgets import Budgets
@@ -53,12 +53,12 @@ def bench(project: Path, config: str = "") -> Bench:
     return Bench(load_config(file), str(project))
 
 
-def rows_of(project: Path, config: str, *names: str) -> list[Row]:
+def rows_of(project: Path, config: str, *names: str) -> list[GuardRow]:
     return list(perform(bench(project, config), names))
 
 
-def failures(rows: list[Row]) -> dict[str, str]:
-    return {row.guard: row.reason for row in rows if row.status is Status.FAILED}
+def failures(rows: list[GuardRow]) -> dict[str, str]:
+    return {row.guard: row.reason for row in rows if row.status is GuardStatus.FAILED}
 
 
 def run(*words: str) -> Result:
@@ -115,7 +115,7 @@ circuits:
     policy: {detectors: [{failure_rate: {window: 10}}, {slow_calls: {slow_s: 5}}, retry_after]}
 """
     rows = [row for row in rows_of(project, config, "guards") if row.guard == "provider/*"]
-    assert [row.status for row in rows] == [Status.OK] * 3
+    assert [row.status for row in rows] == [GuardStatus.OK] * 3
     assert [row.detector for row in rows] == ["failure_rate", "slow_calls", "retry_after"]
     assert [row.attack for row in rows] == ["failures", "slow provider", "rate limit"]
 
@@ -240,7 +240,7 @@ def test_rules_of_the_configuration_are_refused_by_the_hooks(project: Path) -> N
         "rules: {own: [{name: no-prod, commands: ['kubectl --context=prod*'], why: not yours}]}"
     )
     rows = {row.guard: row for row in rows_of(project, config, "rule-breach")}
-    assert rows["rule no-prod"].status is Status.OK
+    assert rows["rule no-prod"].status is GuardStatus.OK
     assert rows["rule no-prod"].detector == "rule no-prod"
 
 
@@ -249,10 +249,10 @@ def test_circuits_of_rules_that_watch_for_no_breach_are_told_and_not_failures(
 ) -> None:
     rows = rows_of(project, "circuits: [{match: '*', policy: failure_rate}]", "rule-breach")
     library = [row for row in rows if row.path == "library"]
-    assert [row.status for row in library] == [Status.SKIPPED]
+    assert [row.status for row in library] == [GuardStatus.SKIPPED]
     both = "circuits: [{match: rules, policy: constitutional}, {match: '*', policy: failure_rate}]"
     library = [row for row in rows_of(project, both, "rule-breach") if row.path == "library"]
-    assert [(row.guard, row.status) for row in library] == [("rules", Status.OK)]
+    assert [(row.guard, row.status) for row in library] == [("rules", GuardStatus.OK)]
 
 
 def test_a_run_around_it_changes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_hooks_that_do_not_ask_the_rules_are_found_out(
 def test_orders_without_the_token_are_refused_where_one_is_configured(project: Path) -> None:
     rows = rows_of(project, f"operator_token_sha256: '{'a' * 64}'", "self-release")
     token = next(row for row in rows if row.guard == "operator token")
-    assert token.status is Status.OK
+    assert token.status is GuardStatus.OK
 
 
 # Guards that are broken on purpose
@@ -312,7 +312,7 @@ def test_a_slow_provider_that_no_policy_minds_is_told_and_one_that_cannot_fire_f
     project: Path,
 ) -> None:
     rows = rows_of(project, f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]", "slow-provider")
-    assert [row.status for row in rows if row.path == "library"] == [Status.SKIPPED]
+    assert [row.status for row in rows if row.path == "library"] == [GuardStatus.SKIPPED]
     slow = "{detectors: [{slow_calls: {slow_s: 1, window: 900}}]}"
     bad = failures(
         rows_of(project, f"circuits: [{{match: 'provider/*', policy: {slow}}}]", "slow-provider")
@@ -331,17 +331,17 @@ def test_a_lock_whose_wait_nobody_minds_in_time_is_a_failure(project: Path) -> N
 def test_what_breaks_is_a_row_and_the_others_go_on(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken_row() -> Row:
+    def broken_row() -> GuardRow:
         raise RuntimeError("no such thing")
 
-    def breaks(_: Bench) -> Iterator[Row]:
+    def breaks(_: Bench) -> Iterator[GuardRow]:
         yield broken_row()
 
-    broken = plan.Scenario("loop", "", (breaks, *SCENARIOS["loop"].acts))
+    broken = plan.SelftestScenario("loop", "", (breaks, *SCENARIOS["loop"].acts))
     monkeypatch.setitem(SCENARIOS, "loop", broken)
     rows = rows_of(project, "", "loop")
     assert rows[0].reason == "it broke: RuntimeError: no such thing"
-    assert rows[1].status is Status.OK
+    assert rows[1].status is GuardStatus.OK
 
 
 # How it stands
@@ -448,7 +448,7 @@ def test_a_hook_command_that_does_nothing_is_a_failure(
 ) -> None:
     monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"claude-code": "true"})
     (row,) = live_hooks.attacked(bench(project))
-    assert row.status is Status.FAILED
+    assert row.status is GuardStatus.FAILED
     assert "'git push --force origin main' is not refused: it answers allow" in row.reason
 
 
@@ -457,7 +457,7 @@ def test_a_hook_command_that_fails_is_a_failure(
 ) -> None:
     monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"gemini": "sh -c 'exit 3'"})
     (row,) = live_hooks.attacked(bench(project))
-    assert row.status is Status.FAILED
+    assert row.status is GuardStatus.FAILED
     assert "exit code 3" in row.reason
 
 

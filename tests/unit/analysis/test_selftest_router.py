@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchgear._analysis.selftest.plan import perform
-from switchgear._analysis.selftest.rows import Row, Status
+from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._config import load_config
 from switchgear._fleet import router as routing
@@ -23,14 +23,14 @@ stories: {S-1: {owner: cy, budget_dollars: 3}}
 """
 
 
-def rows_of(tmp_path: Path, config: str, *names: str) -> list[Row]:
+def rows_of(tmp_path: Path, config: str, *names: str) -> list[GuardRow]:
     file = tmp_path / "switchgear.yaml"
     file.write_text(config)
     bench = Bench(load_config(file), str(tmp_path))
     return [row for row in perform(bench, names) if row.path == "router"]
 
 
-def by_guard(rows: list[Row]) -> dict[str, Row]:
+def by_guard(rows: list[GuardRow]) -> dict[str, GuardRow]:
     return {row.guard: row for row in rows}
 
 
@@ -45,7 +45,7 @@ def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is
     assert (switched.detector, switched.signals) == ("failures_in_window + failure_rate", 15)
     assert switched.reason.startswith("rerouted to coder on openai/large: coder on anthropic/opus")
     nobody = rows["fallbacks of coder"]
-    assert nobody.status is Status.OK
+    assert nobody.status is GuardStatus.OK
     assert nobody.reason.startswith("no agent available for 'coder' (requeue)")
     for provider in ("anthropic", "openai", "google"):
         assert f"provider/{provider}: score 2 (trips at 2): 3 failures" in nobody.reason
@@ -57,7 +57,7 @@ def test_without_agents_a_stand_in_is_attacked_under_the_configured_breakers(
     tmp_path: Path,
 ) -> None:
     [row, _] = rows_of(tmp_path, "breakers: {external_dep: {threshold: 7}}", "dead-provider")
-    assert (row.guard, row.signals, row.status) == ("provider/*", 19, Status.OK)
+    assert (row.guard, row.signals, row.status) == ("provider/*", 19, GuardStatus.OK)
 
 
 def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_each_attack_is_noticed_by_its_circuit(
     tmp_path: Path, name: str, guard: str, detector: str, says: str
 ) -> None:
     [row] = rows_of(tmp_path, FLEET, name)
-    assert (row.guard, row.detector, row.status) == (guard, detector, Status.OK)
+    assert (row.guard, row.detector, row.status) == (guard, detector, GuardStatus.OK)
     assert says in row.reason
 
 
@@ -97,7 +97,7 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
 ) -> None:
     config = f"{FLEET}\noperator_token_sha256: '{'a' * 64}'"
     [row] = rows_of(tmp_path, config, "self-release")
-    assert (row.detector, row.status) == ("operator token", Status.OK)
+    assert (row.detector, row.status) == ("operator token", GuardStatus.OK)
     monkeypatch.setattr("switchgear._panel.panel.Panel.order", lambda *_, **__: None)
     [row] = rows_of(tmp_path, config, "self-release")
     assert row.reason == "a reset of rules/coder was obeyed without a token"
@@ -123,7 +123,7 @@ def test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads(
     tmp_path: Path, name: str, breaker: str, guard: str, says: str
 ) -> None:
     row = by_guard(rows_of(tmp_path, f"{FLEET}\nbreakers: {{{breaker}}}", name))[guard]
-    assert row.status is Status.FAILED
+    assert row.status is GuardStatus.FAILED
     assert says in row.reason
 
 
@@ -139,7 +139,7 @@ def test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads(
 )
 def test_a_category_that_is_switched_off_is_told(tmp_path: Path, name: str, category: str) -> None:
     rows = rows_of(tmp_path, f"{FLEET}\nbreakers: {{{category}: {{enabled: false}}}}", name)
-    assert {row.status for row in rows} == {Status.SKIPPED}
+    assert {row.status for row in rows} == {GuardStatus.SKIPPED}
     assert all("switched off in `breakers`" in row.reason for row in rows)
 
 
@@ -147,7 +147,7 @@ def test_a_row_of_circuits_that_watches_for_something_else_is_told(tmp_path: Pat
     policy = "{detectors: [{context_burn: {per_minute: 0.5}}]}"
     config = f"{FLEET}\ncircuits: [{{match: 'provider/*', policy: {policy}}}]"
     rows = rows_of(tmp_path, config, "dead-provider")
-    assert {row.status for row in rows} == {Status.SKIPPED}
+    assert {row.status for row in rows} == {GuardStatus.SKIPPED}
     assert "only context_burn" in rows[0].reason
 
 
@@ -157,9 +157,9 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     policy = "{detectors: [{same_tool: {}}, {spend: {hard_cap_micros: 1000000}}]}"
     config = f"{FLEET}\ncircuits: [{{match: 'agent/*/budget', policy: {policy}}}]"
     rows = [row for row in rows_of(tmp_path, config, "guards") if row.guard == "agent/*/budget"]
-    bad = [row.reason for row in rows if row.status is Status.FAILED]
+    bad = [row.reason for row in rows if row.status is GuardStatus.FAILED]
     assert "same_tool: nobody tells it its facts on this path (router): step" in bad
-    assert [row.detector for row in rows if row.status is Status.OK] == ["spend"]
+    assert [row.detector for row in rows if row.status is GuardStatus.OK] == ["spend"]
 
 
 # A router that is broken on purpose
@@ -189,7 +189,7 @@ def test_a_router_that_is_broken_on_purpose_is_found_out(  # noqa: PLR0917
 ) -> None:
     monkeypatch.setattr(target, attribute, instead)
     row = by_guard(rows_of(tmp_path, FLEET, name))[guard]
-    assert row.status is Status.FAILED
+    assert row.status is GuardStatus.FAILED
     assert says in row.reason
 
 
@@ -198,7 +198,7 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
 ) -> None:
     monkeypatch.setattr(Router, "_first", _only_the_first(Router._first))
     row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["provider/anthropic"]
-    assert row.status is Status.FAILED
+    assert row.status is GuardStatus.FAILED
     assert "provider/anthropic is cut, and no fallback works" in row.reason
 
 

@@ -227,7 +227,7 @@ def test_a_signal_that_says_nothing_sensible_is_refused_at_the_door(signal: Any,
 def test_what_is_no_message_is_not_sent(message: Any) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     for send in (breaker.send, lambda bad: driven(breaker.asend(bad))):
-        with pytest.raises(ValueError, match="it must be an Ask, a Tell or an Order"):
+        with pytest.raises(ValueError, match="it must be an Acquire, a Record or an Override"):
             send(message)
 
 

@@ -9,7 +9,7 @@ from switchgear._config import preset_policy
 from switchgear._core.policy import Policy
 from switchgear._core.types import AgentStep, Message, Override, Record, Signal, Step
 from switchgear._hooks import open_calls, session, session_check
-from switchgear._hooks.open_calls import Call, State
+from switchgear._hooks.open_calls import CallsState, OpenCall
 from switchgear._hooks.session import Notes, attend, deliver, extended, silent_s
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.memory import MemoryStore
@@ -63,8 +63,8 @@ def test_an_agent_that_waits_for_somebody_is_not_silent() -> None:
 
 def running(notes: Notes, *until_s: float) -> Notes:
     """The notes with calls under way that are given up at these times."""
-    calls = [Call(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
-    return notes._replace(more=open_calls.dump(State(tuple(calls))))
+    calls = [OpenCall(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
+    return notes._replace(more=open_calls.dump(CallsState(tuple(calls))))
 
 
 def test_a_tool_that_is_running_is_no_silence_until_its_end_must_have_been_lost() -> None:

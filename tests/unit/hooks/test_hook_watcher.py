@@ -12,13 +12,13 @@ from switchgear._hooks import session, watched
 from switchgear._hooks.host_id import here
 from switchgear._hooks.session import Notes
 from switchgear._hooks.session_check import Look
-from switchgear._hooks.watched import AgentProcess, Visit, WatchedSession, visit
+from switchgear._hooks.watched import Visit, WatchedProcess, WatchedSession, visit
 from switchgear._stores.base import Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._stuck.escalation import StepTaken
 
 
-class FakeAgent(AgentProcess):
+class FakeAgent(WatchedProcess):
     """A process that only remembers its signals."""
 
     signals: list[signal.Signals] = []  # noqa: RUF012  set anew by each test
@@ -104,11 +104,11 @@ def test_help_is_called_with_the_evidence(agent: FakeAgent) -> None:
 
 
 def test_a_process_that_has_another_ones_number_is_another() -> None:
-    me = AgentProcess.of(os.getpid())
+    me = WatchedProcess.of(os.getpid())
     assert me.lives
-    assert not AgentProcess(os.getpid(), "long ago").lives
+    assert not WatchedProcess(os.getpid(), "long ago").lives
     gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    found = AgentProcess.of(gone.pid)
+    found = WatchedProcess.of(gone.pid)
     gone.wait()
     assert not found.lives
 

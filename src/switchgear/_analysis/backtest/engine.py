@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from switchgear._agents.recordings.files import RecordingFile, UnreadableRecording
 from switchgear._agents.recordings.formats import FORMATS, find, recognise, runs_in
 from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
-from switchgear._analysis.backtest.replay import Named, Row, judge
+from switchgear._analysis.backtest.replay import Named, RunRow, judge
 from switchgear._core.errors import SwitchgearError
 
 _LARGEST_BYTES = 64 * 1024 * 1024
@@ -115,7 +115,7 @@ class Judging(NamedTuple):
     policies: tuple[Named, ...]
     pictures: bool = False
 
-    def row(self, run: RecordedRun) -> Row:
+    def row(self, run: RecordedRun) -> RunRow:
         """The row of one run."""
         return judge(run, self.policies, pictures=self.pictures)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from switchgear._agents.recordings.recording import RecordingTally
-from switchgear._analysis.backtest.replay import Judged, Named, Row, RunFacts, Shown
+from switchgear._analysis.backtest.replay import Judged, Named, RunFacts, RunRow, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._breaker.views import View
 from switchgear._core.types import Circuit, Event, Mode, Phase
@@ -19,7 +19,7 @@ from switchgear._text.agent_text import one_line
 NAME = "live"
 
 
-def shadow_row(view: View, events: Iterable[Event], store: str) -> Row | None:
+def shadow_row(view: View, events: Iterable[Event], store: str) -> RunRow | None:
     """What a shadowed circuit would have done; `None`: it is not, and was not, in shadow mode.
 
     `events` are those of this circuit, the oldest first.
@@ -44,7 +44,7 @@ def shadow_row(view: View, events: Iterable[Event], store: str) -> Row | None:
         cost_unknown="",
         timed=True,
     )
-    return Row(facts, (_shadow_judged(circuit, shadowed, view, told),))
+    return RunRow(facts, (_shadow_judged(circuit, shadowed, view, told),))
 
 
 def _shadow_judged(circuit: Circuit, events: list[Event], view: View, told: int) -> Judged:
@@ -85,27 +85,27 @@ _WITH_EVIDENCE = 1000
 """Runs whose evidence is kept when there are no pictures."""
 
 
-class Found:
+class BacktestFindings:
     """What is known after all rows were added. Used by one thread."""
 
     def __init__(self, pictures: int = 0) -> None:
         self.tally = RecordingTally()
         self.policies: tuple[Named, ...] = ()
         self.counts: list[Counts] = []
-        self.rows: list[Row] = []
+        self.rows: list[RunRow] = []
         """Without pictures and evidence."""
         self.runs = self.untimed = 0
         self.noun = "run"
         """What a row is about: "run", or "circuit"."""
         self.pictures = pictures
-        self._kept: list[tuple[tuple[int, int, int], int, Row]] = []
+        self._kept: list[tuple[tuple[int, int, int], int, RunRow]] = []
 
     def judged_by(self, policies: Sequence[Named]) -> None:
         """Say which policies judge, before the first row."""
         self.policies = tuple(policies)
         self.counts = [Counts(named.name) for named in policies]
 
-    def add(self, row: Row) -> None:
+    def add(self, row: RunRow) -> None:
         """Add one run."""
         if not self.counts:
             self.counts = [Counts(judged.policy) for judged in row.judged]
@@ -121,17 +121,17 @@ class Found:
         bare = tuple(each._replace(evidence=(), heats=()) for each in row.judged)
         self.rows.append(row._replace(judged=bare))
 
-    def most_important(self) -> list[Row]:
+    def most_important(self) -> list[RunRow]:
         """The rows that are kept whole, the most important first."""
         return [row for _, _, row in sorted(self._kept, reverse=True)]
 
-    def as_whole_as_kept(self) -> list[Row]:
+    def as_whole_as_kept(self) -> list[RunRow]:
         """All rows in their order, those that are kept whole with their evidence."""
         whole = {-number: row for _, number, row in self._kept}
         return [whole.get(number, row) for number, row in enumerate(self.rows, 1)]
 
 
-def _importance(row: Row) -> tuple[int, int, int]:
+def _importance(row: RunRow) -> tuple[int, int, int]:
     """False stops, then stops that save most, then the hottest."""
     false_stop = row.run.solved is True and any(judged.stopped for judged in row.judged)
     saved = max(judged.saved_steps if judged.stopped else 0 for judged in row.judged)
@@ -139,7 +139,7 @@ def _importance(row: Row) -> tuple[int, int, int]:
     return int(false_stop), saved, int(hottest * 1000)
 
 
-def as_values(found: Found) -> dict[str, Any]:
+def as_values(found: BacktestFindings) -> dict[str, Any]:
     """Everything as JSON values; `docs/backtest.md` describes them."""
     tally = found.tally
     policies = {named.name: dump_policy(named.policy) for named in found.policies}
@@ -179,7 +179,7 @@ def rate_as_values(rate: Rate) -> dict[str, Any]:
             "low_95": rate.low, "high_95": rate.high}  # fmt: skip
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: RunRow) -> dict[str, Any]:
     return {**row.run._asdict(), "judged": [_judged(judged) for judged in row.judged]}
 
 

@@ -79,7 +79,7 @@ class Judged(NamedTuple):
         return self.tripped_at is not None and self.saved_steps > 0
 
 
-class Row(NamedTuple):
+class RunRow(NamedTuple):
     """One run with the judgement of each policy."""
 
     run: RunFacts
@@ -151,7 +151,7 @@ class Named(NamedTuple):
     policy: Policy
 
 
-def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False) -> Row:
+def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False) -> RunRow:
     """What each policy would have done with a run."""
     whole = cost_of_steps(run, 0)
     facts = RunFacts(
@@ -169,7 +169,7 @@ def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False
         cost_unknown=whole.unknown,
         timed=any(each.at_s is not None for each in run.steps),
     )
-    return Row(facts, tuple(replay(named, run, pictures=pictures) for named in policies))
+    return RunRow(facts, tuple(replay(named, run, pictures=pictures) for named in policies))
 
 
 def times(steps: Sequence[RecordedStep]) -> Iterator[float]:

@@ -15,7 +15,7 @@ from switchgear._analysis.selftest.attacks import (
     masked,
     needed,
 )
-from switchgear._analysis.selftest.rows import Row, failed
+from switchgear._analysis.selftest.rows import GuardRow, failed
 from switchgear._analysis.selftest.rule_trials import Breach, breach_of
 from switchgear._analysis.selftest.sandbox import EPOCH_S, NAME, Bench, VirtualFleet, VirtualHooks
 from switchgear._breaker.circuit_breaker import classic
@@ -213,7 +213,7 @@ _FILLS = ("selftest", "x", "0", "a/b", "zz-9", "Q")
 """What stands for a star in the name of a circuit: one that an earlier row does not catch."""
 
 
-def guards(bench: Bench) -> Iterator[Row]:
+def guards(bench: Bench) -> Iterator[GuardRow]:
     """The rows of `circuits`, the defaults that hold beside them, unused policies, loops."""
     told = paths(bench.config, bench.root)
     for index, rule in enumerate(bench.config.circuits):
@@ -231,16 +231,16 @@ def guards(bench: Bench) -> Iterator[Row]:
             yield from _attacked(f"preset {name}", preset_policy(name), everything)
 
 
-def _attacked(guard: str, policy: Policy, path: Path) -> Iterator[Row]:
+def _attacked(guard: str, policy: Policy, path: Path) -> Iterator[GuardRow]:
     """A row for each detector; those that trip only together, by one attack, share theirs."""
     yield from dict.fromkeys(_against(guard, policy, path, each) for each in policy.detectors)
 
 
-def _against(guard: str, policy: Policy, path: Path, detector: Detector) -> Row:
+def _against(guard: str, policy: Policy, path: Path, detector: Detector) -> GuardRow:
     trial = against(policy, detector, masked(path.sent))
     if trial.tripped:
         by = " + ".join(trial.detectors)
-        return Row(
+        return GuardRow(
             guard, trial.attack, path.name, by, trial.signals, trial.seconds, reason=trial.reason
         )
     why = _why_not(policy, detector, path, trial)
@@ -294,7 +294,7 @@ def _shadowed(config: Config, index: int) -> str:
     return f"never used: the first match wins, and {first!r} before it catches its circuits"
 
 
-def _defaults(config: Config, told: dict[str, Path]) -> Iterator[Row]:
+def _defaults(config: Config, told: dict[str, Path]) -> Iterator[GuardRow]:
     """What holds for circuits that the file does not name."""
     holds: dict[str, Policy] = {glob: preset_policy(name) for glob, name in DEFAULTS[:-1]}
     holds |= {"provider/*": classic(), "loop/*": loop_policy(), "lock/*": lock_policy()}
@@ -303,7 +303,7 @@ def _defaults(config: Config, told: dict[str, Path]) -> Iterator[Row]:
             yield from _attacked(f"{glob} (default)", policy, _path_of(glob, told))
 
 
-def _unused(config: Config) -> Iterator[Row]:
+def _unused(config: Config) -> Iterator[GuardRow]:
     """Policies that the file names and that judge nothing."""
     if config.source is None or not config.policies:
         return
@@ -326,7 +326,7 @@ def _references(document: Any) -> Iterator[str]:
             yield str(rule["policy"].get("extends"))
 
 
-def _loops(config: Config) -> Iterator[Row]:
+def _loops(config: Config) -> Iterator[GuardRow]:
     """The user's own loops: what needs more iterations than there are cannot fire."""
     for name, loop in config.loop_presets.items():
         policy = loop_policy(consecutive_failures=loop.consecutive_failures, same_error=None)
@@ -338,4 +338,4 @@ def _loops(config: Config) -> Iterator[Row]:
                 yield failed(guard, trial.attack, "loop runner", f"{detector.kind}: {why}")
             else:
                 by = " + ".join(trial.detectors)
-                yield Row(guard, trial.attack, "loop runner", by, trial.signals, trial.seconds)
+                yield GuardRow(guard, trial.attack, "loop runner", by, trial.signals, trial.seconds)

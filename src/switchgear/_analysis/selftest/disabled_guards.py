@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from switchgear._analysis.selftest.rows import Row, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._config import Config
 from switchgear._config.model import Hooks
@@ -22,18 +22,18 @@ _WORDS = {
 }
 
 
-def held(bench: Bench) -> Iterator[Row]:
+def held(bench: Bench) -> Iterator[GuardRow]:
     """Circuits of the store that admit everything because somebody said so."""
     open_doors = [circuit for circuit in bench.held if circuit.mode in _WORDS]
     if not open_doors:
         why = "no circuit is held closed or in shadow mode"
-        yield Row("modes", "any", "store", reason=why)
+        yield GuardRow("modes", "any", "store", reason=why)
     for circuit in open_doors:
         why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
         yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
 
 
-def stored(bench: Bench) -> Iterator[Row]:
+def stored(bench: Bench) -> Iterator[GuardRow]:
     """A file for the store that nobody could make: then nothing is remembered."""
     url = bench.store_url or f"sqlite:///{default_file(bench.root)}"
     if not url.startswith("sqlite:///"):
@@ -49,7 +49,7 @@ def stored(bench: Bench) -> Iterator[Row]:
     yield failed(f"store {redact(url)}", "any", "store", f"{why}: name another place")
 
 
-def installed(bench: Bench) -> Iterator[Row]:
+def installed(bench: Bench) -> Iterator[GuardRow]:
     """Hooks that are configured and not installed, or installed and cannot run."""
     found = list(standings(bench.root))
     if not found and wants_hooks(bench.config):
@@ -66,7 +66,7 @@ def installed(bench: Bench) -> Iterator[Row]:
             yield failed(f"hooks of {agent}", "any", "hooks", f"{why}: {to_do}")
         else:
             events = len(standing.events)
-            yield Row(f"hooks of {agent}", "installed", "hooks", reason=f"{events} events")
+            yield GuardRow(f"hooks of {agent}", "installed", "hooks", reason=f"{events} events")
 
 
 def standings(root: str) -> Iterator[tuple[str, InstallState]]:

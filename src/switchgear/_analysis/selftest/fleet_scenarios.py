@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from switchgear._analysis.selftest.rows import Row, Status, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, GuardStatus, failed, skipped
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
@@ -13,7 +13,7 @@ from switchgear._analysis.selftest.sandbox import (
     PATIENCE,
     SLOW,
     Bench,
-    ProviderDown,
+    ProviderOutage,
     VirtualFleet,
     blind,
     hot,
@@ -42,7 +42,7 @@ class FleetTrial(NamedTuple):
         """The circuit; that of the stand-in stands for all of its family."""
         return self.circuit.replace(NAME, "*").replace(f"provider/{FIRST}", "provider/*")
 
-    def unwatched(self, sees: Iterable[str]) -> Row | None:
+    def unwatched(self, sees: Iterable[str]) -> GuardRow | None:
         """Why it is not tried: the category is off, or the policy looks for something else."""
         if not self.stage.category(self.circuit).enabled:
             why = f"switched off in `breakers`: the router does not ask {self.guard}"
@@ -52,7 +52,7 @@ class FleetTrial(NamedTuple):
             return None
         return skipped(self.guard, self.attack, PATH, blind(self.guard, policy))
 
-    def calls(self, work: Callable[[Route], object]) -> Row:
+    def calls(self, work: Callable[[Route], object]) -> GuardRow:
         """Calls through the router until the circuit opens."""
         began_s = self.stage.clock()
         for number in range(1, PATIENCE + 1):
@@ -61,7 +61,7 @@ class FleetTrial(NamedTuple):
                 return self.cut(number, began_s)
         return self.failed(f"{PATIENCE:,} such calls go on")
 
-    def cut(self, number: int, began_s: float) -> Row:
+    def cut(self, number: int, began_s: float) -> GuardRow:
         """What the router says after so many calls: it must refuse because of the circuit."""
         breaker = self.stage.panel.breaker(self.circuit)
         by, seconds = hot(breaker.readings()), self.stage.clock() - began_s
@@ -73,9 +73,9 @@ class FleetTrial(NamedTuple):
         route, refused = found
         went = f" to {route.worker} on {route.model}" if route.admitted else ""
         reason = f"{route.decision}{went}: {refused}"
-        return Row(self.guard, self.attack, PATH, by, number, seconds, reason=reason)
+        return GuardRow(self.guard, self.attack, PATH, by, number, seconds, reason=reason)
 
-    def failed(self, why: str) -> Row:
+    def failed(self, why: str) -> GuardRow:
         """It cannot fire: why, and what its detectors say."""
         readings = self.stage.panel.breaker(self.circuit).readings().values()
         said = "; ".join([why, *(reading.reason for reading in readings)])
@@ -97,7 +97,7 @@ class WorkFailed(Exception):
     """What the work itself raises in an attack: no provider is to blame."""
 
 
-def dead_provider(bench: Bench) -> Iterator[Row]:
+def dead_provider(bench: Bench) -> Iterator[GuardRow]:
     """For each way that work can go: its first provider fails, then all of them."""
     for name, providers in bench.fleet().chains.items():
         stage = bench.fleet()
@@ -112,16 +112,16 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
                 yield _nobody(stage, name, providers)
 
 
-def _switched(trial: FleetTrial, providers: list[str]) -> Row:
+def _switched(trial: FleetTrial, providers: list[str]) -> GuardRow:
     """Calls until the router no longer asks the provider that is dead, and somebody else works."""
 
     def work(route: Route) -> None:
         trial.stage.clock.advance(0.5)
         if route.chosen.provider == providers[0]:
-            raise ProviderDown(OVERLOADED)
+            raise ProviderOutage(OVERLOADED)
 
     row = trial.calls(work)
-    if row.status is not Status.OK:
+    if row.status is not GuardStatus.OK:
         return row
     if len(providers) == 1:
         return row._replace(reason=f"{row.reason}; {trial.agent} has no other provider")
@@ -130,7 +130,7 @@ def _switched(trial: FleetTrial, providers: list[str]) -> Row:
     return row
 
 
-def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> Row:
+def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
     """All are dead: the caller must hear of it without another call to one of them."""
     guard, attack = f"fallbacks of {name}", "dead provider"
     made, began_s = 0, stage.clock()
@@ -138,19 +138,19 @@ def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> Row:
     def work(_: Route) -> None:
         nonlocal made
         made += 1
-        raise ProviderDown(OVERLOADED)
+        raise ProviderOutage(OVERLOADED)
 
     for _ in range(PATIENCE):
         ended = stage.call(name, work)
         if isinstance(ended, NoRoute):
             kinds = {hot(stage.panel.breaker(f"provider/{one}").readings()) for one in providers}
             by, seconds = " + ".join(sorted(filter(None, kinds))), stage.clock() - began_s
-            return Row(guard, attack, PATH, by, made, seconds, reason=str(ended))
+            return GuardRow(guard, attack, PATH, by, made, seconds, reason=str(ended))
     why = f"{made:,} calls to {', '.join(providers)}, all dead, and the router goes on asking"
     return failed(guard, attack, PATH, why)
 
 
-def slow_provider(bench: Bench) -> Iterator[Row]:
+def slow_provider(bench: Bench) -> Iterator[GuardRow]:
     """Many calls at once that take far too long: less of the load goes to the agent."""
     stage = bench.fleet()
     name = stage.first.name
@@ -161,7 +161,7 @@ def slow_provider(bench: Bench) -> Iterator[Row]:
         yield blind or _waited_for(trial, slow_s, ok=True)
 
 
-def hang(bench: Bench) -> Iterator[Row]:
+def hang(bench: Bench) -> Iterator[GuardRow]:
     """Callers that wait for a provider which says nothing, until their own time is over."""
     stage = bench.fleet()
     trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
@@ -170,7 +170,7 @@ def hang(bench: Bench) -> Iterator[Row]:
         yield blind or _waited_for(trial, _TIMEOUT_S, error=TimeoutError("no answer"))
 
 
-def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> Row:
+def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> GuardRow:
     """The callers wait together: apart, they would not meet in one window."""
     stage, began_s = trial.stage, trial.stage.clock()
     routes = [stage.fleet.route(trial.agent) for _ in range(_CALLERS)]
@@ -181,7 +181,7 @@ def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> Row:
     return trial.cut(_CALLERS, began_s)
 
 
-def same_error(bench: Bench) -> Iterator[Row]:
+def same_error(bench: Bench) -> Iterator[GuardRow]:
     """The agent's own work fails again and again: another agent works, or nobody."""
 
     def work(_: Route) -> None:
@@ -194,7 +194,7 @@ def same_error(bench: Bench) -> Iterator[Row]:
         yield trial.unwatched(FAILURES) or trial.calls(work)
 
 
-def overspend(bench: Bench) -> Iterator[Row]:
+def overspend(bench: Bench) -> Iterator[GuardRow]:
     """Money that an agent spends, that a story costs, and that is set aside from a budget."""
     stage = bench.fleet()
     name = stage.first.name
@@ -224,7 +224,7 @@ def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]
     return work
 
 
-def _set_aside(stage: VirtualFleet) -> Row:
+def _set_aside(stage: VirtualFleet) -> GuardRow:
     """A node of the budgets: the router sets aside before anybody works."""
     stage.panel.budgets.open(NAME, _DOLLAR)
     began_s = stage.clock()
@@ -233,11 +233,13 @@ def _set_aside(stage: VirtualFleet) -> Row:
         ended = stage.call(stage.first.name, lambda route: route.spent(_DOLLAR // 8), **where)
         if isinstance(ended, NoRoute) and ended.decision == RouteDecision.PAUSE:
             seconds = stage.clock() - began_s
-            return Row("budgets", "overspend", PATH, "budget", number, seconds, reason=str(ended))
+            return GuardRow(
+                "budgets", "overspend", PATH, "budget", number, seconds, reason=str(ended)
+            )
     return failed("budgets", "overspend", PATH, "a budget of $1.00 lets anything be spent")
 
 
-def rule_breach(bench: Bench) -> Iterator[Row]:
+def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     """An agent that broke an absolute rule is given no more work."""
     stage = bench.fleet()
     name, place = stage.first.name, place_at(bench.root)
@@ -260,7 +262,7 @@ def rule_breach(bench: Bench) -> Iterator[Row]:
             yield trial.failed("the call was admitted")
 
 
-def self_release(bench: Bench) -> Iterator[Row]:
+def self_release(bench: Bench) -> Iterator[GuardRow]:
     """A halted agent, or one whose story is paused, that gives the order to go on itself."""
     stage = bench.fleet()
     guard, attack = "operator token", "self-release"
@@ -276,10 +278,10 @@ def self_release(bench: Bench) -> Iterator[Row]:
                 continue
             yield failed(guard, attack, PATH, f"a reset of {circuit} was obeyed without a token")
             return
-        yield Row(guard, attack, PATH, "operator token", 2, reason="resets need the token")
+        yield GuardRow(guard, attack, PATH, "operator token", 2, reason="resets need the token")
 
 
-def lock_convoy(bench: Bench) -> Iterator[Row]:
+def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
     """Work that needs a resource for which others have waited too long is queued again."""
     stage = bench.fleet()
     where = {"locks": [NAME]}

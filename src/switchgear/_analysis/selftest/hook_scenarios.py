@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switchgear._agents.hook_protocol import Moment, Ruling
-from switchgear._analysis.selftest.rows import Row, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     CIRCUIT,
@@ -42,7 +42,7 @@ RELEASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 """What an agent tries that would rather not be guarded."""
 
 
-def loop(bench: Bench) -> Iterator[Row]:
+def loop(bench: Bench) -> Iterator[GuardRow]:
     """The same call with the same outcome, until the session is cut."""
     outcome = {"result": "make: nothing to be done"}
     yield _repeated(bench, "loop", LOOPS, outcome)
@@ -50,7 +50,7 @@ def loop(bench: Bench) -> Iterator[Row]:
         yield _repeated(bench, "loop", LOOPS, outcome, PROGRESS)
 
 
-def same_error(bench: Bench) -> Iterator[Row]:
+def same_error(bench: Bench) -> Iterator[GuardRow]:
     """The same command that fails in the same way."""
     yield _repeated(bench, "same error", _ERRORS, {"ok": False, "error": "Exit code 2\nno rule"})
 
@@ -61,7 +61,7 @@ def _repeated(
     sees: tuple[str, ...],
     outcome: dict[str, Any],
     name: str = GUARD,
-) -> Row:
+) -> GuardRow:
     agent = bench.hooks()
     policy = agent.known.listed_policy("progress/selftest")
     if name == GUARD:
@@ -81,7 +81,7 @@ def _repeated(
     return failed(name, attack, PATH, f"{PATIENCE:,} such calls go on{warm}: {reason}")
 
 
-def dead_operation(bench: Bench) -> Iterator[Row]:
+def dead_operation(bench: Bench) -> Iterator[GuardRow]:
     """Fetches that all fail: the operation is refused, and other calls are not."""
     agent = bench.hooks()
     policy = agent.known.policy_for(OPERATION)
@@ -100,7 +100,7 @@ def dead_operation(bench: Bench) -> Iterator[Row]:
     yield failed("op/*", "dead provider", PATH, why)
 
 
-def _operation_cut(agent: VirtualHooks, number: int, began_s: float) -> Row:
+def _operation_cut(agent: VirtualHooks, number: int, began_s: float) -> GuardRow:
     kinds, reason = agent.hot(OPERATION)
     seconds = agent.clock() - began_s
     again = agent.before("WebFetch", {"url": "https://example.test/again"})
@@ -108,10 +108,10 @@ def _operation_cut(agent: VirtualHooks, number: int, began_s: float) -> Row:
         return failed("op/*", "dead provider", PATH, f"it opens ({reason}), and is not refused")
     by = " + ".join(kinds)
     told = f"{again.action}: {reason}"
-    return Row("op/*", "dead provider", PATH, by, number, seconds, reason=told)
+    return GuardRow("op/*", "dead provider", PATH, by, number, seconds, reason=told)
 
 
-def hang(bench: Bench) -> Iterator[Row]:
+def hang(bench: Bench) -> Iterator[GuardRow]:
     """Silence in a turn, as the watcher sees it; where that alone is too little, after a loop."""
     policy = bench.hooks().known.policy_for(CIRCUIT)
     if not watchers(policy, ("silence",)):
@@ -147,7 +147,7 @@ def _cut(
     heard: Ruling | None = None,
     *,
     name: str = GUARD,
-) -> Row:
+) -> GuardRow:
     """The row of a session that has opened; the agent must hear of it, now or at its next step."""
     kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
@@ -156,13 +156,13 @@ def _cut(
         heard = agent.before("Read", {"file_path": "README.md"})
     if heard.action == "allow":
         return failed(name, attack, PATH, f"it opens ({reason}), and the hooks tell nobody")
-    return Row(name, attack, PATH, by, number, seconds, reason=f"{heard.action}: {reason}")
+    return GuardRow(name, attack, PATH, by, number, seconds, reason=f"{heard.action}: {reason}")
 
 
 # Rules
 
 
-def rule_breach(bench: Bench) -> Iterator[Row]:
+def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     """Each rule that holds, and each built-in group that does not."""
     holding = {rule.name for rule in bench.config.rules.rules}
     for group, rules in BUILTIN.items():
@@ -184,7 +184,7 @@ def rule_breach(bench: Bench) -> Iterator[Row]:
             yield _refused(bench, guard, "rule breach", breach.tool, breach.inputs)
 
 
-def self_release(bench: Bench) -> Iterator[Row]:
+def self_release(bench: Bench) -> Iterator[GuardRow]:
     """An agent that would switch its guard off."""
     for what, tool, inputs in RELEASES:
         path = inputs.get("file_path")
@@ -192,7 +192,7 @@ def self_release(bench: Bench) -> Iterator[Row]:
         yield _refused(bench, f"guard: {what}", "self-release", tool, told)
 
 
-def _refused(bench: Bench, guard: str, attack: str, tool: str, inputs: dict[str, Any]) -> Row:
+def _refused(bench: Bench, guard: str, attack: str, tool: str, inputs: dict[str, Any]) -> GuardRow:
     """A call that must be denied, and must not be done by the next attempt either."""
     agent = bench.hooks()
     agent.hear(Moment.PROMPT)
@@ -208,4 +208,4 @@ def _refused(bench: Bench, guard: str, attack: str, tool: str, inputs: dict[str,
         )
     name = ruling.text.partition("rule ")[2].partition(":")[0]
     by = f"rule {name}" if name else "violation"
-    return Row(guard, attack, PATH, by, 1, agent.clock() - began_s, reason=ruling.text)
+    return GuardRow(guard, attack, PATH, by, 1, agent.clock() - began_s, reason=ruling.text)

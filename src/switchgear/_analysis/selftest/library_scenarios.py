@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from switchgear._analysis.selftest.configured_guards import sample_name
-from switchgear._analysis.selftest.rows import Row, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
@@ -11,7 +11,7 @@ from switchgear._analysis.selftest.sandbox import (
     PATIENCE,
     SLOW,
     Bench,
-    ProviderDown,
+    ProviderOutage,
     blind,
     hot,
     lock_in_vain,
@@ -33,14 +33,14 @@ _CALLERS = 200
 """Calls that wait for a slow provider at the same time."""
 
 
-def dead_provider(bench: Bench) -> Iterator[Row]:
+def dead_provider(bench: Bench) -> Iterator[GuardRow]:
     """Calls that fail, one after the other, until one is refused without being made."""
     panel, clock = bench.panel()
     with panel:
         yield _failing(panel.breaker("provider/selftest"), clock)
 
 
-def _failing(breaker: CircuitBreaker, clock: FakeClock) -> Row:
+def _failing(breaker: CircuitBreaker, clock: FakeClock) -> GuardRow:
     guard, began_s = breaker.name.replace("selftest", "*"), clock()
     made = 0
 
@@ -48,23 +48,23 @@ def _failing(breaker: CircuitBreaker, clock: FakeClock) -> Row:
         nonlocal made
         made += 1
         clock.advance(0.5)
-        raise ProviderDown(OVERLOADED)
+        raise ProviderOutage(OVERLOADED)
 
     if not watchers(breaker.policy, FAILURES):
         return skipped(guard, "dead provider", PATH, blind(guard, breaker.policy))
     for _ in range(PATIENCE):
         try:
             breaker.call(provider)
-        except ProviderDown:
+        except ProviderOutage:
             continue
         except Rejected as refused:
             seconds, by = clock() - began_s, hot(breaker.readings())
-            return Row(guard, "dead provider", PATH, by, made, seconds, reason=str(refused))
+            return GuardRow(guard, "dead provider", PATH, by, made, seconds, reason=str(refused))
     why = f"{made:,} failures in a row, and calls go on; {_coldest(breaker)}"
     return failed(guard, "dead provider", PATH, why)
 
 
-def slow_provider(bench: Bench) -> Iterator[Row]:
+def slow_provider(bench: Bench) -> Iterator[GuardRow]:
     """Many calls at once to a provider that answers, and takes far too long."""
     targets = list(_slow_targets(bench))
     if not targets:
@@ -86,7 +86,7 @@ def _slow_targets(bench: Bench) -> Iterator[tuple[str, str, Policy | None]]:
         yield "preset latency", "provider/selftest", preset_policy("latency")
 
 
-def _waiting(guard: str, breaker: CircuitBreaker, clock: FakeClock) -> Row:
+def _waiting(guard: str, breaker: CircuitBreaker, clock: FakeClock) -> GuardRow:
     """The callers wait together: apart, they would not meet in one window."""
     import asyncio  # noqa: PLC0415  only an attack needs an event loop
 
@@ -109,12 +109,12 @@ def _waiting(guard: str, breaker: CircuitBreaker, clock: FakeClock) -> Row:
         try:
             breaker.call(int)
         except Rejected as refused:
-            return Row(guard, "slow provider", PATH, by, sent, seconds, reason=str(refused))
+            return GuardRow(guard, "slow provider", PATH, by, sent, seconds, reason=str(refused))
     why = f"{sent} calls that took {slow_s:g} s each, and all are admitted; "
     return failed(guard, "slow provider", PATH, why + _coldest(breaker))
 
 
-def overspend(bench: Bench) -> Iterator[Row]:
+def overspend(bench: Bench) -> Iterator[GuardRow]:
     """Reservations until the budget refuses, and its circuit is cut."""
     panel, clock = bench.panel()
     with panel:
@@ -128,14 +128,14 @@ def overspend(bench: Bench) -> Iterator[Row]:
                 breaker = panel.breaker(name)
                 by = " + ".join(filter(None, ("budget", hot(breaker.readings()))))
                 seconds = clock() - began_s
-                yield Row(
+                yield GuardRow(
                     "budgets", "overspend", "budgets", by, number, seconds, reason=str(refused)
                 )
                 return
     yield failed("budgets", "overspend", "budgets", "a budget of $1.00 lets anything be spent")
 
 
-def rule_breach(bench: Bench) -> Iterator[Row]:
+def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     """The circuit of the rules: after the first breach nothing goes on, until it is reset."""
     known = {name: bench.config.policy_for(name) for name in ("rules/selftest", "rules")}
     judged = {name: policy for name, policy in known.items() if policy is not None}
@@ -161,13 +161,15 @@ def rule_breach(bench: Bench) -> Iterator[Row]:
             asked.ask(breach.tool, breach.inputs)
         except Rejected as refused:
             by = hot(breaker.readings())
-            yield Row(guard, "rule breach", PATH, by, 1, clock() - began_s, reason=str(refused))
+            yield GuardRow(
+                guard, "rule breach", PATH, by, 1, clock() - began_s, reason=str(refused)
+            )
         else:
             why = f"it was admitted; {_coldest(breaker)}"
             yield failed(guard, "rule breach", PATH, why)
 
 
-def self_release(bench: Bench) -> Iterator[Row]:
+def self_release(bench: Bench) -> Iterator[GuardRow]:
     """Orders without the operator's token."""
     guard, attack = "operator token", "self-release"
     if bench.config.operator_token_sha256 is None:
@@ -181,7 +183,7 @@ def self_release(bench: Bench) -> Iterator[Row]:
             if not _order_is_refused(panel, what):
                 yield failed(guard, attack, "store", f"the order {what} was obeyed without a token")
                 return
-        yield Row(guard, attack, "store", "operator token", 2)
+        yield GuardRow(guard, attack, "store", "operator token", 2)
 
 
 def _order_is_refused(panel: Panel, mode: Mode) -> bool:
@@ -192,7 +194,7 @@ def _order_is_refused(panel: Panel, mode: Mode) -> bool:
     return False
 
 
-def lock_convoy(bench: Bench) -> Iterator[Row]:
+def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
     """One agent keeps a lock, another waits for it until its circuit has seen enough."""
     guard = "lock/*"
     panel, clock = bench.panel()
@@ -208,7 +210,7 @@ def lock_convoy(bench: Bench) -> Iterator[Row]:
             yield failed(guard, "lock convoy", "locks", "two have the same lock at once")
         elif isinstance(waited.ended, Rejected):
             by, why = hot(breaker.readings()), str(waited.ended)
-            yield Row(guard, "lock convoy", "locks", by, waited.looks, seconds, reason=why)
+            yield GuardRow(guard, "lock convoy", "locks", by, waited.looks, seconds, reason=why)
         else:
             why = f"a wait of a day goes on; {_coldest(breaker)}"
             yield failed(guard, "lock convoy", "locks", why)

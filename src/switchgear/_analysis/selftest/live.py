@@ -1,22 +1,22 @@
 """The scenarios of `--live`: the real hook command, the real store, the real loop runner."""
 
 from switchgear._analysis.selftest import live_hooks, live_runs, live_store
-from switchgear._analysis.selftest.plan import Scenario
+from switchgear._analysis.selftest.plan import SelftestScenario
 
-LIVE: dict[str, Scenario] = {
+LIVE: dict[str, SelftestScenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario(
+        SelftestScenario(
             "live-hooks",
             "The hook command itself, by its standard input, in a throw-away project.",
             (live_hooks.attacked,),
         ),
-        Scenario(
+        SelftestScenario(
             "live-store",
             "The configured store itself, under circuits of our own that are removed afterwards.",
             (live_store.attacked,),
         ),
-        Scenario(
+        SelftestScenario(
             "live-runs",
             "`switchgear run` itself, with the demo agent in a throw-away repository.",
             (live_runs.attacked,),

@@ -16,7 +16,7 @@ from switchgear._analysis.selftest.hook_trials import (
     throw_away,
     turned,
 )
-from switchgear._analysis.selftest.rows import Row, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._core.types import Phase
 from switchgear._hooks.command import AGENTS
@@ -29,7 +29,7 @@ _MOST = 30
 """Attempts until the session itself must be cut."""
 
 
-def attacked(bench: Bench) -> Iterator[Row]:
+def attacked(bench: Bench) -> Iterator[GuardRow]:
     """Each agent whose hooks are installed; all of them, where none are."""
     commands = installed_commands(bench.root)
     for number, agent in enumerate(commands or AGENTS):
@@ -40,7 +40,7 @@ def attacked(bench: Bench) -> Iterator[Row]:
         yield from _agent(bench, agent, commands.get(agent), jam=number == 0 or agent in commands)
 
 
-def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Iterator[Row]:
+def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Iterator[GuardRow]:
     """One agent, each trial in a project of its own: where rules have a circuit, one breach opens it.
 
     A jammed store is waited for, so where no hooks are installed one agent is enough.
@@ -55,7 +55,9 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
             why = f"{found.wrong}; the command is {hook.command}"
             yield failed(guard, found.attack, PATH, why)
             return
-        yield Row(guard, found.attack, PATH, found.by, found.sent, seconds, reason=found.reason)
+        yield GuardRow(
+            guard, found.attack, PATH, found.by, found.sent, seconds, reason=found.reason
+        )
     if bench.config.interventions.escalate is not None:
         why = "a stuck session would call the help that `interventions.escalate` names"
         yield skipped(guard, "same error", PATH, why)
@@ -64,7 +66,7 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
         yield _cut(hook, guard)
 
 
-def _cut(hook: Hook, guard: str) -> Row:
+def _cut(hook: Hook, guard: str) -> GuardRow:
     """The same refused call, again and again, is a stuck agent: its session must open."""
     key, began_s = f"session/{SESSION}", time.monotonic()
     judged = ""
@@ -80,6 +82,6 @@ def _cut(hook: Hook, guard: str) -> Row:
             if found.circuit.phase is Phase.OPEN:
                 by = " + ".join(each.kind for each, reading in pairs if reading.heat >= 1)
                 reason, seconds = found.circuit.outage.reason, time.monotonic() - began_s
-                return Row(guard, "same error", PATH, by, number, seconds, reason=reason)
+                return GuardRow(guard, "same error", PATH, by, number, seconds, reason=reason)
     why = f"the same refused call {_MOST} times does not open {key!r}, judged by {judged}"
     return skipped(guard, "same error", PATH, why)

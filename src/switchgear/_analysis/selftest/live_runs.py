@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.demo import TASK, Demo, make_repository
-from switchgear._analysis.selftest.rows import Row, failed
+from switchgear._analysis.selftest.rows import GuardRow, failed
 from switchgear._analysis.selftest.sandbox import Bench, hot
 from switchgear._panel.panel import Panel
 from switchgear._run.dependencies import RunDependencies
@@ -39,14 +39,14 @@ LIVES = (
 )
 
 
-def attacked(bench: Bench) -> Iterator[Row]:
+def attacked(bench: Bench) -> Iterator[GuardRow]:
     """Each scenario to its end."""
     for live in LIVES:
         with tempfile.TemporaryDirectory(prefix="switchgear-selftest-") as place:
             yield _run(bench, live, Path(place))
 
 
-def _run(bench: Bench, live: Live, place: Path) -> Row:
+def _run(bench: Bench, live: Live, place: Path) -> GuardRow:
     folder = place / "work"
     make_repository(folder)
     options = RunOptions(
@@ -66,4 +66,6 @@ def _run(bench: Bench, live: Live, place: Path) -> Row:
         return failed(guard, live.attack, PATH, why)
     by = "budget" if live.end is ExitReason.BUDGET else tripped
     state = result.state
-    return Row(guard, live.attack, PATH, by, state.iterations, state.seconds, reason=result.reason)
+    return GuardRow(
+        guard, live.attack, PATH, by, state.iterations, state.seconds, reason=result.reason
+    )

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from switchgear._analysis.selftest.rows import Row, Status, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, GuardStatus, failed, skipped
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._analysis.selftest.shared_store import shared
 from switchgear._core.errors import OverrideRefused, StoreError
@@ -18,7 +18,7 @@ PATH = "store live"
 _SQLITE = "sqlite:///"
 
 
-def attacked(bench: Bench) -> Iterator[Row]:
+def attacked(bench: Bench) -> Iterator[GuardRow]:
     """A trip that two connections share, and an order without the token."""
     url = bench.store_url or f"{_SQLITE}{default_file(bench.root)}"
     guard = f"store {redact(url)}"
@@ -43,10 +43,10 @@ def attacked(bench: Bench) -> Iterator[Row]:
     finally:
         left = _removed(url, name)
     if left:
-        yield Row(guard, "removed", PATH, status=Status.SKIPPED, reason=left)
+        yield GuardRow(guard, "removed", PATH, status=GuardStatus.SKIPPED, reason=left)
 
 
-def _ordered(url: str, name: str, guard: str) -> Row:
+def _ordered(url: str, name: str, guard: str) -> GuardRow:
     """An agent's order: where the store is sealed, it must be refused."""
     attack = "self-release"
     with Panel(url) as panel:
@@ -56,11 +56,11 @@ def _ordered(url: str, name: str, guard: str) -> Row:
         try:
             panel.order(name, by="an agent", why="I am fine", mode=Mode.HELD_CLOSED)
         except OverrideRefused as refused:
-            return Row(guard, attack, PATH, "operator token", 1, reason=str(refused))
+            return GuardRow(guard, attack, PATH, "operator token", 1, reason=str(refused))
     return failed(guard, attack, PATH, "an order without the token was obeyed")
 
 
-def _obeyed(url: str, name: str, guard: str, token: str) -> Row:
+def _obeyed(url: str, name: str, guard: str, token: str) -> GuardRow:
     """The operator's order: with the token that was given it must be obeyed."""
     with Panel(url, token=token) as panel:
         try:
@@ -70,7 +70,7 @@ def _obeyed(url: str, name: str, guard: str, token: str) -> Row:
         verdict = panel.send(name, Acquire())
     if verdict.admitted:
         return failed(guard, "operator's order", PATH, "the circuit is held open and admits")
-    return Row(guard, "operator's order", PATH, "held open", 1, reason=verdict.reason)
+    return GuardRow(guard, "operator's order", PATH, "held open", 1, reason=verdict.reason)
 
 
 def _removed(url: str, name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from switchgear._agents.events import AgentError, ToolStep
 from switchgear._agents.process import AgentRun, ProcessEnd
-from switchgear._analysis.selftest.rows import Row, failed, skipped
+from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
     LOOPS,
@@ -35,7 +35,7 @@ Iterate = Callable[[int], tuple[Judgement, Measured]]
 """What an iteration comes to, given its number from 1."""
 
 
-def loop(bench: Bench) -> Iterator[Row]:
+def loop(bench: Bench) -> Iterator[GuardRow]:
     """Inside one iteration: the same call with the same outcome, as `run --stuck` watches it."""
     policy_for, wanted = bench.config.policy_for, bench.config.interventions.progress
     score = policy_for("session/run") or preset_policy("stuck")
@@ -45,7 +45,7 @@ def loop(bench: Bench) -> Iterator[Row]:
         yield _repeated(bench, "session/* progress", progress, session_policy(score, progress))
 
 
-def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> Row:
+def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> GuardRow:
     """Steps of one agent until its watch says stop; `part` is what has to see it."""
     if not watchers(part, LOOPS):
         return skipped(guard, "loop", PATH, blind(guard, part))
@@ -59,13 +59,13 @@ def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> Row:
             if watch.see(step) is not None and watch.score is not None:
                 by = " + ".join(each.kind for each in watch.score.shares if each.trips)
                 reason = "; ".join(watch.score.evidence)
-                return Row(guard, "loop", PATH, by, number, clock() - began_s, reason=reason)
+                return GuardRow(guard, "loop", PATH, by, number, clock() - began_s, reason=reason)
         readings = session.readings().values()
         why = "; ".join(reading.reason for reading in readings)
     return failed(guard, "loop", PATH, f"{PATIENCE:,} such steps go on: {why}")
 
 
-def same_error(bench: Bench) -> Iterator[Row]:
+def same_error(bench: Bench) -> Iterator[GuardRow]:
     """Every other iteration fails, always in the same way; so it is no row of failures."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
@@ -77,7 +77,7 @@ def same_error(bench: Bench) -> Iterator[Row]:
     yield _run(bench, "same error", FAILURES, iterate)
 
 
-def standing_still(bench: Bench) -> Iterator[Row]:
+def standing_still(bench: Bench) -> Iterator[GuardRow]:
     """Every iteration claims success and changes nothing."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
@@ -89,7 +89,7 @@ def standing_still(bench: Bench) -> Iterator[Row]:
     yield _run(bench, "standing still", ("no_progress",), iterate)
 
 
-def output_decline(bench: Bench) -> Iterator[Row]:
+def output_decline(bench: Bench) -> Iterator[GuardRow]:
     """Something changes each time, and there is less and less to say."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
@@ -101,7 +101,7 @@ def output_decline(bench: Bench) -> Iterator[Row]:
     yield _run(bench, "output decline", ("output_decline",), iterate)
 
 
-def hang(bench: Bench) -> Iterator[Row]:
+def hang(bench: Bench) -> Iterator[GuardRow]:
     """The agent says nothing until its time without a word is over, again and again."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
@@ -113,7 +113,7 @@ def hang(bench: Bench) -> Iterator[Row]:
     yield _run(bench, "hang", (*FAILURES, "no_progress"), iterate)
 
 
-def dead_provider(bench: Bench) -> Iterator[Row]:
+def dead_provider(bench: Bench) -> Iterator[GuardRow]:
     """Every iteration ends because the provider is down."""
     panel, clock = bench.panel()
     trouble = AgentError("overloaded", "529 overloaded", 529, final=True)
@@ -129,7 +129,7 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
                 leave = circuits.acquire()
             except Rejected as refused:
                 by = hot(circuits.provider.readings())
-                yield Row(
+                yield GuardRow(
                     PROVIDER,
                     "dead provider",
                     PATH,
@@ -146,21 +146,21 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
     yield failed(PROVIDER, "dead provider", PATH, why)
 
 
-def overspend(bench: Bench) -> Iterator[Row]:
+def overspend(bench: Bench) -> Iterator[GuardRow]:
     """The budget of a run: the next iteration must fit into what is left."""
     del bench
     budget = RunBudget(limit_micros=100 * _CENT)
     for number in range(1, PATIENCE):
         budget = budget.after(7 * _CENT)
         if budget.objection is not None:
-            yield Row(
+            yield GuardRow(
                 "run --budget", "overspend", PATH, "budget", number, 0.0, reason=budget.objection
             )
             return
     yield failed("run --budget", "overspend", PATH, "a budget of $1.00 lets anything be spent")
 
 
-def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> Row:
+def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> GuardRow:
     """Iterations until the loop's circuit refuses the next one."""
     policy = loop_policy_of(bench)
     if not watchers(policy, sees):
@@ -174,7 +174,7 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
                 leave = circuits.acquire()
             except Rejected as refused:
                 by = hot(circuits.loop.readings())
-                return Row(
+                return GuardRow(
                     *("loop/*", attack, PATH, by, number - 1, clock() - began_s),
                     reason=str(refused),
                 )

@@ -12,13 +12,13 @@ from switchgear._analysis.selftest import (
     loop_scenarios,
     shared_store,
 )
-from switchgear._analysis.selftest.rows import Row, failed
+from switchgear._analysis.selftest.rows import GuardRow, failed
 from switchgear._analysis.selftest.sandbox import Bench
 
-Attack = Callable[[Bench], Iterator[Row]]
+Attack = Callable[[Bench], Iterator[GuardRow]]
 
 
-class Scenario(NamedTuple):
+class SelftestScenario(NamedTuple):
     """An attack with a name, down every path that should notice it."""
 
     name: str
@@ -26,39 +26,41 @@ class Scenario(NamedTuple):
     acts: tuple[Attack, ...]
 
 
-SCENARIOS: dict[str, Scenario] = {
+SCENARIOS: dict[str, SelftestScenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario(
+        SelftestScenario(
             "guards",
             "Every row of `circuits`, every default and preset: each detector under its attack.",
             (configured_guards.guards,),
         ),
-        Scenario(
+        SelftestScenario(
             "loop",
             "An agent makes the same call again and again.",
             (hook_scenarios.loop, loop_scenarios.loop),
         ),
-        Scenario(
+        SelftestScenario(
             "same-error",
             "The same error again and again.",
             (hook_scenarios.same_error, loop_scenarios.same_error, fleet_scenarios.same_error),
         ),
-        Scenario(
+        SelftestScenario(
             "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
         ),
-        Scenario("output-decline", "Outputs that dry up.", (loop_scenarios.output_decline,)),
-        Scenario(
+        SelftestScenario(
+            "output-decline", "Outputs that dry up.", (loop_scenarios.output_decline,)
+        ),
+        SelftestScenario(
             "hang",
             "An agent that says nothing any more.",
             (hook_scenarios.hang, loop_scenarios.hang, fleet_scenarios.hang),
         ),
-        Scenario(
+        SelftestScenario(
             "overspend",
             "More money than there is.",
             (library_scenarios.overspend, loop_scenarios.overspend, fleet_scenarios.overspend),
         ),
-        Scenario(
+        SelftestScenario(
             "dead-provider",
             "A provider, or an operation, that fails every call.",
             (
@@ -69,12 +71,12 @@ SCENARIOS: dict[str, Scenario] = {
                 shared_store.trips,
             ),
         ),
-        Scenario(
+        SelftestScenario(
             "slow-provider",
             "A provider that answers far too late.",
             (library_scenarios.slow_provider, fleet_scenarios.slow_provider),
         ),
-        Scenario(
+        SelftestScenario(
             "rule-breach",
             "Calls that break an absolute rule, each rule by itself.",
             (
@@ -83,7 +85,7 @@ SCENARIOS: dict[str, Scenario] = {
                 fleet_scenarios.rule_breach,
             ),
         ),
-        Scenario(
+        SelftestScenario(
             "self-release",
             "An agent that would switch its guard off.",
             (
@@ -92,12 +94,12 @@ SCENARIOS: dict[str, Scenario] = {
                 fleet_scenarios.self_release,
             ),
         ),
-        Scenario(
+        SelftestScenario(
             "lock-convoy",
             "Waiting for a lock that stays.",
             (library_scenarios.lock_convoy, fleet_scenarios.lock_convoy),
         ),
-        Scenario(
+        SelftestScenario(
             "standing",
             "What is off: circuits held closed or in shadow mode, no place to store, hooks missing.",
             (disabled_guards.held, disabled_guards.stored, disabled_guards.installed),
@@ -107,7 +109,7 @@ SCENARIOS: dict[str, Scenario] = {
 """All of them, in the order in which they are shown."""
 
 
-def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[Row]:
+def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[GuardRow]:
     """The rows of these scenarios; without names, of all.
 
     What a guard raises that it should not is a failure of that guard, told with its name.
@@ -117,7 +119,7 @@ def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[Row]:
             yield from shielded(act, bench, name)
 
 
-def shielded(act: Attack, bench: Bench, name: str) -> Iterator[Row]:
+def shielded(act: Attack, bench: Bench, name: str) -> Iterator[GuardRow]:
     """The rows of an act; a defect that it meets is one more, and says so."""
     try:
         yield from act(bench)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from switchgear._core.errors import duration
 
 
-class Status(StrEnum):
+class GuardStatus(StrEnum):
     """How a guard did."""
 
     OK = "ok"
@@ -17,7 +17,7 @@ class Status(StrEnum):
     """It was not tried; the reason says why. No failure: nothing is known against it."""
 
 
-class Row(NamedTuple):
+class GuardRow(NamedTuple):
     """One guard under one attack. Immutable.
 
     >>> Row("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     """How many signals, calls or iterations it took."""
     seconds: float = 0.0
     """How long it took: virtual time, or with `live` real time."""
-    status: Status = Status.OK
+    status: GuardStatus = GuardStatus.OK
     reason: str = ""
     """The evidence of the trip, or why there is none."""
 
@@ -48,11 +48,11 @@ class Row(NamedTuple):
         return f"{self.signals:,} {noun}, {duration(self.seconds)}"
 
 
-def failed(guard: str, attack: str, path: str, reason: str) -> Row:
+def failed(guard: str, attack: str, path: str, reason: str) -> GuardRow:
     """A guard that cannot fire."""
-    return Row(guard, attack, path, status=Status.FAILED, reason=reason)
+    return GuardRow(guard, attack, path, status=GuardStatus.FAILED, reason=reason)
 
 
-def skipped(guard: str, attack: str, path: str, reason: str) -> Row:
+def skipped(guard: str, attack: str, path: str, reason: str) -> GuardRow:
     """A guard that was not tried."""
-    return Row(guard, attack, path, status=Status.SKIPPED, reason=reason)
+    return GuardRow(guard, attack, path, status=GuardStatus.SKIPPED, reason=reason)

@@ -25,7 +25,7 @@ class Breach(NamedTuple):
     inputs: dict[str, Any]
 
 
-class Found(NamedTuple):
+class ForbiddenCall(NamedTuple):
     """What could be made up for a rule."""
 
     breach: Breach | None = None
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     """Whether all that would break it is allowed by its own lists."""
 
 
-def breach_of(rule: Rule, place: Place) -> Found:
+def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
     """A call that breaks this very rule.
 
     >>> breach_of(Rule("no-curl", commands=("curl",)), Place("/w")).breach
@@ -45,9 +45,9 @@ def breach_of(rule: Rule, place: Place) -> Found:
     excused = False
     for breach in islice(_made_up(rule, place), _MOST):
         if judge([rule], breach.tool, breach.inputs, place) is not None:
-            return Found(breach)
+            return ForbiddenCall(breach)
         excused = excused or judge([bare], breach.tool, breach.inputs, place) is not None
-    return Found(None, excused)
+    return ForbiddenCall(None, excused)
 
 
 def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:

@@ -11,7 +11,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Phase, Reading
 from switchgear._fleet.categories import Category, category_of, default_breakers
 from switchgear._fleet.fleet import Fleet, policies_of
-from switchgear._fleet.manifest import Agent, Crew, agent, crew
+from switchgear._fleet.manifest import Crew, FleetAgent, agent, crew
 from switchgear._fleet.router import Refused, Route
 from switchgear._hooks.compiled import Compiled, loaded
 from switchgear._hooks.compiler import compile_config
@@ -73,7 +73,7 @@ class VirtualFleet:
         self.panel = panel
 
     @property
-    def first(self) -> Agent:
+    def first(self) -> FleetAgent:
         """The agent that is attacked where one is as good as another."""
         return next(iter(self.crew.agents.values()))
 
@@ -216,13 +216,13 @@ OVERLOADED = "529 overloaded"
 """What a dead provider says."""
 
 
-class ProviderDown(Exception):
+class ProviderOutage(Exception):
     """What a guarded call raises in an attack: the answer of an overloaded provider."""
 
     status_code = 529
 
 
-class Standing(NamedTuple):
+class StandingGuard(NamedTuple):
     """A circuit of the user's that an operator holds, as it was found."""
 
     name: str
@@ -239,7 +239,7 @@ class Bench(NamedTuple):
     """The project."""
     store_url: str | None = None
     """The store that is configured; `None`: the default file."""
-    held: tuple[Standing, ...] = ()
+    held: tuple[StandingGuard, ...] = ()
     """Circuits in the store whose mode is not `auto`."""
     token: str | None = None
     """The operator's token, for the live store."""

@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Iterator
 from itertools import count
 
-from switchgear._analysis.selftest.rows import Row, failed, skipped
-from switchgear._analysis.selftest.sandbox import OVERLOADED, PATIENCE, Bench, ProviderDown, hot
+from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
+from switchgear._analysis.selftest.sandbox import OVERLOADED, PATIENCE, Bench, ProviderOutage, hot
 from switchgear._breaker.circuit_breaker import classic
 from switchgear._core.errors import Rejected
 from switchgear._panel.panel import Panel
@@ -15,7 +15,7 @@ from switchgear._stores.url import REDIS_URLS
 NAME = "provider/selftest"
 
 
-def trips(bench: Bench) -> Iterator[Row]:
+def trips(bench: Bench) -> Iterator[GuardRow]:
     """A file of our own, like the configured one, with two panels on it."""
     url = bench.store_url or "sqlite:///"
     if url.startswith(REDIS_URLS):
@@ -31,7 +31,7 @@ def trips(bench: Bench) -> Iterator[Row]:
         yield shared(f"sqlite:///{file}", NAME, "store sqlite", "store")
 
 
-def shared(url: str, name: str, guard: str, path: str) -> Row:
+def shared(url: str, name: str, guard: str, path: str) -> GuardRow:
     """Trip a circuit through one panel, and be refused by another: the store, not the policy."""
     policy = classic()
     with Panel(url) as one, Panel(url) as other:
@@ -42,7 +42,7 @@ def shared(url: str, name: str, guard: str, path: str) -> Row:
                 return failed(guard, "dead provider", path, f"{PATIENCE:,} failures do not trip it")
             try:
                 breaker.call(_down)
-            except ProviderDown:
+            except ProviderOutage:
                 continue
             except Rejected:
                 break
@@ -51,9 +51,11 @@ def shared(url: str, name: str, guard: str, path: str) -> Row:
         try:
             other.breaker(name, policy).call(int)
         except Rejected as refused:
-            return Row(guard, "dead provider", path, by, number - 1, seconds, reason=str(refused))
+            return GuardRow(
+                guard, "dead provider", path, by, number - 1, seconds, reason=str(refused)
+            )
     return failed(guard, "dead provider", path, "one process cuts it, and another goes on calling")
 
 
 def _down() -> None:
-    raise ProviderDown(OVERLOADED)
+    raise ProviderOutage(OVERLOADED)

@@ -182,7 +182,7 @@ WASTED = {
 """What is wasted by each trouble."""
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     """One measure on both sides."""
 
     name: str
@@ -190,46 +190,46 @@ class Row(NamedTuple):
     guarded: str
 
 
-class Block(NamedTuple):
+class TableBlock(NamedTuple):
     """The measures of a trouble, or of all."""
 
     title: str
-    rows: list[Row]
+    rows: list[ComparisonRow]
 
 
-def blocks(result: Result) -> list[Block]:
+def blocks(result: Result) -> list[TableBlock]:
     """All that was measured, trouble by trouble."""
     found = [_trouble(plain, guarded) for plain, guarded in result.pairs]
     return [*found, _whole(result.plain, result.guarded)]
 
 
-def _trouble(plain: Harm, guarded: Harm) -> Block:
+def _trouble(plain: Harm, guarded: Harm) -> TableBlock:
     span = plain.span
     when = f"{hours(span.begins_s)} to {hours(span.ends_s)}"
     both = (plain, guarded)
     rows = [
-        Row(WASTED[span.kind], *(f"{one.wasted:,}" for one in both)),
-        Row("money wasted", *(cents(one.micros) for one in both)),
-        Row("agents' time wasted", *(duration(one.seconds) for one in both)),
-        Row("time to detect", *(_since(one.detected_s, span.begins_s) for one in both)),
-        Row("time to recover", *(_recovery(one) for one in both)),
+        ComparisonRow(WASTED[span.kind], *(f"{one.wasted:,}" for one in both)),
+        ComparisonRow("money wasted", *(cents(one.micros) for one in both)),
+        ComparisonRow("agents' time wasted", *(duration(one.seconds) for one in both)),
+        ComparisonRow("time to detect", *(_since(one.detected_s, span.begins_s) for one in both)),
+        ComparisonRow("time to recover", *(_recovery(one) for one in both)),
     ]
-    return Block(f"{span.kind}, {when}", rows)
+    return TableBlock(f"{span.kind}, {when}", rows)
 
 
-def _whole(plain: Tally, guarded: Tally) -> Block:
+def _whole(plain: Tally, guarded: Tally) -> TableBlock:
     both = (plain, guarded)
     rows = [
-        Row("calls made", *(f"{sum(one.made):,}" for one in both)),
-        Row("pieces of work done", *(f"{one.done:,}" for one in both)),
-        Row("money spent", *(cents(one.spent_micros) for one in both)),
-        Row("refused or sent elsewhere", *(f"{sum(one.refused):,}" for one in both)),
-        Row("trips", *(f"{one.trips:,}" for one in both)),
-        Row("wrong trips", *(f"{one.wrong_trips:,}" for one in both)),
-        Row("agents halted", *(f"{len(one.halted):,}" for one in both)),
-        Row("healthy agents halted", *(f"{len(one.halted_well):,}" for one in both)),
+        ComparisonRow("calls made", *(f"{sum(one.made):,}" for one in both)),
+        ComparisonRow("pieces of work done", *(f"{one.done:,}" for one in both)),
+        ComparisonRow("money spent", *(cents(one.spent_micros) for one in both)),
+        ComparisonRow("refused or sent elsewhere", *(f"{sum(one.refused):,}" for one in both)),
+        ComparisonRow("trips", *(f"{one.trips:,}" for one in both)),
+        ComparisonRow("wrong trips", *(f"{one.wrong_trips:,}" for one in both)),
+        ComparisonRow("agents halted", *(f"{len(one.halted):,}" for one in both)),
+        ComparisonRow("healthy agents halted", *(f"{len(one.halted_well):,}" for one in both)),
     ]
-    return Block("in all", rows)
+    return TableBlock("in all", rows)
 
 
 def cents(micros: int) -> str:

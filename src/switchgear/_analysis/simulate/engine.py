@@ -20,7 +20,7 @@ from switchgear._analysis.simulate.world import (
     PAUSE_S,
     POISON,
     STORY,
-    Outcome,
+    SimulatedOutcome,
     World,
 )
 from switchgear._locks.locks import TELL_EVERY_S
@@ -185,7 +185,7 @@ class Engine:
         self._tally.call(self.now_s, chosen.worker, chosen.provider, outcome, other=other)
         self._after(outcome.seconds, Engine._end, lane, chosen, outcome)
 
-    def _end(self, lane: Lane, chosen: Chosen, outcome: Outcome) -> None:
+    def _end(self, lane: Lane, chosen: Chosen, outcome: SimulatedOutcome) -> None:
         self._gate.record(chosen, outcome)
         if outcome.ok:
             self._tally.done += 1

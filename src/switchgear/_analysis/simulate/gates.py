@@ -8,7 +8,7 @@ no breakers: try again, wait a little longer each time, and then take the next m
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from switchgear._analysis.simulate.world import Outcome
+from switchgear._analysis.simulate.world import SimulatedOutcome
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._core.errors import Rejected
 from switchgear._core.types import Event, Permit, Phase, Signal
@@ -55,7 +55,7 @@ class Gate(Protocol):
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
         """Who does a piece of work now; `tried`: how often each provider failed it."""
 
-    def record(self, chosen: Chosen, outcome: Outcome) -> None:
+    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
         """How it went."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
@@ -89,7 +89,7 @@ class Unguarded:
                 return Chosen(agent, provider)
         return self._first[agent]
 
-    def record(self, chosen: Chosen, outcome: Outcome) -> None:
+    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
         """Nobody listens."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
@@ -160,7 +160,7 @@ class Guarded:
             return Chosen(None, again_s=again_s or ASK_AGAIN_S, route=route, paused=paused)
         return Chosen(route.worker, route.model.provider, route)
 
-    def record(self, chosen: Chosen, outcome: Outcome) -> None:
+    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
         """Each circuit hears what concerns it."""
         route = chosen.route
         if route is None:

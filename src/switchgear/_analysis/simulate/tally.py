@@ -9,7 +9,7 @@ from switchgear._analysis.simulate.world import (
     OUTAGE,
     POISON,
     SLOW,
-    Outcome,
+    SimulatedOutcome,
     Span,
     World,
 )
@@ -82,7 +82,7 @@ class Tally:
     # What happens to calls
 
     def call(
-        self, begun_s: float, worker: str, provider: str, outcome: Outcome, *, other: bool
+        self, begun_s: float, worker: str, provider: str, outcome: SimulatedOutcome, *, other: bool
     ) -> None:
         """A call was made."""
         slot = self._slot(begun_s)
@@ -100,7 +100,7 @@ class Tally:
                 harm.last_s = max(harm.last_s, begun_s + outcome.seconds)
 
     def _wasted(
-        self, span: Span, worker: str, provider: str, outcome: Outcome
+        self, span: Span, worker: str, provider: str, outcome: SimulatedOutcome
     ) -> tuple[int] | None:
         """What a call cost in vain; `None`: it was not."""
         cost = outcome.cost_micros

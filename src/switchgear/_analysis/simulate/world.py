@@ -8,7 +8,7 @@ import math
 from random import Random
 from typing import NamedTuple
 
-from switchgear._fleet.manifest import Agent, Crew, agent, crew
+from switchgear._fleet.manifest import Crew, FleetAgent, agent, crew
 
 OUTAGE, SLOW, POISON, BURN, CONVOY = "outage", "slow-down", "poisoned-agent", "budget-burn", "lock-convoy"  # fmt: skip
 
@@ -104,7 +104,7 @@ class Span(NamedTuple):
         return self.begins_s <= now_s < self.ends_s
 
 
-class Outcome(NamedTuple):
+class SimulatedOutcome(NamedTuple):
     """How one call goes."""
 
     seconds: float
@@ -172,7 +172,7 @@ class World:
         """The fleet as its manifests."""
         return crew(self._manifest(number) for number in range(self.agents))
 
-    def _manifest(self, number: int) -> Agent:
+    def _manifest(self, number: int) -> FleetAgent:
         provider = self.providers[number]
         stand_in = number - number % TEAM + TEAM - 1
         chain = [self.names[stand_in]] if number < stand_in < self.agents else []
@@ -187,7 +187,7 @@ class World:
 
     # What happens
 
-    def call(self, random: Random, worker: str, provider: str, now_s: float) -> Outcome:
+    def call(self, random: Random, worker: str, provider: str, now_s: float) -> SimulatedOutcome:
         """How a call goes that a worker makes now."""
         seconds = random.lognormvariate(LOG_WORK, SPREAD)
         cost = random.randrange(*COST_MICROS)
@@ -196,26 +196,28 @@ class World:
             waits = HANGS_S if chance < HANGS else REFUSED_S[0] + second * (
                 REFUSED_S[1] - REFUSED_S[0]
             )  # fmt: skip
-            return Outcome(waits, int(cost * FAILED_COST), False, True)
+            return SimulatedOutcome(waits, int(cost * FAILED_COST), False, True)
         if second < self.noise:
-            return Outcome(REFUSED_S[0], int(cost * FAILED_COST), False, True)
+            return SimulatedOutcome(REFUSED_S[0], int(cost * FAILED_COST), False, True)
         sick = _meets(self._sick, worker, now_s)
         if sick is not None:
-            well = Outcome(seconds, cost, chance >= POISONED_FAILS)
+            well = SimulatedOutcome(seconds, cost, chance >= POISONED_FAILS)
             return self._sick_call(sick, worker, well, second)
         if _meets(self._slow, provider, now_s):
             seconds *= SLOWER
         elif _meets(self._down, provider, now_s + seconds):
             # It began well, and the provider goes down before it ends.
-            return Outcome(seconds, int(cost * FAILED_COST), False, True)
-        return Outcome(seconds, cost, chance >= WORK_FAILS)
+            return SimulatedOutcome(seconds, int(cost * FAILED_COST), False, True)
+        return SimulatedOutcome(seconds, cost, chance >= WORK_FAILS)
 
-    def _sick_call(self, span: Span, worker: str, well: Outcome, second: float) -> Outcome:
+    def _sick_call(
+        self, span: Span, worker: str, well: SimulatedOutcome, second: float
+    ) -> SimulatedOutcome:
         """What becomes of a call in the hands of a sick worker; `well`: of a poisoned one's rest."""
         if span.kind == BURN:
-            return Outcome(BURN_S, well.cost_micros * BURN_TIMES, True)
+            return SimulatedOutcome(BURN_S, well.cost_micros * BURN_TIMES, True)
         if worker == min(span.about) and second < BREAKS_RULE:
-            return Outcome(POISONED_S, well.cost_micros, False, violation=BROKEN)
+            return SimulatedOutcome(POISONED_S, well.cost_micros, False, violation=BROKEN)
         return well if well.ok else well._replace(seconds=POISONED_S)
 
     def pause_s(self, random: Random, worker: str, now_s: float) -> float:

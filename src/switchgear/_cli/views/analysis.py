@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from switchgear._analysis.backtest.findings import Found
-from switchgear._analysis.backtest.replay import Judged, Row
+from switchgear._analysis.backtest.findings import BacktestFindings
+from switchgear._analysis.backtest.replay import Judged, RunRow
 from switchgear._analysis.backtest.statistics import Counts, Rate
-from switchgear._analysis.selftest.rows import Row as SelftestRow
-from switchgear._analysis.selftest.rows import Status
+from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.tally import SLOTS
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
@@ -18,14 +17,18 @@ from switchgear._text.money import dollars
 
 _HEADS = ("guard", "attack", "path", "tripped by", "after")
 _WIDTHS = (26, 16, 16, 28, 22)
-_STYLES = {Status.OK: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow"}
+_STYLES = {GuardStatus.OK: "green", GuardStatus.FAILED: "bold red", GuardStatus.SKIPPED: "yellow"}
 
 
-def show_selftest(rows: list[SelftestRow]) -> None:
+def show_selftest(rows: list[GuardRow]) -> None:
     """A line for each guard; where it does not fire, the reason below it; then the sum."""
     screen = Screen()
     signs = screen.signs
-    marks = {Status.OK: signs.good, Status.FAILED: signs.bad, Status.SKIPPED: signs.dot}
+    marks = {
+        GuardStatus.OK: signs.good,
+        GuardStatus.FAILED: signs.bad,
+        GuardStatus.SKIPPED: signs.dot,
+    }
     margin = max(map(len, marks.values()))
     stacked = screen.width is not None and screen.width < sum(_WIDTHS) + len(_WIDTHS) + margin
     if not stacked and rows:
@@ -34,13 +37,13 @@ def show_selftest(rows: list[SelftestRow]) -> None:
     for row in rows:
         mark = (f"{marks[row.status]:{margin}} ", _STYLES[row.status])
         screen.line(Text.assemble(mark, _cells(row, screen, stacked=stacked)), margin + 3)
-        if row.status is not Status.OK or (screen.width or 0) >= WIDE:
+        if row.status is not GuardStatus.OK or (screen.width or 0) >= WIDE:
             why = f"{'':{margin}}   {row.status}: {clean(row.reason, 600)}"
-            screen.line(Text(why, "" if row.status is Status.FAILED else "dim"), margin + 3)
+            screen.line(Text(why, "" if row.status is GuardStatus.FAILED else "dim"), margin + 3)
     _sum(screen, rows)
 
 
-def _cells(row: SelftestRow, screen: Screen, *, stacked: bool) -> str:
+def _cells(row: GuardRow, screen: Screen, *, stacked: bool) -> str:
     cells = [
         clean(cell, 200) for cell in (row.guard, row.attack, row.path, row.detector, row.after)
     ]
@@ -50,10 +53,11 @@ def _cells(row: SelftestRow, screen: Screen, *, stacked: bool) -> str:
     return " ".join(fitted(cell, width, screen.signs) for cell, width in pairs).rstrip()
 
 
-def _sum(screen: Screen, rows: list[SelftestRow]) -> None:
-    stopped = sum(row.status is Status.OK and row.signals > 0 for row in rows)
+def _sum(screen: Screen, rows: list[GuardRow]) -> None:
+    stopped = sum(row.status is GuardStatus.OK and row.signals > 0 for row in rows)
     bad, left = (
-        sum(row.status is status for row in rows) for status in (Status.FAILED, Status.SKIPPED)
+        sum(row.status is status for row in rows)
+        for status in (GuardStatus.FAILED, GuardStatus.SKIPPED)
     )
     said = f"{plural(stopped, 'attack')} stopped"
     said += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
@@ -122,7 +126,7 @@ def spark(counts: Sequence[int], most: int, signs: str, width: int) -> str:
 _LABEL = 22
 
 
-def show_backtest(screen: Screen, found: Found, limit: int) -> None:
+def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
     """Everything."""
     _head(screen, found)
     if found.runs:
@@ -136,13 +140,13 @@ def show_backtest(screen: Screen, found: Found, limit: int) -> None:
     _remarks(screen, found)
 
 
-def _head(screen: Screen, found: Found) -> None:
+def _head(screen: Screen, found: BacktestFindings) -> None:
     formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
     files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
     screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
 
 
-def _table(screen: Screen, found: Found) -> None:
+def _table(screen: Screen, found: BacktestFindings) -> None:
     cells = [[counts.policy, *(text for _, text in _lines(counts))] for counts in found.counts]
     labels = ["", *(label for label, _ in _lines(found.counts[0]))]
     wide = [max(len(cell) for cell in column) for column in cells]
@@ -205,7 +209,7 @@ def _money(counts: Counts) -> str:
     return f"{known}, {what}" if counts.unpriced < counts.stopped else what
 
 
-def _runs(screen: Screen, found: Found, limit: int) -> None:
+def _runs(screen: Screen, found: BacktestFindings, limit: int) -> None:
     stopped = [row for row in found.most_important() if any(each.stopped for each in row.judged)]
     total = max((counts.stopped for counts in found.counts), default=0)
     if not stopped or not limit:
@@ -218,7 +222,7 @@ def _runs(screen: Screen, found: Found, limit: int) -> None:
         _run(screen, row, named=len(found.counts) > 1)
 
 
-def _run(screen: Screen, row: Row, *, named: bool) -> None:
+def _run(screen: Screen, row: RunRow, *, named: bool) -> None:
     run = row.run
     how = {True: "solved: a false stop", False: "unsolved", None: "outcome unknown"}[run.solved]
     style = "red" if run.solved else "green" if run.solved is False else ""
@@ -238,7 +242,7 @@ def _run(screen: Screen, row: Row, *, named: bool) -> None:
         screen.line(Text(f"      {line}", "dim"), 8)
 
 
-def _stop(screen: Screen, row: Row, judged: Judged, *, named: bool) -> None:
+def _stop(screen: Screen, row: RunRow, judged: Judged, *, named: bool) -> None:
     who = f"{clean(judged.policy, 40)}: " if named else ""
     saved = plural(judged.saved_steps, "step")
     cost = "" if not judged.saved_micros else f", {dollars(judged.saved_micros)}"
@@ -248,7 +252,7 @@ def _stop(screen: Screen, row: Row, judged: Judged, *, named: bool) -> None:
     screen.line(f"    {screen.signs.corner} {clean(judged.reason, 300)}", 6)
 
 
-def _remarks(screen: Screen, found: Found) -> None:
+def _remarks(screen: Screen, found: BacktestFindings) -> None:
     tally = found.tally
     remarks = []
     if found.untimed:

@@ -41,9 +41,9 @@ __all__ = [
     "LONGEST_PATH",
     "MOST_WORDS",
     "UNKNOWN",
-    "Command",
     "Redirect",
     "Setting",
+    "ShellCommand",
     "TooLong",
     "Work",
     "commands_of",
@@ -92,7 +92,7 @@ class Redirect(NamedTuple):
     target: str
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     """One simple command: its words with all that is known filled in, and where it would run."""
 
     words: tuple[str, ...]
@@ -114,7 +114,7 @@ class Command(NamedTuple):
     """What the shell around it has set, for a shell in it."""
 
 
-def commands_of(text: str, setting: Setting, depth: int = 0) -> list[Command]:
+def commands_of(text: str, setting: Setting, depth: int = 0) -> list[ShellCommand]:
     """Every simple command in a text, those in substitutions too. Raises `TooLong`.
 
     >>> [found.words for found in commands_of("X=/etc; 'r'm -rf $X | cat", Setting("/w"))]
@@ -147,7 +147,7 @@ def join(folder: str, path: str) -> str:
     return "/" + "/".join(parts)
 
 
-def within(command: Command, pipe: str) -> Command:
+def within(command: ShellCommand, pipe: str) -> ShellCommand:
     """The command as one that runs inside of a pipe."""
     return command._replace(pipe=f"{pipe}/{command.pipe}")
 
@@ -179,7 +179,7 @@ class _Reader(WordReader):
 
     def __init__(self, text: str, setting: Setting, depth: int) -> None:
         super().__init__(text, setting)
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.printed: str | None = None
         """What the last command would print, if that can be told."""
         self.reads_loop = False
@@ -269,7 +269,7 @@ class _Reader(WordReader):
         )
         return inner
 
-    def _keep(self, command: Command) -> None:
+    def _keep(self, command: ShellCommand) -> None:
         self._work.take_command()
         self.commands.append(command)
 
@@ -338,7 +338,7 @@ class _Reader(WordReader):
             self._call(words, text)
             words = words[:1] if words[0] == "eval" else []
         if words or redirects:
-            command = Command(
+            command = ShellCommand(
                 tuple(words),
                 redirects,
                 self._cwd,
@@ -394,7 +394,7 @@ class _Reader(WordReader):
     def _feed_loop(self, start: int, pipe: int, redirects: list[Redirect]) -> None:
         """What a loop reads goes to the commands in it."""
         files = [redirect for redirect in redirects if redirect.op == "<"]
-        sources = [Command((), files, self._cwd)] if files else []
+        sources = [ShellCommand((), files, self._cwd)] if files else []
         if pipe >= 0:
             before = self.commands[max(start - 8, 0) : start]
             sources += [command for command in before if command.pipe == str(pipe)]
@@ -425,7 +425,7 @@ class _Reader(WordReader):
         self._variables.update(given)
         self.printed = inner.printed
 
-    def _remember(self, words: list[str], command: Command, sign: str) -> None:
+    def _remember(self, words: list[str], command: ShellCommand, sign: str) -> None:
         """What a command does to the folder and the variables of those behind it."""
         first, rest = (words[0], words[1:]) if words else ("", [])
         if words:
@@ -459,7 +459,7 @@ class _Reader(WordReader):
         if len(self._made) < MOST_LINES:
             self._made.update(rest[:8])
 
-    def _read_values(self, rest: list[str], command: Command) -> None:
+    def _read_values(self, rest: list[str], command: ShellCommand) -> None:
         """`read name`: the words of the text that it reads, if that is known."""
         texts = [target for op, target in command.redirects if op == "<<<"]
         text = texts[-1] if texts else command.piped
@@ -634,7 +634,7 @@ def _assigned(word: str) -> str:
     return name if equals and is_name else ""
 
 
-def _printed(command: Command, setting: Setting) -> str | None:
+def _printed(command: ShellCommand, setting: Setting) -> str | None:
     """What a command prints, for the few of which it can be told."""
     program, *rest = command.words or ("",)
     program = program.rpartition("/")[2]
@@ -675,7 +675,7 @@ def _printed(command: Command, setting: Setting) -> str | None:
     return told.get(program)
 
 
-def _is_written(command: Command) -> bool:
+def _is_written(command: ShellCommand) -> bool:
     """Whether what a command prints goes into a file."""
     return any(op.startswith((">", "&>")) for op, _ in command.redirects)
 
