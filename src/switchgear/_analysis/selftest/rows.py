@@ -20,7 +20,7 @@ class GuardStatus(StrEnum):
 class GuardRow(NamedTuple):
     """One guard under one attack. Immutable.
 
-    >>> Row("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
+    >>> GuardRow("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
     '5 signals, 0.4 s'
     """
 
