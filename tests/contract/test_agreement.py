@@ -43,6 +43,9 @@ ORDERS = st.builds(
     mode=st.none() | st.sampled_from(Mode),
     reset=st.booleans(),
     kind=st.just(EventKind.ORDERED),
+    until_s=st.none(),
+    probe=st.just(False),
+    process=st.just(""),
 )
 TOLD = st.builds(
     lambda signal, cost: signal._replace(cost_micros=cost),

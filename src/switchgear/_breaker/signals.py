@@ -360,7 +360,7 @@ def _checked_signal(signal: Any) -> Signal:
         rule = "its error, state, failing_tests and violation must be texts or None"
         raise ValueError(f"signal is {signal!r}: {rule}")
     if act is not None and not _is_act(act):
-        raise ValueError(f"signal is {signal!r}: its act must be an Act of texts, or None")
+        raise ValueError(f"signal is {signal!r}: its step must be an AgentStep of texts, or None")
     times = (seconds, retry_after_s, at_s, context_used, idle_s, waited_s)
     if not all(map(_is_measure, times)):
         rule = "its times and its context_used must be finite numbers or None"

@@ -187,7 +187,7 @@ def test_a_signal_of_what_cannot_be_counted_is_refused_and_changes_nothing(signa
 
 SIGNAL: Callable[..., Signal] = Signal
 OK, MEASURES, TEXTS = "its ok must be", "must be finite numbers or None", "must be texts or None"
-ACT = "its act must be an Act of texts"
+ACT = "its step must be an AgentStep of texts"
 
 
 @pytest.mark.parametrize(
