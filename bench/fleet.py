@@ -61,11 +61,11 @@ def section_of_a_crowd(effort: Effort) -> Section:
     pings: list[list[float]] = []
     tells: list[list[float]] = []
     with running() as server, _fleet(server.url, CROWD) as fleet:
-        _phase(fleet, "tell", effort.crowd_s)  # the first of a circuit starts it
+        _phase(fleet, "record", effort.crowd_s)  # the first of a circuit starts it
         before = fleet[0].ask("told")
         for number in range(effort.crowded):
             # Which comes first changes, so that neither always follows the other's crowd.
-            for what in ("ping", "tell") if number % 2 else ("tell", "ping"):
+            for what in ("ping", "record") if number % 2 else ("record", "ping"):
                 (pings if what == "ping" else tells).append(_phase(fleet, what, effort.crowd_s))
         counted = fleet[0].ask("told") - before
         about = server.version
