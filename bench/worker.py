@@ -62,6 +62,7 @@ class Worker:
 
     def told(self) -> int:
         """How many failures the circuit has been told by all."""
+        self._crowded.refresh()
         return self._crowded.totals.failed
 
     def _until(self, *, admitted: bool) -> float:
