@@ -15,7 +15,7 @@ from unit.hook_calls import after, before, claude, failed
 
 pytestmark = pytest.mark.stress
 
-UNLIMITED = 50
+HOOKS = 50
 PATIENCE_S = 300.0
 
 
@@ -44,28 +44,28 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
-    args = [{"file_path": f"{number}.py"} for number in range(UNLIMITED)]
-    quiet = [(0, "", "")] * UNLIMITED
+    args = [{"file_path": f"{number}.py"} for number in range(HOOKS)]
+    quiet = [(0, "", "")] * HOOKS
 
-    began = [before("Read", args[n], f"r{n}") for n in range(UNLIMITED)]
+    began = [before("Read", args[n], f"r{n}") for n in range(HOOKS)]
     assert all_at_once(project, began) == quiet
     store = SqliteStore(project / ".switchgear" / "state.db")
     note = store.transact(note_name("s1"), lambda inside: inside.note)
     calls = load(Notes.load(note).more).calls
-    assert sorted(call.id for call in calls) == sorted(f"r{n}" for n in range(UNLIMITED))
+    assert sorted(call.id for call in calls) == sorted(f"r{n}" for n in range(HOOKS))
 
     ended = [
         failed("Read", args[n], f"r{n}", error=f"no such file {n}")
         if n % 10 == 0
         else after("Read", args[n], f"r{n}")
-        for n in range(UNLIMITED)
+        for n in range(HOOKS)
     ]
     answers = all_at_once(project, ended)
     assert {(code, err) for code, _, err in answers} == {(0, "")}
     found = store.get("op/file_read")
     assert found is not None
     totals = found.circuit.totals
-    assert totals.succeeded + totals.failed + totals.late == UNLIMITED
+    assert totals.succeeded + totals.failed + totals.late == HOOKS
     assert totals.refused == 0
     state = load(Notes.load(store.transact(note_name("s1"), lambda inside: inside.note)).more)
     assert state.calls == ()
@@ -78,11 +78,11 @@ def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
 
 
 def test_fifty_hooks_that_cannot_decide_are_all_counted(project: Path) -> None:
-    bad = [claude("MadeUp", number=number) for number in range(UNLIMITED)]
+    bad = [claude("MadeUp", number=number) for number in range(HOOKS)]
     answers = all_at_once(project, bad)
     assert {code for code, _, _ in answers} == {2}, "what cannot be read is refused"
     assert all("refused" in err for _, _, err in answers)
     found = SqliteStore(project / ".switchgear" / "state.db").get("hooks/claude-code")
     assert found is not None
-    assert found.circuit.totals.ignored == UNLIMITED
-    assert found.circuit.event_seq == UNLIMITED
+    assert found.circuit.totals.ignored == HOOKS
+    assert found.circuit.event_seq == HOOKS

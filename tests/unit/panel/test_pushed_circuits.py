@@ -12,7 +12,7 @@ from switchgear._panel.panel import Panel
 from switchgear.testing import FakeClock, FlakyStore
 
 POLICY = Policy([detectors.ConsecutiveFailures(3)], Cooldown(10.0))
-UNLIMITED = 3 * TICKETS
+SUCCESSES = 3 * TICKETS
 
 
 class CountingStore(FlakyStore):
@@ -35,11 +35,11 @@ def made(refresh_s: float | None) -> tuple[CountingStore, CircuitBreaker]:
 def test_closed_calls_send_nothing_however_many_there_are() -> None:
     store, breaker = made(None)
     store.messages = 0
-    for _ in range(UNLIMITED):
+    for _ in range(SUCCESSES):
         breaker.call(len, "abc")
     assert store.messages == 0
     breaker.flush()
-    assert (store.messages, breaker.totals.succeeded) == (1, UNLIMITED)
+    assert (store.messages, breaker.totals.succeeded) == (1, SUCCESSES)
 
 
 def test_awaited_calls_send_nothing_either() -> None:
@@ -49,34 +49,34 @@ def test_awaited_calls_send_nothing_either() -> None:
         pass
 
     async def call() -> None:
-        for _ in range(UNLIMITED):
+        for _ in range(SUCCESSES):
             await breaker.acall(succeed)
 
     store.messages = 0
     asyncio.run(call())
     assert store.messages == 0
-    assert breaker.totals.succeeded == UNLIMITED
+    assert breaker.totals.succeeded == SUCCESSES
 
 
 def test_what_was_put_off_is_heard_before_a_failure() -> None:
     _, breaker = made(None)
     breaker.record(Signal(ok=False, count=2))
-    for _ in range(UNLIMITED):
+    for _ in range(SUCCESSES):
         breaker.call(len, "abc")
     breaker.record(Signal(ok=False, count=2))
     assert breaker.state == "closed"
-    assert (breaker.totals.succeeded, breaker.totals.failed) == (UNLIMITED, 4)
+    assert (breaker.totals.succeeded, breaker.totals.failed) == (SUCCESSES, 4)
 
 
 def test_what_was_put_off_when_the_circuit_moves_is_late_and_not_lost() -> None:
     store, breaker = made(None)
-    for _ in range(UNLIMITED):
+    for _ in range(SUCCESSES):
         breaker.call(len, "abc")
     other = Panel(store, clock=store._clock).breaker("api", POLICY)
     other.record(Signal(ok=False, count=3))
     breaker.adopt(other.snapshot())
     totals = breaker.totals
-    assert (totals.late, totals.succeeded, totals.failed) == (UNLIMITED, 0, 3)
+    assert (totals.late, totals.succeeded, totals.failed) == (SUCCESSES, 0, 3)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.1, None), (None, 0.1)])
