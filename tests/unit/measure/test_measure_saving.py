@@ -16,11 +16,12 @@ from switchgear._measure.saving import NotSaved, save_archive
 from switchgear._measure.tree import Tree, open_tree
 from timeouts import LIMIT_S
 
+WHO = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+
 
 def git(folder: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
     done = subprocess.run(
-        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *WHO, *arguments], cwd=folder, check=True, capture_output=True, text=True
     )
     return done.stdout
 
@@ -294,7 +295,8 @@ def test_a_conflict_in_the_index_is_saved_as_it_is_in_the_folder(project: Path) 
     git(project, "checkout", "-q", "-")
     (project / "a").write_text("ours\n")
     git(project, "commit", "-qam", "ours")
-    subprocess.run(["git", "merge", "-q", "other"], cwd=project, capture_output=True, check=False)
+    merge = ["git", *WHO, "merge", "-q", "other"]
+    subprocess.run(merge, cwd=project, capture_output=True, check=False)
     before = git(project, "status", "--porcelain", "-uno")
     assert before.startswith("UU a")
     tree = tree_of(project)
