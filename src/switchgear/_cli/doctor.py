@@ -631,7 +631,7 @@ def report(findings: list[Any], *, as_json: bool) -> int:
     levels = {finding.level for finding in findings}
     code = 2 if PROBLEM in levels else 1 if WARNING in levels else 0
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         found = [finding._asdict() for finding in findings]
         say(printed({"exit_code": code, "findings": found}))

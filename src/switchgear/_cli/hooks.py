@@ -173,7 +173,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     installed = [entry for entry in found if entry[2].installed]
     worried = any(_worries(standing) for _, _, standing in found if _matters(standing))
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([_described(*entry) for entry in found]))
     else:
