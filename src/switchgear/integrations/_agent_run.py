@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 from switchgear._agents.events import Usage
-from switchgear._agents.prices import Rates, cost_of
+from switchgear._agents.prices import cost_of
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._breaker.signals import describe
@@ -28,6 +28,7 @@ from switchgear._core.types import AgentStep, Mode, Permit, Phase, Signal
 from switchgear._detectors import Violation
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import classify, was_not_started
+from switchgear._providers.prices import Rates
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
 from switchgear._system.aio import beside
