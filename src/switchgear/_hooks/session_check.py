@@ -114,17 +114,20 @@ def look_for_a_watcher(
     policy: Policy,
     plan: Interventions | None = None,
     root: str | None = None,
+    *,
+    watcher: int | None = None,
 ) -> Look:
     """A look at a session that has no watcher of its own, as long as it is not gone.
 
-    Without a `plan` its silence is only told, and the rung is left to its next hook. With a
-    `root` only a session of that project is looked at. Its time is left to its hooks, who tell the
-    agent: from here nobody is interrupted.
+    Without a `plan` its silence is only recorded, and the step is left to its next hook. With a
+    `root` only a session of that project is looked at. Its time limit is left to its hooks: no
+    agent is interrupted from here. `watcher` is the process that looks, if the session's note names it.
     """
 
     def work(tx: Transaction, notes: Notes) -> Look:
         unheard_s = 0.0 if notes.heard_s is None else tx.now_s - notes.heard_s
-        others = sessions.is_watched(notes) or root not in {None, notes.root}
+        is_watched = notes.watcher != watcher and sessions.is_watched(notes)
+        others = is_watched or root not in {None, notes.root}
         if others or unheard_s >= gone_after_s(policy):
             return Look(notes, known=False)
         return _told(tx, notes, session, policy, plan)

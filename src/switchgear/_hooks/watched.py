@@ -14,6 +14,7 @@ from switchgear._core.types import Event
 from switchgear._hooks import after_reply, compiled, session_check
 from switchgear._hooks import session as sessions
 from switchgear._hooks.committed import Recorder, hand_over
+from switchgear._hooks.host_id import folder_mark
 from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.process import open_store
 from switchgear._hooks.recompile import take_tampering
@@ -64,7 +65,7 @@ class WatchedSession(NamedTuple):
     """A session that is watched. Times are seconds on the monotonic clock."""
 
     agent: WatchedProcess | None
-    """Its process; `None`: not known, so the session is not looked at."""
+    """Its process; `None`: not known, so the agent is never interrupted."""
     root: str
     session: str
     environ: Mapping[str, str]
@@ -79,6 +80,13 @@ class WatchedSession(NamedTuple):
     """Whether its note names the process that watches it."""
     rests: bool = False
     """Whether its agent waits for its user."""
+    posted: bool = False
+    """Whether its events come over HTTP."""
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it is watched. Without a process, only while its events come over HTTP."""
+        return self.agent is not None or self.posted
 
 
 class Visit(NamedTuple):
@@ -102,9 +110,9 @@ def visit(
 
     `help_` starts the escalation agent with the evidence.
     """
-    if watched.agent is None or now_s - watched.since_s >= LONGEST_S:
+    if not watched.is_looked_at or now_s - watched.since_s >= LONGEST_S:
         return Visit(watched, "it was watched for a day")
-    if not watched.agent.lives:
+    if watched.agent is not None and not watched.agent.lives:
         return Visit(watched, AGENT_GONE)
     try:
         found = look(watched)
@@ -119,15 +127,24 @@ def visit(
     rests = not found.notes.works
     every_s = max(found.every_s, RESTING_S) if rests else found.every_s
     after = watched._replace(failures=0, is_noted=True, rests=rests, due_s=now_s + every_s)
+    return Visit(
+        after if watched.agent is None else _interrupted(after, watched.agent, found, now_s)
+    )
+
+
+def _interrupted(
+    after: WatchedSession, agent: WatchedProcess, found: session_check.Look, now_s: float
+) -> WatchedSession:
+    """Interrupt the agent if the look says so; end one that has not reacted to that."""
     if found.interrupts:
-        watched.agent.send(signal.SIGINT)
-        return Visit(after._replace(interrupted_s=now_s, heard_s=found.notes.heard_s))
-    if watched.interrupted_s is not None and now_s - watched.interrupted_s >= GRACE_S:
+        agent.send(signal.SIGINT)
+        return after._replace(interrupted_s=now_s, heard_s=found.notes.heard_s)
+    if after.interrupted_s is not None and now_s - after.interrupted_s >= GRACE_S:
         # An agent that works on without calling a hook has not reacted to the interrupt.
-        if found.notes.works and found.notes.heard_s == watched.heard_s:
-            watched.agent.send(signal.SIGTERM)
-        after = after._replace(interrupted_s=None)
-    return Visit(after)
+        if found.notes.works and found.notes.heard_s == after.heard_s:
+            agent.send(signal.SIGTERM)
+        return after._replace(interrupted_s=None)
+    return after
 
 
 AGENT_GONE = "the agent is gone"
@@ -142,13 +159,14 @@ def look_at(watched: WatchedSession, watcher: int) -> session_check.Look:
     known = compiled.compiled(watched.root, during_call=None)
     committed: list[Event] = []
     store: Any = Recorder(open_store(known), committed)
-    if not watched.is_noted and watched.agent is not None:
-        agent = watched.agent
+    agent = watched.agent
+    if not watched.is_noted:
 
         def note(inside: Transaction) -> None:
             if inside.note is not None:
-                notes = sessions.Notes.load(inside.note)
-                notes = notes._replace(watcher=watcher, pid=agent.pid, pid_began=agent.began)
+                notes = sessions.Notes.load(inside.note)._replace(watcher=watcher)
+                if agent is not None:
+                    notes = notes._replace(pid=agent.pid, pid_began=agent.began)
                 inside.note = notes.dump()
 
         store.transact(sessions.note_name(watched.session), note)
@@ -159,6 +177,11 @@ def look_at(watched: WatchedSession, watcher: int) -> session_check.Look:
             store, watched.session, policy, rules, known.tampered
         )
         take_tampering(watched.root, known.tampered)
+    elif agent is None:
+        plan, mark = known.interventions, folder_mark(watched.root)
+        found = session_check.look_for_a_watcher(
+            store, watched.session, policy, plan, mark, watcher=watcher
+        )
     else:
         found = session_check.look(store, watched.session, policy, known.interventions)
     if committed and known.listens:
