@@ -24,11 +24,11 @@ from golden import hook_replies
 from rules.evasions import evasions
 from rules.harmless import COMMANDS
 from switchgear._agents.command import CommandAgent
+from switchgear._agents.hook_protocol import PROJECT
 from switchgear._agents.process import MARK, AgentProcess, ProcessEnd
 from switchgear._hooks import client, handler, resident
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.install.agents import HOOKED, PROJECT
-from switchgear._hooks.install.plugins import PluginFile
+from switchgear._hooks.install.settings import HOOKED, PluginFile
 from switchgear._hooks.process import open_store, respond
 from switchgear._hooks.server import HookServer
 from switchgear._hooks.session import Notes, note_name
