@@ -22,6 +22,10 @@ def run(errand: Errand, pid: int | None) -> None:
     try:
         if errand.notice:
             show_headless(errand.agent, errand.notice, pid)
+        if errand.opinion:
+            from switchgear._hooks.opinions import start  # noqa: PLC0415  only where configured
+
+            start(errand.opinion, errand.root, errand.cwd)
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:

@@ -66,6 +66,10 @@ def decide(
     if facts.moment is Moment.AFTER_TOOL and known.interventions.progress:
         state = state_after(facts, known)
     name = session.note_name(facts.session)
+    if known.second_opinion is not None and facts.moment is Moment.BEFORE_TOOL:
+        from switchgear._hooks.opinions import wait_for  # noqa: PLC0415  only where configured
+
+        wait_for(store, name, known.root)
 
     def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
         hearing = _Hearing(inside, facts, known, warns)
@@ -168,11 +172,11 @@ class _Hearing(GuardedAgent):
         watch = watched and session.needs_watcher(self.notes, facts.moment)
         if watch:
             self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
-        if watch or self.evidence or self.notice:
+        if watch or self.evidence or self.notice or self.opinion_request:
             escalate = known.interventions.escalate
             self.errand = Errand(
                 *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
-                *(self.evidence, self.notice),
+                *(self.evidence, self.notice, self.opinion_request),
             )
 
     # Before a tool
