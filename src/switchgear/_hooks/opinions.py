@@ -21,7 +21,7 @@ from switchgear._stuck.escalation import NUDGE, Interventions, next_step_name
 from switchgear._system.files import make_private_folder, read_private, write_private
 
 if TYPE_CHECKING:
-    from switchgear._hooks.steps import GuardedAgent
+    from switchgear._hooks.decide import GuardedAgent
 
 FOLDER = "opinions"
 BY = "second opinion"

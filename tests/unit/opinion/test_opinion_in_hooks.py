@@ -12,6 +12,7 @@ from switchgear._agents.registry import dialect_of
 from switchgear._hooks import opinions
 from switchgear._hooks.decide import decide
 from switchgear._hooks.session import Notes, note_name
+from switchgear._opinion.opinion import SecondOpinion
 from timeouts import LIMIT_S
 from unit.hook_calls import Data, Guarded, after, before, claude
 from unit.opinion.test_consult import judge
@@ -180,7 +181,7 @@ def test_an_answer_file_of_somebody_else_is_not_believed(tmp_path: Path) -> None
     path = folder / "answer-a1.json"
     path.write_text('{"verdict": "delay", "reason": "r", "steps": 3}')
     path.chmod(0o666)
-    settings = opinions.SecondOpinion("x")
+    settings = SecondOpinion("x")
     assert opinions.answer(str(tmp_path), "a1", settings) is None, "others may have written it"
     path.chmod(0o600)
     assert opinions.answer(str(tmp_path), "a1", settings) is not None
@@ -198,7 +199,7 @@ def test_it_is_not_asked_below_70_percent(tmp_path: Path) -> None:
 def test_the_process_after_the_hook_asks_and_leaves_the_answer(tmp_path: Path) -> None:
     agent = Reviewed(tmp_path, """print('{"verdict": "confirm", "reason": "yes"}')""")
     agent.answers = False
-    settings = opinions.SecondOpinion(**dict(agent.known.second_opinion or {}))
+    settings = SecondOpinion(**dict(agent.known.second_opinion or {}))
     request = {"name": "n1", "settings": settings._asdict(), "request": {"version": 1}}
     opinions.start(json.dumps(request), str(tmp_path), str(tmp_path))
     _wait_until(lambda: opinions.answer(str(tmp_path), "n1", settings), LIMIT_S)

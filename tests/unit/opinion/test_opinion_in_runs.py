@@ -19,8 +19,8 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def with_judge(stage: Stage, body: str, **settings: int) -> None:
-    asked = SecondOpinion(judge(stage.folder.parent, body))._replace(**settings)
+def with_judge(stage: Stage, body: str, delay_steps: int = 10) -> None:
+    asked = SecondOpinion(judge(stage.folder.parent, body))._replace(delay_steps=delay_steps)
     stage.dependencies = stage.dependencies._replace(second_opinion=asked)
 
 
