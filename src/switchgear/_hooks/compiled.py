@@ -58,6 +58,8 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    second_opinion: Mapping[str, Any] | None = None
+    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
     listens: bool = False
     """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
@@ -334,6 +336,7 @@ def is_whole(data: Mapping[str, Any]) -> bool:
         and all(isinstance(rule, dict) for rule in parts[0])
         and all(isinstance(path, str) for path in parts[1])
         and data["interventions"].keys() == set(Interventions._fields)
+        and isinstance(data.get("second_opinion"), dict | None)
         and {"story", "context_tokens", "session_s"} <= data.keys()
     )
 
