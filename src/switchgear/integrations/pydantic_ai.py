@@ -87,7 +87,7 @@ class SwitchgearCapability(AbstractCapability[Any]):
     async def for_run(self, ctx: RunContext[Any]) -> "SwitchgearCapability":
         """A copy for one run."""
         own = copy(self)
-        own._run = self.run_of(ctx.run_id)
+        own._run = self.run_of(ctx.run_id)  # noqa: SLF001
         return own
 
     def get_wrapper_model(self, model: Model) -> Model | None:
@@ -124,7 +124,7 @@ class SwitchgearCapability(AbstractCapability[Any]):
         ctx: RunContext[Any],
         *,
         call: ToolCallPart,
-        tool_def: ToolDefinition,
+        tool_def: ToolDefinition,  # noqa: ARG002
         args: dict[str, Any],
         handler: Any,
     ) -> Any:
