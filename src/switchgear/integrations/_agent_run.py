@@ -39,6 +39,8 @@ Refused = (Rejected, BudgetRefused)
 """What a call raises that was not made."""
 LONGEST_TEXT = 8_000
 """Characters of arguments, results and thoughts that a step keeps."""
+KEYS = {"provider": "provider/{provider}", "model": "provider/{provider}/{model}"}
+"""The names for keys of circuits, and the templates they stand for."""
 _LONGEST_NAME = 120
 _LONGEST_ERROR = 500
 _MOST_RUNS = 1_000
@@ -49,7 +51,8 @@ class GuardOptions(TypedDict, total=False):
     """The options that every `guard` of an agent framework takes.
 
     - `panel`: the circuits and budgets. Default: a panel over the store of the project, one per process.
-    - `key`: the circuit of a model call, with `{provider}` and `{model}`. Default: `provider/{provider}`.
+    - `key`: one circuit per `"provider"` (the default) or `"model"`, or a name with `{provider}` and
+      `{model}` in it.
     - `tool_key`: the circuit of a tool call, with `{tool}`. Default: `tool/{tool}`.
     - `budget`: the budget node that pays for model calls; sub-agents without one use that of the run
       around them.
@@ -113,7 +116,7 @@ class AgentGuard:
         framework: str,
         *,
         panel: Panel | None = None,
-        key: str = "provider/{provider}",
+        key: str = "provider",
         tool_key: str = "tool/{tool}",
         budget: str | None = None,
         reserve_micros: int | None = None,
@@ -122,6 +125,7 @@ class AgentGuard:
         progress: bool | Policy = True,
         control_flow: tuple[type[BaseException], ...] = (),
     ) -> None:
+        key = KEYS.get(key, key)
         for name, template, fields in (
             ("key", key, {"provider": "", "model": ""}),
             ("tool_key", tool_key, {"tool": ""}),
@@ -270,6 +274,21 @@ class GuardedRun:
             permit = await session.aenter()
             if permit.probe:
                 await session.agive_back(permit)
+
+    async def arefusal(self, name: ModelName) -> Rejected | None:
+        """Why a model call would be refused by the run or a circuit now; `None`: it would not.
+
+        For frameworks that must decide before they open a stream. No permit is kept.
+        """
+        breaker = self.guard.panel.breaker(self.guard.model_circuit(name))
+        try:
+            await self.acheck()
+            permit = await breaker.aenter()
+        except Rejected as error:
+            return error
+        if permit.probe:
+            await breaker.agive_back(permit)
+        return None
 
     def _sessions(self) -> "Iterator[CircuitBreaker]":
         """The circuits of this run and of those around it, as far as they have taken steps."""
