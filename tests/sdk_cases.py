@@ -160,23 +160,23 @@ def _openai_cases() -> list[Case]:
         with stream:
             yield from stream
 
-    kinds: list[tuple[Any, bool]] = [(OpenAI, False), (AsyncOpenAI, True)]
-    return [
-        Case(
-            f"openai {name}{' async' if is_async else ''}",
-            "gpt-4.1",
-            lambda url, s, kind=kind: kind(
-                base_url=f"{url}/v1", api_key="sk-test", max_retries=0, timeout=s
-            ),
-            guard,
-            ask,
-            (lambda client, ask=ask: achunks(ask(client, stream=True)))
-            if is_async
-            else (lambda client, ask=ask: chunks(ask(client, stream=True))),
-            lambda client: client.close(),
-            is_async,
+    def case(name: str, kind: Any, ask: Callable[..., Any], *, is_async: bool) -> Case:
+        def make(url: str, timeout_s: float) -> Any:
+            url = f"{url}/v1"
+            return kind(base_url=url, api_key="sk-test", max_retries=0, timeout=timeout_s)
+
+        def stream(client: Any) -> Any:
+            opened = ask(client, stream=True)
+            return achunks(opened) if is_async else chunks(opened)
+
+        full = f"openai {name}{' async' if is_async else ''}"
+        return Case(
+            full, "gpt-4.1", make, guard, ask, stream, lambda client: client.close(), is_async
         )
-        for kind, is_async in kinds
+
+    return [
+        case(name, kind, ask, is_async=is_async)
+        for kind, is_async in ((OpenAI, False), (AsyncOpenAI, True))
         for name, ask in (("chat", chat), ("responses", respond))
     ]
 
@@ -200,24 +200,16 @@ def _anthropic_cases() -> list[Case]:
             async for event in stream:
                 yield event
 
-    kinds: list[tuple[str, Any, Any]] = [
-        ("anthropic", Anthropic, chunks),
-        ("anthropic async", AsyncAnthropic, achunks),
-    ]
+    def case(name: str, kind: Any, stream: Callable[[Any], Any]) -> Case:
+        def make(url: str, timeout_s: float) -> Any:
+            return kind(base_url=url, api_key="sk-test", max_retries=0, timeout=timeout_s)
+
+        model, is_async = "claude-sonnet-4-6", "async" in name
+        return Case(name, model, make, guard, ask, stream, lambda client: client.close(), is_async)
+
     return [
-        Case(
-            name,
-            "claude-sonnet-4-6",
-            lambda url, s, kind=kind: kind(
-                base_url=url, api_key="sk-test", max_retries=0, timeout=s
-            ),
-            guard,
-            ask,
-            stream,
-            lambda client: client.close(),
-            "async" in name,
-        )
-        for name, kind, stream in kinds
+        case("anthropic", Anthropic, chunks),
+        case("anthropic async", AsyncAnthropic, achunks),
     ]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sdk_cases import CASES, SDKS, Case, read_all, read_one
 
 from model_streams import anthropic_events, chat_events, gemini_chunks, responses_events, sse
+from sdk_cases import CASES, SDKS, Case, read_all, read_one
 from servers.model_api import ModelApi, Reply, model_api
 from switchgear import Panel, Phase, Rejected
 from switchgear._providers.prices import token_cost

@@ -332,7 +332,7 @@ class _Inflater:
             piece = self._stream.decompress(chunk, _ENDS)
             self._total += len(piece)
             if self._total > _MOST_INFLATED:
-                raise zlib.error("larger than any response of a model")
+                raise zlib.error  # larger than any response: the rest passes unread
             yield piece
             chunk = self._stream.unconsumed_tail or self._stream.unused_data
 

@@ -121,7 +121,7 @@ class Outgoing(NamedTuple):
     """`None`: it is streamed, and was not read."""
 
 
-class Attempt(NamedTuple):
+class HttpAttempt(NamedTuple):
     """One way to serve a call: the caller's own, or that of a fallback."""
 
     outgoing: Outgoing
@@ -170,18 +170,20 @@ class HttpGuard:
             self._panel = default_panel()
         return self._panel
 
-    def attempts(self, outgoing: Outgoing) -> list[Attempt]:
+    def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
         """The ways to serve a request, the caller's first."""
         request = _read(outgoing)
-        first = Attempt(outgoing, request, self._circuit(outgoing.host, request))
+        first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
         if request is None or not request.payload or not self.fallbacks:
             return [first]
         others = (rewritten(outgoing, request, one) for one in self.fallbacks)
         return [first, *(self._attempt(one) for one in others)]
 
-    def _attempt(self, outgoing: Outgoing) -> Attempt:
+    def _attempt(self, outgoing: Outgoing) -> HttpAttempt:
         request = _read(outgoing)
-        return Attempt(outgoing, request, self._circuit(outgoing.host, request), is_rewritten=True)
+        return HttpAttempt(
+            outgoing, request, self._circuit(outgoing.host, request), is_rewritten=True
+        )
 
     def _circuit(self, host: str, request: ModelRequest | None) -> str:
         provider = provider_of(host) if request is None else request.provider
@@ -189,7 +191,7 @@ class HttpGuard:
         parts = {"host": host, "provider": provider, "model": model or provider}
         return _FIELD.sub(lambda field: _part(parts[field[1]]), self._template)
 
-    def start(self, attempt: Attempt) -> "GuardedCall":
+    def start(self, attempt: HttpAttempt) -> "GuardedCall":
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
         call = GuardedCall(self, attempt)
         call.took(call.breaker.enter())
@@ -201,7 +203,7 @@ class HttpGuard:
                 raise
         return call
 
-    async def astart(self, attempt: Attempt) -> "GuardedCall":
+    async def astart(self, attempt: HttpAttempt) -> "GuardedCall":
         """`start` without blocking the event loop."""
         call = GuardedCall(self, attempt)
         call.took(await call.breaker.aenter())
@@ -239,7 +241,7 @@ class GuardedCall:
     `respond`, `feed` each chunk, then one of `end`, `fail` and `close`; what comes after that is ignored.
     """
 
-    def __init__(self, guard: HttpGuard, attempt: Attempt) -> None:
+    def __init__(self, guard: HttpGuard, attempt: HttpAttempt) -> None:
         self.breaker: CircuitBreaker = guard.panel.breaker(attempt.circuit)
         self.reservation: Reservation | None = None
         self.is_over = False
@@ -426,7 +428,7 @@ def _meaning(error: BaseException) -> ProviderError | None:
 class Wire(Protocol):
     """How a client library sends, reads and hands over; each method may return an awaitable for `arun`."""
 
-    def send(self, attempt: Attempt) -> Any:
+    def send(self, attempt: HttpAttempt) -> Any:
         """Send it and return the response, with `status_code`, `headers`, `is_closed` and `content`."""
 
     def read(self, response: Any) -> Any:
@@ -442,7 +444,7 @@ class Wire(Protocol):
 Step = tuple[str, Any, Any]
 
 
-def exchange(attempts: list[Attempt], wire: Wire) -> Generator[Step, Any, Any]:
+def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, Any]:
     """Serve one call: the steps that block are yielded, and their results are sent in."""
     refusal: Exception | None = None
     failed: Any = None
@@ -483,7 +485,7 @@ class _Unserved(Exception):
     """No attempt was made, or all failed without a response."""
 
 
-def run(guard: HttpGuard, attempts: list[Attempt], wire: Wire) -> Any:
+def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
     """Serve one call of a blocking client."""
     do: dict[str, Callable[[Any, Any], Any]] = {
         "start": lambda attempt, _: guard.start(attempt),
@@ -508,7 +510,7 @@ def run(guard: HttpGuard, attempts: list[Attempt], wire: Wire) -> Any:
         return _unserved(guard, attempts, wire, unserved)
 
 
-async def arun(guard: HttpGuard, attempts: list[Attempt], wire: Wire) -> Any:
+async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
     """Serve one call of an async client."""
     do: dict[str, Callable[[Any, Any], Any]] = {
         "start": lambda attempt, _: guard.astart(attempt),
@@ -533,7 +535,9 @@ async def arun(guard: HttpGuard, attempts: list[Attempt], wire: Wire) -> Any:
         return _unserved(guard, attempts, wire, unserved)
 
 
-def _unserved(guard: HttpGuard, attempts: list[Attempt], wire: Wire, unserved: _Unserved) -> Any:
+def _unserved(
+    guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
+) -> Any:
     error: Any = unserved.args[0]
     if guard.answers and isinstance(error, Rejected | BudgetRefused):
         return wire.refuse(error, attempts[0].request)

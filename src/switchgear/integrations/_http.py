@@ -9,7 +9,7 @@ from typing import Any, Self
 from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     AsyncGuardedChunks,
-    Attempt,
+    HttpAttempt,
     GuardedCall,
     GuardedChunks,
     HttpGuard,
@@ -52,7 +52,7 @@ class _TransportWire:
         self._inner, self._request = inner, request
         self.library = library_of(request)
 
-    def _sent(self, attempt: Attempt) -> Any:
+    def _sent(self, attempt: HttpAttempt) -> Any:
         if not attempt.is_rewritten:
             return self._request
         method, scheme, host, target, headers, body = attempt.outgoing
@@ -94,7 +94,7 @@ def raise_refusals(client: Any, http_guard: HttpGuard) -> None:
 
 
 class _SyncWire(_TransportWire):
-    def send(self, attempt: Attempt) -> Any:
+    def send(self, attempt: HttpAttempt) -> Any:
         return self._inner.handle_request(self._sent(attempt))
 
     def read(self, response: Any) -> Any:
@@ -106,7 +106,7 @@ class _SyncWire(_TransportWire):
 
 
 class _AsyncWire(_TransportWire):
-    def send(self, attempt: Attempt) -> Any:
+    def send(self, attempt: HttpAttempt) -> Any:
         return self._inner.handle_async_request(self._sent(attempt))
 
     def read(self, response: Any) -> Any:

@@ -14,7 +14,7 @@ from anthropic import Anthropic, AsyncAnthropic
 from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     REFUSED_HEADER,
-    Attempt,
+    HttpAttempt,
     Fallback,
     GuardedCall,
     HttpGuard,
@@ -73,7 +73,7 @@ class GuardMiddleware:
         wire = _AsyncMiddlewareWire(self._client, request, call_next)
         return wire.wrapper_of(await arun(self._guard, self._attempts(request), wire))
 
-    def _attempts(self, request: Any) -> list[Attempt]:
+    def _attempts(self, request: Any) -> list[HttpAttempt]:
         base = self._client.base_url
         scheme, host, target = base.scheme, base.netloc.decode("latin-1"), str(request.url)
         if "://" in target:
@@ -104,7 +104,7 @@ class _MiddlewareWire:
         """The SDK's wrapper of an HTTP response."""
         return self._wrappers[id(response)]
 
-    def send(self, attempt: Attempt) -> Any:
+    def send(self, attempt: HttpAttempt) -> Any:
         """Send it through the rest of the middleware."""
         return self._unwrapped(self._call_next(self._sent(attempt)))
 
@@ -133,7 +133,7 @@ class _MiddlewareWire:
         self._wrappers[id(response)] = wrapper
         return response
 
-    def _sent(self, attempt: Attempt) -> Any:
+    def _sent(self, attempt: HttpAttempt) -> Any:
         if not attempt.is_rewritten:
             return self._request
         _, scheme, host, target, headers, body = attempt.outgoing
@@ -147,7 +147,7 @@ class _MiddlewareWire:
 
 
 class _AsyncMiddlewareWire(_MiddlewareWire):
-    async def send(self, attempt: Attempt) -> Any:
+    async def send(self, attempt: HttpAttempt) -> Any:
         """Send it through the rest of the middleware."""
         return self._unwrapped(await self._call_next(self._sent(attempt)))
 
