@@ -5,20 +5,48 @@ Run by the hook process itself (`hooks/entry.py`) and by the processes of the re
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes longer to import
+import _thread
 import os
+import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Event
-from switchgear._hooks import deadline
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import Compiled, use_all_modules
 from switchgear._hooks.handler import answer, overdue
-from switchgear._hooks.pending import CIRCUITS_S, Pending
+from switchgear._hooks.undecided import CIRCUITS_S, Pending
 from switchgear._stores.base import Store
 from switchgear._stores.url import keep_out_of_git
+
+LOOK_S = 0.25
+"""How often the thread looks whether the deadline has moved."""
+
+
+def watch(late: Callable[[], object], due_s: Callable[[], float]) -> Callable[[], object]:
+    """Call `late`, which ends the process, at `due_s()` on the monotonic clock, from another thread.
+
+    The returned function must be called before answering: it returns if there is still time, and never
+    returns if the deadline has answered already.
+    """
+    answering = _thread.allocate_lock()
+
+    def wait() -> None:
+        while (left_s := due_s() - time.monotonic()) > 0:
+            if answering.locked():
+                return  # a process may decide further events
+            time.sleep(min(left_s, LOOK_S))
+        if answering.acquire(blocking=False):
+            late()
+
+    try:  # noqa: SIM105  a hook does without contextlib
+        _thread.start_new_thread(wait, ())
+    except RuntimeError:
+        pass  # without a thread, the store's own time limits bound the wait
+    return answering.acquire
+
 
 _SQLITE = "sqlite:///"
 STORE_S = CIRCUITS_S - 1.0
@@ -90,7 +118,7 @@ def respond(
     def opening(known: Compiled) -> Store:
         store = open_store(known) if stores is None else stores.open(known)
         if known.listens:
-            from switchgear._hooks.committed import Recorder  # noqa: PLC0415  seldom configured
+            from switchgear._hooks.after_reply import Recorder  # noqa: PLC0415  seldom configured
 
             store = Recorder(store, committed)
             places.append(known.root)
@@ -102,7 +130,7 @@ def respond(
     def late() -> NoReturn:
         os._exit(_write(write, overdue(agent, so_far)))
 
-    may_answer = deadline.watch(late, so_far.due_s)
+    may_answer = watch(late, so_far.due_s)
     reply = answer(agent, raw, root, opening, so_far)
     session = so_far.session_to_watch()
     is_new = (
@@ -130,7 +158,7 @@ def respond(
         if is_new and watches is not None and session is not None:
             watches.add(agent, *session, pid)
         if committed:
-            from switchgear._hooks.committed import hand_over  # noqa: PLC0415  only after an event
+            from switchgear._hooks.after_reply import hand_over  # noqa: PLC0415  only after an event
 
             hand_over(places[-1], committed)
         afterwards()

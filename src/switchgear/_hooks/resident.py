@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from switchgear._hooks.process import Stores
-    from switchgear._hooks.session_check import Look
-    from switchgear._hooks.watched import WatchedSession
+    from switchgear._hooks.session_check import Look, WatchedSession
 
 IDLE_S = 900.0
 """Seconds without an event and without a session to watch after which the process ends."""
@@ -457,7 +456,7 @@ class Resident:
 
     def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
         """Have the resident process watch a session; used by the processes that answer events."""
-        from switchgear._hooks.watched import WatchedProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
 
         del agent
         found = None if pid is None else WatchedProcess.of(pid)
@@ -490,7 +489,7 @@ class Resident:
                 continue
 
     def _note(self, told: "dict[str, Any]") -> None:
-        from switchgear._hooks.watched import WatchedProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
 
         now_s = time.monotonic()
         key = (told["root"], told["session"])
@@ -528,7 +527,7 @@ class Resident:
                 self._sessions[each.root, each.session] = each._replace(due_s=now_s + LONGEST_S)
 
     def _visit(self, due: "list[WatchedSession]") -> None:
-        from switchgear._hooks import watched  # noqa: PLC0415
+        from switchgear._hooks import session_check as watched  # noqa: PLC0415
 
         def look(session: "WatchedSession") -> "Look":
             os.chdir(session.root)
@@ -652,7 +651,7 @@ def _load() -> None:
 
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
     from switchgear._config.model import Config  # noqa: PLC0415
-    from switchgear._hooks import compiled, handler, interrupt, watched  # noqa: F401, PLC0415
+    from switchgear._hooks import compiled, handler, interrupt  # noqa: F401, PLC0415
     from switchgear._hooks.command import AGENTS  # noqa: PLC0415
     from switchgear._hooks.compiler import compile_config  # noqa: PLC0415
     from switchgear._hooks.decide import decide  # noqa: PLC0415

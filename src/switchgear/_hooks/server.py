@@ -30,10 +30,9 @@ from typing import Any, NamedTuple
 from switchgear._agents.hook_protocol import Reply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
+from switchgear._hooks.after_reply import Recorder, hand_over, start_help
 from switchgear._hooks.after_reply import run as run_errand
-from switchgear._hooks.after_reply import start_help
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.committed import Recorder, hand_over
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.handler import (
     LARGEST_BYTES,
@@ -44,12 +43,9 @@ from switchgear._hooks.handler import (
     refused_unread,
     whole_project,
 )
-from switchgear._hooks.host_id import folder_mark
-from switchgear._hooks.pending import Pending
-from switchgear._hooks.session import note_name
-from switchgear._hooks.session_check import Look, at_work, look_for_a_watcher
-from switchgear._hooks.silence import Rounds
-from switchgear._hooks.undecided import blind_reply, unreadable
+from switchgear._hooks.session import folder_mark, note_name
+from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
+from switchgear._hooks.undecided import Pending, blind_reply, unreadable
 from switchgear._stores.base import Store
 
 HOST = "127.0.0.1"

@@ -21,6 +21,7 @@ the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step
 """
 
 import json
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -40,11 +41,52 @@ from switchgear._core.types import (
     Step,
 )
 from switchgear._hooks import open_calls
-from switchgear._hooks.host_id import here, lives
 from switchgear._stuck import escalation, timeouts
 from switchgear._stuck import messages as texts
 from switchgear._stuck.escalation import Apply, Interventions
 from switchgear._stuck.score import Score
+
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_NUMBERS = "/proc/self/ns/pid"
+
+
+def here() -> str:
+    """Where the numbers of processes are those that this process sees."""
+    try:
+        return f"{_machine()} {os.readlink(_NUMBERS)}"
+    except OSError:
+        return _machine()
+
+
+def lives(pid: int) -> bool:
+    """Whether a process of this user has this number here."""
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
+
+
+def folder_mark(path: str) -> str:
+    """Which folder it is, by whatever name and from whichever container it is seen; empty: none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{_machine()} {found.st_dev}:{found.st_ino}"
+
+
+def _machine() -> str:
+    """The machine since it was started: what ran on it before is gone."""
+    try:
+        file = os.open(_BOOT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return os.uname().nodename
+    try:
+        return os.read(file, 64).decode(errors="replace").strip()
+    finally:
+        os.close(file)
+
 
 LONGEST_REASON = 500
 """Characters of why a session is stopped, as its circuit shows it."""

@@ -18,7 +18,7 @@ import pytest
 
 from switchgear import Panel
 from switchgear._core.types import EventKind
-from switchgear._hooks import deadline
+from switchgear._hooks import process
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.undecided import SPILL
@@ -28,7 +28,7 @@ from unit.hook_calls import after, before
 
 HOOK = """
 import sys
-from switchgear._hooks import client, pending, process
+from switchgear._hooks import client, undecided as pending, process
 pending.CIRCUITS_S = float(sys.argv[1])
 sys.argv[1:] = ["claude-code", "--root", sys.argv[2]]
 client.run()
@@ -129,10 +129,10 @@ def test_one_answers_the_hook_or_the_deadline(
         threads[0].start()
 
     started = SimpleNamespace(allocate_lock=_thread.allocate_lock, start_new_thread=start)
-    monkeypatch.setattr(deadline, "_thread", started)
+    monkeypatch.setattr(process, "_thread", started)
     clock = SimpleNamespace(sleep=lambda _: over.wait(), monotonic=lambda: float(over.is_set()))
-    monkeypatch.setattr(deadline, "time", clock)
-    may_answer: Any = deadline.watch(lambda: late.append("answered"), lambda: 1.0)
+    monkeypatch.setattr(process, "time", clock)
+    may_answer: Any = process.watch(lambda: late.append("answered"), lambda: 1.0)
     assert not in_time or may_answer()
     over.set()
     threads[0].join()
