@@ -9,6 +9,7 @@ is exact where it matters. A process that dies leaves its allotments to their le
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from switchgear._budgets.budgets import Budgets
@@ -50,7 +51,16 @@ class Estimate(NamedTuple):
 class _Allotment:
     """One open reservation and the calls that share it."""
 
-    __slots__ = ("calls", "made_s", "micros", "renewed_s", "reservation", "reserved", "spent", "taken")
+    __slots__ = (
+        "calls",
+        "made_s",
+        "micros",
+        "renewed_s",
+        "reservation",
+        "reserved",
+        "spent",
+        "taken",
+    )
 
     def __init__(self, reservation: Reservation, micros: int, now_s: float) -> None:
         self.reservation = reservation
@@ -204,10 +214,8 @@ class NodeBudget:
             kept = [each for each in (self._current, *self._retired) if each is not None]
         for allotment in kept:
             if now_s - allotment.renewed_s > RENEW_S:
-                try:
+                with suppress(BudgetRefused):  # it ran out; settling charges what its end did not
                     allotment.reservation.renew(LEASE_S)
-                except BudgetRefused:
-                    pass  # the lease has run out; settling charges what its end did not
                 allotment.renewed_s = now_s
 
     def _retire(self) -> None:
@@ -223,9 +231,8 @@ class NodeBudget:
             self._retired = [each for each in self._retired if each.calls]
         while done:
             try:
-                done[-1].reservation.settle(done[-1].spent)
-            except BudgetRefused:
-                pass  # settled already, or closed: the account has it
+                with suppress(BudgetRefused):  # settled already, or closed: the account has it
+                    done[-1].reservation.settle(done[-1].spent)
             except StoreError:
                 with self._lock:
                     self._retired += done

@@ -6,14 +6,17 @@ by the open allotment. What does need the store runs beside the event loop.
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
-from switchgear._core.errors import BudgetRefused, Rejected, StoreError, duration
+from switchgear._breaker.views import View, view_of
+from switchgear._core.errors import BudgetRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched
 from switchgear._core.types import EventKind, Mode, Override, Permit, Phase, Record, Signal
@@ -21,7 +24,7 @@ from switchgear._hooks.session import Notes
 from switchgear._panel.panel import Panel
 from switchgear._providers.prices import Rates, TokenUsage
 from switchgear._providers.table import ProviderErrorKind
-from switchgear._providers.traffic import ModelRequest, Protocol
+from switchgear._providers.traffic import ModelProtocol, ModelRequest
 from switchgear._providers.usage import Metered
 from switchgear._providers.verdicts import ResponseVerdict
 from switchgear._proxy import lanes
@@ -46,6 +49,8 @@ _BUSY_STEP_S = 0.05
 _MOST_CALLS = 64
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
 _DAY_S = 86_400.0
+CHECK_S = 0.25
+"""How long it is not read again whether a session is held."""
 
 
 class GuardSettings(NamedTuple):
@@ -96,14 +101,23 @@ class Admission:
         self.key: tuple[CircuitBreaker, Permit] | None = None
         self.shares: list[Share] = []
         self.warning = ""
-        self.is_free = call.request.protocol is Protocol.ANTHROPIC_COUNT_TOKENS
+        self.is_free = call.request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS
         self.spent_micros: int | None = None
 
 
 class Known:
     """What this worker knows of a session. The store has the rest."""
 
-    __slots__ = ("calls", "costs", "heat", "keys", "spent_micros", "unsaved_micros", "unsaved_s")
+    __slots__ = (
+        "calls",
+        "checked_s",
+        "costs",
+        "heat",
+        "keys",
+        "refusal",
+        "spent_micros",
+        "unsaved_micros",
+    )
 
     def __init__(self) -> None:
         self.keys: frozenset[str] = frozenset()
@@ -113,7 +127,9 @@ class Known:
         """Cost and estimated input of the last calls, by model."""
         self.spent_micros: int | None = None
         self.unsaved_micros = 0
-        self.unsaved_s = 0.0
+        self.checked_s = -math.inf
+        """When it was last read whether the session is held, on the clock of this process."""
+        self.refusal: Refusal | None = None
         self.calls: OrderedDict[str, PendingCall] = OrderedDict()
         """Calls of stored responses whose results will come alone."""
 
@@ -167,17 +183,28 @@ class Guard:
         return admission
 
     async def _check_session(self, admission: Admission) -> None:
-        call = admission.call
-        name = f"session/{call.identity.session}"
-        known = self._known(call.identity.session)
+        identity = admission.call.identity
+        known = self._known(identity.session)
         admission.session = known
-        breaker = await self.breaker(name)
-        try:
-            await breaker.aenter()
-        except Rejected as error:
-            raise Refused(_session_refusal(error)) from None
+        if time.monotonic() - known.checked_s > CHECK_S:
+            with suppress(StoreError):  # else: as it stood when it was last read
+                known.refusal = await self.beside(lambda: self._standing(identity))
+            known.checked_s = time.monotonic()
+        if known.refusal is not None:
+            raise Refused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
             await self._record_steps(admission, known)
+
+    def _standing(self, identity: Identity) -> Refusal | None:
+        """Whether the session, or the one that started it, is held or open now."""
+        for name in dict.fromkeys((identity.parent, identity.session)):
+            found = self.panel.store.get(f"session/{name}") if name else None
+            if found is None:
+                continue
+            view = view_of(found, self.panel.store.now_s())
+            if not view.verdict.admitted and view.circuit.phase is not Phase.HALF_OPEN:
+                return _session_refusal(view)
+        return None
 
     async def _record_steps(self, admission: Admission, known: Known) -> None:
         call = admission.call
@@ -188,7 +215,7 @@ class Guard:
         keys = [turn.key for turn in turns]
         if known.keys and keys[-1] in known.keys and len(set(keys)) == len(keys):
             return  # the last step is recorded, and with it all before it
-        if not known.unsaved_micros and known.keys == frozenset(_numbered(keys)):
+        if known.keys == frozenset(_numbered(keys)):
             return  # without ids: the same history again
         try:
             fed = await self.beside(lambda: self._feed(call, turns, keys, known))
@@ -203,18 +230,21 @@ class Guard:
 
     def _feed(self, call: Call, turns: list[Turn], keys: list[str], known: Known) -> Fed:
         """Record the new steps in the circuit of the session, in one transaction."""
-        session = f"session/{call.identity.session}"
+        identity = call.identity
+        session = f"session/{identity.parent or identity.session}"
+        place = f"proxy:{identity.session}" if identity.parent else "proxy"
         has_ids = all(turn.has_ids for turn in turns) and len(set(keys)) == len(keys)
+        continues = bool(call.request.payload.get("previous_response_id"))
         unsaved, known.unsaved_micros = known.unsaved_micros, 0
 
         def work(tx: Transaction) -> Fed:
             notes = Notes.load(tx.note)
             if notes.host:  # the agent's hooks record its steps
                 return Fed(frozenset(_numbered(keys)), 0.0, "", "", session, notes.spent_micros)
-            found = lanes.new_turns(
-                lanes.load(notes.more.get("proxy", {})), keys, have_ids=has_ids
-            )
-            name = f"{session}/agent/{found.lane}" if found.lane else session
+            known_lanes = lanes.load(notes.more.get(place, {}))
+            found = lanes.new_turns(known_lanes, keys, have_ids=has_ids, continues=continues)
+            agent = identity.session if identity.parent else found.lane
+            name = f"{session}/agent/{agent}" if agent else session
             policy = self.policy_for(name)
             heat, warning, tripped = 0.0, "", ""
             for index, turn in enumerate(turns):
@@ -242,16 +272,13 @@ class Guard:
                 works=True,
                 last_step=turns[-1].line,
                 spent_micros=spent,
-                more={**notes.more, "proxy": lanes.dump(found.lanes)}
-                | ({"parent": call.identity.parent} if call.identity.parent else {}),
+                more={**notes.more, place: lanes.dump(found.lanes)},
             )
             tx.note = notes.dump()
-            return Fed(
-                frozenset(_numbered(keys)), heat, warning, _loop_text(tripped), name, spent
-            )
+            return Fed(frozenset(_numbered(keys)), heat, warning, _loop_text(tripped), name, spent)
 
         try:
-            return self.panel.store.transact(session, work)
+            return self.panel.store.inner.transact(session, work)
         except StoreError:
             known.unsaved_micros += unsaved
             raise
@@ -362,7 +389,10 @@ class Guard:
         return breaker, await breaker.aenter()
 
     async def record(
-        self, entered: tuple[CircuitBreaker, Permit], verdict: ResponseVerdict | None, seconds: float
+        self,
+        entered: tuple[CircuitBreaker, Permit],
+        verdict: ResponseVerdict | None,
+        seconds: float,
     ) -> None:
         """Record what came of a request in the upstream's circuit; `None`: nothing is known."""
         breaker, permit = entered
@@ -411,10 +441,10 @@ class Guard:
     ) -> int | None:
         if metered is None:
             return 0  # nothing came back
-        if verdict is not None and verdict.error is not None and (verdict.error.status or 0) >= 400:
-            if metered.usage is None:
-                return 0  # providers do not charge for errors
-        if request.protocol is Protocol.ANTHROPIC_COUNT_TOKENS:
+        error = None if verdict is None else verdict.error
+        if error is not None and (error.status or 0) >= 400 and metered.usage is None:
+            return 0  # providers do not charge for errors
+        if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
             return 0
         if self.settings.rates is not None:
             if metered.usage is None and not metered.output_tokens:
@@ -587,11 +617,13 @@ def _loop_text(evidence: str) -> str:
     )
 
 
-def _session_refusal(error: Rejected) -> Refusal:
-    why = f"Switchgear: {redact(str(error), 600)}. Ask your operator, or start another session."
-    wait_s = error.retry_after_s
-    reaction = Reaction.STOP if wait_s is None else Reaction.WAIT
-    return Refusal(reaction, why, "session", wait_s, error.circuit)
+def _session_refusal(view: View) -> Refusal:
+    verdict = view.verdict
+    held = verdict.reason.startswith("held open")
+    stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
+    until = f"`switchgear release {view.name}` ends that" if held else "an operator has to reset it"
+    why = f"Switchgear: {view.name!r} is {redact(stands, 400)}; {until}."
+    return Refusal(Reaction.STOP, why, "session", None, view.name)
 
 
 def _short_refusal(short: BudgetShort) -> Refusal:
@@ -602,7 +634,7 @@ def _short_refusal(short: BudgetShort) -> Refusal:
         return Refusal(Reaction.WAIT, why, "budget", 2.0)
     why = (
         f"Switchgear: budget {short.node!r} is used up: {left}. Raise it with "
-        f"`switchgear budgets limit {short.node} USD`."
+        f"`switchgear budgets set {short.node} USD`."
     )
     return Refusal(Reaction.STOP, why, "budget")
 
@@ -614,6 +646,3 @@ def _price_refusal(request: ModelRequest) -> Refusal:
         "--price-in and --price-out, or with --allow-unknown-price."
     )
     return Refusal(Reaction.STOP, why, "price")
-
-
-__all__ = ["Admission", "Call", "Guard", "GuardSettings", "Refused", "circuit_name", "duration"]

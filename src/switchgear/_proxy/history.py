@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from switchgear._agents import fields
 from switchgear._agents.hook_protocol import HookFacts, Moment
 from switchgear._core.types import Signal
+from switchgear._hooks.inspect_call import call_signal, last_step
 from switchgear._hooks.open_calls import step_of
-from switchgear._hooks.signals import call_signal, last_step
-from switchgear._providers.traffic import Protocol
+from switchgear._providers.traffic import ModelProtocol
 
 _CALLS = {"function_call", "custom_tool_call", "local_shell_call", "computer_call", "mcp_call"}
 _LONGEST = 20_000
@@ -87,25 +87,27 @@ class PendingCall(NamedTuple):
 
 
 def turns_of(
-    protocol: Protocol, payload: Mapping[str, Any], made: Mapping[str, PendingCall] | None = None
+    protocol: ModelProtocol,
+    payload: Mapping[str, Any],
+    made: Mapping[str, PendingCall] | None = None,
 ) -> list[Turn]:
     """The finished tool calls in a request, in their order. Never raises for what is in it.
 
     `made` has the calls of earlier responses by their ids: a request that continues a stored response
     contains only the results.
     """
-    if protocol is Protocol.OPENAI_CHAT:
+    if protocol is ModelProtocol.OPENAI_CHAT:
         return list(_chat(payload.get("messages")))
-    if protocol is Protocol.OPENAI_RESPONSES:
+    if protocol is ModelProtocol.OPENAI_RESPONSES:
         return list(_responses(payload.get("input"), made or {}))
     if protocol.family == "google":
         return list(_gemini(payload.get("contents")))
     return list(_anthropic(payload.get("messages")))
 
 
-def is_user_turn(protocol: Protocol, payload: Mapping[str, Any]) -> bool:
+def is_user_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> bool:
     """Whether the request ends with a message of the user, not with results of tools."""
-    name = {Protocol.OPENAI_RESPONSES: "input"}.get(protocol, "messages")
+    name = {ModelProtocol.OPENAI_RESPONSES: "input"}.get(protocol, "messages")
     turns = payload.get("contents" if protocol.family == "google" else name)
     if isinstance(turns, str):
         return True

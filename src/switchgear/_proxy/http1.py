@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -41,6 +41,9 @@ class Limits(NamedTuple):
     write_s: float = 300.0
     """While the client does not read what it asked for."""
     connections: int = 4096
+
+
+DEFAULT_LIMITS = Limits()
 
 
 class BadRequest(Exception):
@@ -165,7 +168,7 @@ Handler = Callable[[Request, "Connection"], Awaitable[None]]
 class Server:
     """The connections of one worker. Used in one event loop."""
 
-    def __init__(self, handler: Handler, limits: Limits = Limits()) -> None:
+    def __init__(self, handler: Handler, limits: Limits = DEFAULT_LIMITS) -> None:
         self.handler = handler
         self.limits = limits
         self.connections: set[Connection] = set()
@@ -236,9 +239,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, unless there are too many."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_WRITE_AHEAD)
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_AHEAD)
         self._server.connections.add(self)
         if len(self._server.connections) > self._limits.connections:
             self._reject(503, "too many connections")
@@ -263,10 +265,6 @@ class Connection(asyncio.Protocol):
         else:
             if self._in_head and self._head_bytes > self._limits.header_bytes:
                 self._reject(431, "the headers are too large")
-
-    def eof_received(self) -> bool:
-        """The client sends no more; it may still read, unless a request is incomplete."""
-        return self._current is not None and self._incoming is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel what is being answered: nobody reads it."""
@@ -433,6 +431,11 @@ class Connection(asyncio.Protocol):
             await asyncio.shield(self._drained)
             if self._is_closed:
                 raise Disconnected
+
+    def write(self, part: bytes) -> None:
+        """Write a whole, short body that `send_head` has announced."""
+        if part and not self._is_closed:
+            self._transport.write(part)
 
     def end(self) -> None:
         """The response is complete."""

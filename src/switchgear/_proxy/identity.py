@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import safe_id
-from switchgear._providers.traffic import Protocol
+from switchgear._providers.traffic import ModelProtocol
 
 KEY_HEADERS = (b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key")
 _AGENTS: tuple[tuple[str, str], ...] = (
@@ -48,7 +48,7 @@ def identify(
     named: str,
     headers: list[tuple[bytes, bytes]],
     path: str,
-    protocol: Protocol,
+    protocol: ModelProtocol,
     payload: Mapping[str, Any],
 ) -> Identity:
     """Who sends a request; `named` is the session of its URL."""
@@ -86,7 +86,7 @@ def key_digest(headers: Mapping[bytes, str], path: str = "") -> str:
 
 
 def _session(
-    named: str, headers: Mapping[bytes, str], protocol: Protocol, payload: Mapping[str, Any]
+    named: str, headers: Mapping[bytes, str], protocol: ModelProtocol, payload: Mapping[str, Any]
 ) -> tuple[str, str]:
     if named:
         return safe_id(named), "url"
@@ -125,13 +125,13 @@ def _in_body(payload: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _first_turn(protocol: Protocol, payload: Mapping[str, Any]) -> str:
+def _first_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> str:
     """A digest of the system prompt and of everything before the first reply of the model."""
     if protocol.family == "google":
         first: list[Any] = [payload.get("systemInstruction", payload.get("system_instruction"))]
         turns: Any = payload.get("contents")
         first += _until(turns, lambda turn: turn.get("role") == "model")
-    elif protocol is Protocol.OPENAI_RESPONSES:
+    elif protocol is ModelProtocol.OPENAI_RESPONSES:
         first = [payload.get("instructions")]
         turns = payload.get("input")
         first += [turns] if isinstance(turns, str) else _until(turns, _is_reply)

@@ -43,11 +43,14 @@ class NewTurns(NamedTuple):
         return index >= self.first and index not in self.skipped
 
 
-def new_turns(lanes: Lanes, keys: Sequence[str], *, have_ids: bool) -> NewTurns:
+def new_turns(
+    lanes: Lanes, keys: Sequence[str], *, have_ids: bool, continues: bool = False
+) -> NewTurns:
     """Find the lane that a history continues, and what is new in it.
 
     `keys`: those of all turns of the history, at least one. `have_ids`: equal keys mean the same turn;
-    else the same call may have been made again.
+    else the same call may have been made again. `continues`: the request has only what is new, and the
+    upstream the rest.
 
     >>> first = new_turns({}, ["a", "a"], have_ids=False)
     >>> new_turns(first.lanes, ["a", "a", "a"], have_ids=False).first
@@ -60,15 +63,13 @@ def new_turns(lanes: Lanes, keys: Sequence[str], *, have_ids: bool) -> NewTurns:
             best, name = known, each
     seen = {key for lane in lanes.values() for key in lane.keys} if have_ids else set()
     if name is None:
-        name = MAIN if not lanes else keys[0]
+        name = MAIN if not lanes or continues else keys[0]
     skipped = frozenset(index for index in range(best, len(keys)) if keys[index] in seen)
-    old = lanes.get(name, Lane())
     kept = tuple(keys)
     if have_ids:  # a history that was edited may return to what it was
-        kept = (*(key for key in old.keys if key not in set(keys)), *keys)
-        dropped = max(0, len(keys) - MOST_TURNS)
-    else:
-        dropped = max(0, len(keys) - MOST_TURNS)
+        now = set(keys)
+        kept = (*(key for key in lanes.get(name, Lane()).keys if key not in now), *keys)
+    dropped = max(0, len(keys) - MOST_TURNS)
     rest = {key: value for key, value in lanes.items() if key != name}
     made = {**rest, name: Lane(kept[-MOST_TURNS:], dropped)}
     while len(made) > MOST_LANES:
@@ -102,6 +103,8 @@ def dump(lanes: Lanes) -> dict[str, Any]:
 def load(data: Any) -> dict[str, Lane]:
     """The inverse of `dump`; what cannot be read is forgotten."""
     try:
-        return {str(name): Lane(tuple(keys), int(dropped)) for name, (keys, dropped) in data.items()}
+        return {
+            str(name): Lane(tuple(keys), int(dropped)) for name, (keys, dropped) in data.items()
+        }
     except (ValueError, TypeError, AttributeError):
         return {}

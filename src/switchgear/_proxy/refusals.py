@@ -9,7 +9,7 @@ import math
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from switchgear._providers.traffic import Protocol
+from switchgear._providers.traffic import ModelProtocol
 
 
 class Reaction(StrEnum):
@@ -56,7 +56,7 @@ _GOOGLE = {400: "INVALID_ARGUMENT", 402: "FAILED_PRECONDITION", 403: "PERMISSION
 _GOOGLE |= {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 
 
-def answer(refusal: Refusal, protocol: Protocol, agent: str) -> Answer:
+def answer(refusal: Refusal, protocol: ModelProtocol, agent: str) -> Answer:
     """The response to a refused request."""
     family = protocol.family
     headers = [
@@ -97,7 +97,7 @@ def _body(family: str, status: int, refusal: Refusal, wait: int | None) -> dict[
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def failure(status: int, why: str, protocol: Protocol | None, family: str) -> Answer:
+def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) -> Answer:
     """The response where the proxy itself could not do it: in the provider's format, too."""
     kind = {"anthropic": "api_error", "google": "UNAVAILABLE"}.get(family, "server_error")
     body: dict[str, Any] = {"error": {"message": why, "type": kind, "param": None, "code": None}}

@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from switchgear._providers.traffic import Protocol, protocol_of
+from switchgear._providers.traffic import ModelProtocol, protocol_of
 
 ANTHROPIC, OPENAI, GOOGLE = "anthropic", "openai", "google"
 DEFAULT_URLS = {
@@ -47,7 +47,7 @@ class Route(NamedTuple):
     upstream: str
     path: str
     """The path and query of the API, as the client wrote them."""
-    protocol: Protocol | None
+    protocol: ModelProtocol | None
     """`None`: nothing that is guarded; it is passed through."""
     session: str = ""
     """The name in `/s/<name>/`; empty: none."""
