@@ -43,7 +43,7 @@ ANTHROPIC = TokenUsage(2512, 42, 2000, 300, 200)
 
 
 def anthropic_events(text: str = 'Hello, "usage" and é', stop: bool = True) -> list[Any]:
-    message = {
+    message: dict[str, Any] = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",

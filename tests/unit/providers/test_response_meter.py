@@ -4,6 +4,7 @@ import gzip
 import json
 import tracemalloc
 import zlib
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,11 @@ from switchgear._providers.usage import LONGEST_KEPT, Metered, ResponseMeter
 
 
 def metered(
-    protocol: ModelProtocol, body: bytes, content_type: str = EVENTS, encoding: str = "", cuts=()
+    protocol: ModelProtocol,
+    body: bytes,
+    content_type: str = EVENTS,
+    encoding: str = "",
+    cuts: Iterable[int] = (),
 ) -> Metered:
     is_stream = content_type == EVENTS
     meter = ResponseMeter(
@@ -41,8 +46,8 @@ def metered(
     return meter.finish()
 
 
-def of(sample: Sample, **options) -> Metered:
-    return metered(sample.protocol, sample.body, sample.content_type, **options)
+def of(sample: Sample, cuts: Iterable[int] = ()) -> Metered:
+    return metered(sample.protocol, sample.body, sample.content_type, cuts=cuts)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

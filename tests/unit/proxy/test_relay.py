@@ -127,7 +127,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_request_is_told_to_wait() 
     with behind_proxy(answers(OVERLOADED)) as (up, stage):
         statuses = [stage.post(ask()).status for _ in range(5)]
         got = stage.post(ask())
-        assert stage.panel.view("provider/anthropic/claude-sonnet-4-5").circuit.phase == "open"
+        assert stage.panel.breaker("provider/anthropic/claude-sonnet-4-5").state == "open"
     assert statuses == [529] * 5
     assert len(up.heard) == 5
     assert got.status == 529
@@ -353,7 +353,7 @@ def test_a_client_that_disconnects_pays_for_what_was_streamed_and_gets_the_rest_
         assert went.wait(60)
         spent = stage.settled("proxy")
         assert 3_000 < spent < 3_200  # a thousand tokens in, a few out
-        assert stage.panel.view("provider/anthropic/claude-sonnet-4-5").circuit.phase == "closed"
+        assert stage.panel.breaker("provider/anthropic/claude-sonnet-4-5").state == "closed"
 
 
 def test_count_tokens_is_free() -> None:
