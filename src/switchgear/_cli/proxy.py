@@ -159,7 +159,7 @@ def proxy(**given: Any) -> None:
 
 
 def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
-    from switchgear._proxy.supervisor import Supervisor, worker_command
+    from switchgear._proxy.supervisor import WorkerSupervisor, worker_command
     from switchgear._proxy.worker import listen
 
     host, port = given["host"], given["port"]
@@ -181,7 +181,7 @@ def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
         say(f"  GOOGLE_GEMINI_BASE_URL={base}")
 
     count = given["workers"]
-    supervisor = Supervisor(
+    supervisor = WorkerSupervisor(
         worker_command(), listening, count, lambda text: say(clean(text, 500), err=True)
     )
     code = supervisor.run(ready)

@@ -8,7 +8,7 @@ from typing import TextIO
 from switchgear._text.redact import redact
 
 
-class Entry:
+class LogEntry:
     """What the log has of one request, filled in as it becomes known."""
 
     __slots__ = (
@@ -38,7 +38,7 @@ class AccessLog:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return cls(os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1))
 
-    def write(self, entry: Entry, seconds: float) -> None:
+    def write(self, entry: LogEntry, seconds: float) -> None:
         """Write one line."""
         facts = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -40,7 +40,7 @@ class BudgetShort(Exception):
         self.need_micros = need_micros
 
 
-class Estimate(NamedTuple):
+class CallEstimate(NamedTuple):
     """What a call may cost."""
 
     micros: int
@@ -78,7 +78,7 @@ class _Allotment:
         return self.micros - self.reserved - self.spent
 
 
-class Share:
+class BudgetShare:
     """What one call holds of an allotment. Settled once; a second time changes nothing."""
 
     __slots__ = ("_allotment", "_node", "is_open", "micros")
@@ -120,7 +120,7 @@ class NodeBudget:
         self._retired: list[_Allotment] = []
         self.used_s = clock()
 
-    def take_local(self, estimate: Estimate) -> Share | None:
+    def take_local(self, estimate: CallEstimate) -> BudgetShare | None:
         """A share of the current allotment, without I/O; `None`: it has not enough left."""
         with self._lock:
             current = self._current
@@ -130,7 +130,7 @@ class NodeBudget:
                 return None
             return self._taken(current, estimate.micros)
 
-    def take(self, estimate: Estimate) -> Share:
+    def take(self, estimate: CallEstimate) -> BudgetShare:
         """A share for one call. Raises `BudgetShort`, `BudgetRefused`, `StoreError`. Blocks on the store."""
         with self._asking:
             share = self.take_local(estimate)
@@ -151,14 +151,14 @@ class NodeBudget:
                 self._current = allotment
                 return self._taken(allotment, share_micros)
 
-    def _taken(self, allotment: _Allotment, micros: int) -> Share:
+    def _taken(self, allotment: _Allotment, micros: int) -> BudgetShare:
         allotment.calls += 1
         allotment.taken += 1
         allotment.reserved += micros
         self.used_s = self._clock()
-        return Share(self, allotment, micros)
+        return BudgetShare(self, allotment, micros)
 
-    def _amount(self, estimate: Estimate, free: int | None, held: int) -> tuple[int, int]:
+    def _amount(self, estimate: CallEstimate, free: int | None, held: int) -> tuple[int, int]:
         """What to reserve, and how much of it this call has."""
         need = max(1, estimate.micros)
         if free is None:
@@ -183,8 +183,8 @@ class NodeBudget:
             budgets.open(self.node, self._limit_micros, circuit=f"budget/{self.node}", who="proxy")
         self._is_opened = True
 
-    def settled(self, share: Share, allotment: _Allotment, cost_micros: int | None) -> None:
-        """Record what a call cost; see `Share.settle`."""
+    def settled(self, share: BudgetShare, allotment: _Allotment, cost_micros: int | None) -> None:
+        """Record what a call cost; see `BudgetShare.settle`."""
         with self._lock:
             if not share.is_open:
                 return

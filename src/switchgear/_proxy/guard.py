@@ -28,10 +28,10 @@ from switchgear._providers.traffic import ModelProtocol, ModelRequest
 from switchgear._providers.usage import Metered
 from switchgear._providers.verdicts import ResponseVerdict
 from switchgear._proxy import lanes
-from switchgear._proxy.allotments import BudgetShort, Estimate, NodeBudget, Share
-from switchgear._proxy.history import PendingCall, Turn, is_user_turn, turns_of
+from switchgear._proxy.allotments import BudgetShare, BudgetShort, CallEstimate, NodeBudget
+from switchgear._proxy.history import PendingCall, ToolTurn, is_user_turn, turns_of
 from switchgear._proxy.identity import Identity
-from switchgear._proxy.refusals import Reaction, Refusal
+from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
 from switchgear._stuck.score import grounds_of, session_policy
 from switchgear._text.money import dollars
@@ -75,31 +75,31 @@ class GuardSettings(NamedTuple):
         return bool(self.budget_node) or limits != (None, None)
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A request is not forwarded."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ProxyRefusal) -> None:
         super().__init__(refusal.why)
         self.refusal = refusal
 
 
-class Call(NamedTuple):
+class GuardedCall(NamedTuple):
     """A request that is guarded."""
 
     identity: Identity
     request: ModelRequest
 
 
-class Admission:
+class AdmittedCall:
     """What a call holds until it is settled. Used by one task."""
 
     __slots__ = ("call", "is_free", "key", "session", "shares", "spent_micros", "warning")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: GuardedCall) -> None:
         self.call = call
         self.session: Known | None = None
         self.key: tuple[CircuitBreaker, Permit] | None = None
-        self.shares: list[Share] = []
+        self.shares: list[BudgetShare] = []
         self.warning = ""
         self.is_free = call.request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS
         self.spent_micros: int | None = None
@@ -129,7 +129,7 @@ class Known:
         self.unsaved_micros = 0
         self.checked_s = -math.inf
         """When it was last read whether the session is held, on the clock of this process."""
-        self.refusal: Refusal | None = None
+        self.refusal: ProxyRefusal | None = None
         self.calls: OrderedDict[str, PendingCall] = OrderedDict()
         """Calls of stored responses whose results will come alone."""
 
@@ -166,9 +166,9 @@ class Guard:
 
     # Before
 
-    async def admit(self, call: Call) -> Admission:
-        """Everything but the upstream's circuit. Raises `Refused`; then nothing is held."""
-        admission = Admission(call)
+    async def admit(self, call: GuardedCall) -> AdmittedCall:
+        """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
+        admission = AdmittedCall(call)
         identity = call.identity
         try:
             if identity.session:
@@ -182,7 +182,7 @@ class Guard:
             raise
         return admission
 
-    async def _check_session(self, admission: Admission) -> None:
+    async def _check_session(self, admission: AdmittedCall) -> None:
         identity = admission.call.identity
         known = self._known(identity.session)
         admission.session = known
@@ -191,11 +191,11 @@ class Guard:
                 known.refusal = await self.beside(lambda: self._standing(identity))
             known.checked_s = time.monotonic()
         if known.refusal is not None:
-            raise Refused(known.refusal)
+            raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
             await self._record_steps(admission, known)
 
-    def _standing(self, identity: Identity) -> Refusal | None:
+    def _standing(self, identity: Identity) -> ProxyRefusal | None:
         """Whether the session, or the one that started it, is held or open now."""
         for name in dict.fromkeys((identity.parent, identity.session)):
             found = self.panel.store.get(f"session/{name}") if name else None
@@ -206,7 +206,7 @@ class Guard:
                 return _session_refusal(view)
         return None
 
-    async def _record_steps(self, admission: Admission, known: Known) -> None:
+    async def _record_steps(self, admission: AdmittedCall, known: Known) -> None:
         call = admission.call
         request = call.request
         turns = turns_of(request.protocol, request.payload, known.calls)
@@ -226,9 +226,9 @@ class Guard:
             known.spent_micros = fed.spent_micros
         admission.warning = fed.warning
         if fed.tripped:
-            raise Refused(Refusal(Reaction.STOP, fed.tripped, "loop", None, fed.circuit))
+            raise CallRefused(ProxyRefusal(Reaction.STOP, fed.tripped, "loop", None, fed.circuit))
 
-    def _feed(self, call: Call, turns: list[Turn], keys: list[str], known: Known) -> Fed:
+    def _feed(self, call: GuardedCall, turns: list[ToolTurn], keys: list[str], known: Known) -> Fed:
         """Record the new steps in the circuit of the session, in one transaction."""
         identity = call.identity
         session = f"session/{identity.parent or identity.session}"
@@ -283,7 +283,7 @@ class Guard:
             known.unsaved_micros += unsaved
             raise
 
-    async def _check_key(self, admission: Admission) -> None:
+    async def _check_key(self, admission: AdmittedCall) -> None:
         breaker = await self.breaker(f"key/{admission.call.identity.key}")
         try:
             admission.key = (breaker, await breaker.aenter())
@@ -291,40 +291,40 @@ class Guard:
             wait_s = error.retry_after_s
             reaction = Reaction.STOP if wait_s is None else Reaction.WAIT
             why = f"Switchgear: {redact(str(error), 600)}"
-            raise Refused(Refusal(reaction, why, "key", wait_s, error.circuit)) from None
+            raise CallRefused(ProxyRefusal(reaction, why, "key", wait_s, error.circuit)) from None
 
     # Money
 
-    async def _reserve(self, admission: Admission) -> None:
+    async def _reserve(self, admission: AdmittedCall) -> None:
         call = admission.call
         estimate = self._estimate(call)
         if estimate is None:
             if self.settings.allow_unknown_price:
                 return
-            raise Refused(_price_refusal(call.request))
+            raise CallRefused(_price_refusal(call.request))
         for node in self._budget_nodes(call.identity):
             share = node.take_local(estimate)
             if share is None:
                 share = await self._take(node, estimate)
             admission.shares.append(share)
 
-    async def _take(self, node: NodeBudget, estimate: Estimate) -> Share:
+    async def _take(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
         give_up_s = time.monotonic() + _BUSY_S
         while True:
             try:
                 return await self._take_or_undo(node, estimate)
             except BudgetShort as short:
                 if not short.held_micros or time.monotonic() >= give_up_s:
-                    raise Refused(_short_refusal(short)) from None
+                    raise CallRefused(_short_refusal(short)) from None
             except BudgetRefused as error:
                 why = f"Switchgear: {redact(str(error), 600)}"
-                raise Refused(Refusal(Reaction.STOP, why, "budget")) from None
+                raise CallRefused(ProxyRefusal(Reaction.STOP, why, "budget")) from None
             except StoreError as error:
                 why = f"Switchgear: the budget cannot be checked: {redact(str(error), 300)}"
-                raise Refused(Refusal(Reaction.WAIT, why, "store", 5.0)) from None
+                raise CallRefused(ProxyRefusal(Reaction.WAIT, why, "store", 5.0)) from None
             await asyncio.sleep(_BUSY_STEP_S)
 
-    async def _take_or_undo(self, node: NodeBudget, estimate: Estimate) -> Share:
+    async def _take_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
         loop = asyncio.get_running_loop()
         taking = loop.run_in_executor(self._threads, lambda: node.take(estimate))
         try:
@@ -333,7 +333,7 @@ class Guard:
             taking.add_done_callback(_give_back)
             raise
 
-    def _estimate(self, call: Call) -> Estimate | None:
+    def _estimate(self, call: GuardedCall) -> CallEstimate | None:
         """What a call may cost; `None`: the price is unknown."""
         request = call.request
         rates = self.settings.rates
@@ -344,10 +344,10 @@ class Guard:
         if most is None:
             return None
         if not recent:
-            return Estimate(most, is_learned=False)
+            return CallEstimate(most, is_learned=False)
         size = max(1, request.input_tokens)
         dearest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
-        return Estimate(max(1, round(dearest * _MARGIN)), is_learned=True)
+        return CallEstimate(max(1, round(dearest * _MARGIN)), is_learned=True)
 
     def _priced(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
         if rates is not None:
@@ -406,7 +406,7 @@ class Guard:
     # After
 
     async def settle(
-        self, admission: Admission, metered: Metered | None, verdict: ResponseVerdict | None
+        self, admission: AdmittedCall, metered: Metered | None, verdict: ResponseVerdict | None
     ) -> int | None:
         """Settle the money and the key's circuit. Returns the cost, `None` if unknown."""
         call = admission.call
@@ -452,7 +452,7 @@ class Guard:
             return self.settings.rates.cost_micros(*metered.usage_or_estimate(request))
         return metered.cost(request).micros
 
-    def _learn(self, call: Call, cost: int) -> None:
+    def _learn(self, call: GuardedCall, cost: int) -> None:
         seen = (cost, max(1, call.request.input_tokens))
         model = call.request.model
         known = self._sessions.get(call.identity.session)
@@ -461,7 +461,7 @@ class Guard:
         if model in self._model_costs or len(self._model_costs) < MOST_KNOWN:
             self._model_costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
 
-    def release(self, admission: Admission) -> None:
+    def release(self, admission: AdmittedCall) -> None:
         """Give everything back: the request was not forwarded. No I/O."""
         for share in admission.shares:
             share.settle(0)
@@ -603,7 +603,7 @@ def _spend(amount: int) -> Callable[[Transaction], None]:
     return work
 
 
-def _give_back(taking: "asyncio.Future[Share]") -> None:
+def _give_back(taking: "asyncio.Future[BudgetShare]") -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().settle(0)
 
@@ -617,32 +617,32 @@ def _loop_text(evidence: str) -> str:
     )
 
 
-def _session_refusal(view: View) -> Refusal:
+def _session_refusal(view: View) -> ProxyRefusal:
     verdict = view.verdict
     held = verdict.reason.startswith("held open")
     stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
     until = f"`switchgear release {view.name}` ends that" if held else "an operator has to reset it"
     why = f"Switchgear: {view.name!r} is {redact(stands, 400)}; {until}."
-    return Refusal(Reaction.STOP, why, "session", None, view.name)
+    return ProxyRefusal(Reaction.STOP, why, "session", None, view.name)
 
 
-def _short_refusal(short: BudgetShort) -> Refusal:
+def _short_refusal(short: BudgetShort) -> ProxyRefusal:
     left = f"{dollars(short.free_micros)} is left, and the next call may cost {dollars(short.need_micros)}"
     if short.held_micros:
         held = f"{dollars(short.held_micros)} is reserved by other calls"
         why = f"Switchgear: budget {short.node!r}: {left}; {held}. Retry in a moment."
-        return Refusal(Reaction.WAIT, why, "budget", 2.0)
+        return ProxyRefusal(Reaction.WAIT, why, "budget", 2.0)
     why = (
         f"Switchgear: budget {short.node!r} is used up: {left}. Raise it with "
         f"`switchgear budgets set {short.node} USD`."
     )
-    return Refusal(Reaction.STOP, why, "budget")
+    return ProxyRefusal(Reaction.STOP, why, "budget")
 
 
-def _price_refusal(request: ModelRequest) -> Refusal:
+def _price_refusal(request: ModelRequest) -> ProxyRefusal:
     unknown = request.most_cost().unknown or "the price is unknown"
     why = (
         f"Switchgear: {redact(unknown, 300)}, so the budget cannot be kept. Start the proxy with "
         "--price-in and --price-out, or with --allow-unknown-price."
     )
-    return Refusal(Reaction.STOP, why, "price")
+    return ProxyRefusal(Reaction.STOP, why, "price")

@@ -21,7 +21,7 @@ _LONGEST = 20_000
 """Characters of a result that are looked at."""
 
 
-class ToolCall(NamedTuple):
+class FinishedCall(NamedTuple):
     """One finished tool call of an agent."""
 
     id: str
@@ -47,10 +47,10 @@ class ToolCall(NamedTuple):
         )
 
 
-class Turn(NamedTuple):
+class ToolTurn(NamedTuple):
     """The finished calls of one reply of the model."""
 
-    calls: tuple[ToolCall, ...]
+    calls: tuple[FinishedCall, ...]
 
     @property
     def key(self) -> str:
@@ -90,7 +90,7 @@ def turns_of(
     protocol: ModelProtocol,
     payload: Mapping[str, Any],
     made: Mapping[str, PendingCall] | None = None,
-) -> list[Turn]:
+) -> list[ToolTurn]:
     """The finished tool calls in a request, in their order. Never raises for what is in it.
 
     `made` has the calls of earlier responses by their ids: a request that continues a stored response
@@ -121,7 +121,7 @@ def is_user_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> bool:
     )
 
 
-def _anthropic(messages: Any) -> Iterator[Turn]:
+def _anthropic(messages: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
     thought = ""
     for message in _dicts(messages):
@@ -145,13 +145,13 @@ def _anthropic(messages: Any) -> Iterator[Turn]:
                 if (found := results.get(call.id)) is not None
             ]
             if done:
-                yield Turn(tuple(done))
+                yield ToolTurn(tuple(done))
                 open_calls = []
 
 
-def _chat(messages: Any) -> Iterator[Turn]:
+def _chat(messages: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
-    done: list[ToolCall] = []
+    done: list[FinishedCall] = []
     thought = ""
     for message in _dicts(messages):
         if message.get("role") == "tool":
@@ -162,7 +162,7 @@ def _chat(messages: Any) -> Iterator[Turn]:
                 done.append(_finished(found, message.get("content"), thought, None))
             continue
         if done:
-            yield Turn(tuple(done))
+            yield ToolTurn(tuple(done))
             done = []
         if message.get("role") == "assistant":
             open_calls = [
@@ -174,12 +174,12 @@ def _chat(messages: Any) -> Iterator[Turn]:
             ]
             thought = _text(message.get("content"))
     if done:
-        yield Turn(tuple(done))
+        yield ToolTurn(tuple(done))
 
 
-def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[Turn]:
+def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn]:
     known = dict(made)
-    done: list[ToolCall] = []
+    done: list[FinishedCall] = []
     thought = ""
     for item in _dicts(items):
         kind = _str(item.get("type"))
@@ -189,7 +189,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[Turn]:
                 done.append(_finished(call, item.get("output"), thought, None))
             continue
         if done:  # what follows results belongs to the next reply
-            yield Turn(tuple(done))
+            yield ToolTurn(tuple(done))
             done, thought = [], ""
         if kind in _CALLS:
             call = pending_call(item)
@@ -197,7 +197,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[Turn]:
         elif item.get("role") == "assistant":
             thought = _text(item.get("content"))
     if done:
-        yield Turn(tuple(done))
+        yield ToolTurn(tuple(done))
 
 
 def pending_call(item: Mapping[str, Any]) -> PendingCall:
@@ -207,7 +207,7 @@ def pending_call(item: Mapping[str, Any]) -> PendingCall:
     return PendingCall(_str(item.get("call_id")), _str(item.get("name")) or kind, _args(args))
 
 
-def _gemini(contents: Any) -> Iterator[Turn]:
+def _gemini(contents: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
     thought = ""
     for content in _dicts(contents):
@@ -237,10 +237,10 @@ def _gemini(contents: Any) -> Iterator[Turn]:
                 failed = isinstance(response, dict) and bool(response.get("error"))
                 done.append(_finished(found, response, thought, True if failed else None))
         if done:
-            yield Turn(tuple(done))
+            yield ToolTurn(tuple(done))
 
 
-def _finished(call: PendingCall, content: Any, thought: str, is_error: Any) -> ToolCall:
+def _finished(call: PendingCall, content: Any, thought: str, is_error: Any) -> FinishedCall:
     result = _result(content)
     code = fields.exit_code(result)
     ok: bool | None = None
@@ -250,7 +250,7 @@ def _finished(call: PendingCall, content: Any, thought: str, is_error: Any) -> T
         ok = code == 0
     elif is_error is False or result:
         ok = True
-    return ToolCall(call.id, call.tool, call.args, result, ok, thought)
+    return FinishedCall(call.id, call.tool, call.args, result, ok, thought)
 
 
 def _result(content: Any) -> str:

@@ -186,7 +186,7 @@ class Server:
         return sum(connection.is_busy for connection in self.connections)
 
     def drain(self) -> None:
-        """Answer what was asked and close every connection after it."""
+        """HttpAnswer what was asked and close every connection after it."""
         self.is_draining = True
         for connection in list(self.connections):
             connection.close_if_idle()
@@ -399,8 +399,7 @@ class Connection(asyncio.Protocol):
         """Write the head of the response. `headers` have a content length, or the body is chunked."""
         request = self._current
         assert request is not None
-        if self._has_head:
-            raise RuntimeError("the head of the response was sent already")
+        assert not self._has_head
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason or _REASONS.get(status, b""))]
         has_length = False
         for name, value in headers:

@@ -14,7 +14,7 @@ MOST_LANES = 16
 MAIN = ""
 
 
-class Lane(NamedTuple):
+class HistoryLane(NamedTuple):
     """The turns of one conversation that were recorded."""
 
     keys: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Lane(NamedTuple):
     """How many turns of the last history came before them."""
 
 
-Lanes = Mapping[str, Lane]
+Lanes = Mapping[str, HistoryLane]
 
 
 class NewTurns(NamedTuple):
@@ -68,16 +68,16 @@ def new_turns(
     kept = tuple(keys)
     if have_ids:  # a history that was edited may return to what it was
         now = set(keys)
-        kept = (*(key for key in lanes.get(name, Lane()).keys if key not in now), *keys)
+        kept = (*(key for key in lanes.get(name, HistoryLane()).keys if key not in now), *keys)
     dropped = max(0, len(keys) - MOST_TURNS)
     rest = {key: value for key, value in lanes.items() if key != name}
-    made = {**rest, name: Lane(kept[-MOST_TURNS:], dropped)}
+    made = {**rest, name: HistoryLane(kept[-MOST_TURNS:], dropped)}
     while len(made) > MOST_LANES:
         made.pop(next(key for key in made if key not in {MAIN, name}))
     return NewTurns(name, best, skipped, made)
 
 
-def _overlap(lane: Lane, keys: Sequence[str], *, have_ids: bool) -> int:
+def _overlap(lane: HistoryLane, keys: Sequence[str], *, have_ids: bool) -> int:
     """How many turns at the front of a history a lane has recorded."""
     if have_ids:
         known = set(lane.keys)
@@ -100,11 +100,12 @@ def dump(lanes: Lanes) -> dict[str, Any]:
     return {name: [list(lane.keys), lane.dropped] for name, lane in lanes.items()}
 
 
-def load(data: Any) -> dict[str, Lane]:
+def load(data: Any) -> dict[str, HistoryLane]:
     """The inverse of `dump`; what cannot be read is forgotten."""
     try:
         return {
-            str(name): Lane(tuple(keys), int(dropped)) for name, (keys, dropped) in data.items()
+            str(name): HistoryLane(tuple(keys), int(dropped))
+            for name, (keys, dropped) in data.items()
         }
     except (ValueError, TypeError, AttributeError):
         return {}

@@ -19,7 +19,7 @@ class Reaction(StrEnum):
     STOP = "stop"
 
 
-class Refusal(NamedTuple):
+class ProxyRefusal(NamedTuple):
     """Why a request is not forwarded."""
 
     reaction: Reaction
@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
     circuit: str = ""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An HTTP response."""
 
     status: int
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 LONGEST_WAIT_S = 3_600.0
 _STOP_STATUS = {
-    ("claude", "anthropic"): 400,
+    ("claude", "anthropic"): 402,  # it sends a 400 six times
     ("codex", "openai"): 400,
     ("gemini", "google"): 400,
     ("opencode", "openai"): 400,
@@ -56,7 +56,7 @@ _GOOGLE = {400: "INVALID_ARGUMENT", 402: "FAILED_PRECONDITION", 403: "PERMISSION
 _GOOGLE |= {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 
 
-def answer(refusal: Refusal, protocol: ModelProtocol, agent: str) -> Answer:
+def answer(refusal: ProxyRefusal, protocol: ModelProtocol, agent: str) -> HttpAnswer:
     """The response to a refused request."""
     family = protocol.family
     headers = [
@@ -77,10 +77,10 @@ def answer(refusal: Refusal, protocol: ModelProtocol, agent: str) -> Answer:
         body = _body(family, status, refusal, None)
     text = json.dumps(body, ensure_ascii=False).encode()
     headers.append((b"content-length", b"%d" % len(text)))
-    return Answer(status, tuple(headers), text)
+    return HttpAnswer(status, tuple(headers), text)
 
 
-def _body(family: str, status: int, refusal: Refusal, wait: int | None) -> dict[str, Any]:
+def _body(family: str, status: int, refusal: ProxyRefusal, wait: int | None) -> dict[str, Any]:
     message = refusal.why
     if family == "anthropic":
         error: dict[str, Any] = {"type": _ANTHROPIC[status], "message": message}
@@ -97,7 +97,7 @@ def _body(family: str, status: int, refusal: Refusal, wait: int | None) -> dict[
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) -> Answer:
+def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) -> HttpAnswer:
     """The response where the proxy itself could not do it: in the provider's format, too."""
     kind = {"anthropic": "api_error", "google": "UNAVAILABLE"}.get(family, "server_error")
     body: dict[str, Any] = {"error": {"message": why, "type": kind, "param": None, "code": None}}
@@ -107,7 +107,7 @@ def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) 
         body = {"error": {"code": status, "message": why, "status": kind}}
     del protocol
     text = json.dumps(body, ensure_ascii=False).encode()
-    return Answer(
+    return HttpAnswer(
         status,
         ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))),
         text,

@@ -25,15 +25,22 @@ from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_request
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
-from switchgear._proxy.access_log import AccessLog, Entry
-from switchgear._proxy.guard import Admission, Call, Guard, Refused
+from switchgear._proxy.access_log import AccessLog, LogEntry
+from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, GuardedCall
 from switchgear._proxy.headers import TOKEN_HEADER, is_token, request_headers, response_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import PendingCall, pending_call
 from switchgear._proxy.http1 import BadRequest, Connection, Disconnected, Headers, Request
 from switchgear._proxy.identity import Identity, identify
-from switchgear._proxy.refusals import Answer, Reaction, Refusal, answer, failure, header_value
-from switchgear._proxy.routes import BadRoute, Route, Upstream, route, upstream_url
+from switchgear._proxy.refusals import (
+    HttpAnswer,
+    ProxyRefusal,
+    Reaction,
+    answer,
+    failure,
+    header_value,
+)
+from switchgear._proxy.routes import BadRoute, ProxyRoute, Upstream, route, upstream_url
 from switchgear._text.redact import redact
 
 _LARGE = 256 * 1024
@@ -69,7 +76,7 @@ class Forwarded(NamedTuple):
 
     is_done: bool
     """Whether the client has its response; else the next upstream may be tried."""
-    failed: Answer | None = None
+    failed: HttpAnswer | None = None
     """The response to the client, if no other upstream takes over."""
 
 
@@ -102,7 +109,7 @@ class Relay:
         await self._client.close()
 
     async def handle(self, request: Request, connection: Connection) -> None:
-        """Answer one request. Raises `BadRequest`, `Disconnected`."""
+        """HttpAnswer one request. Raises `BadRequest`, `Disconnected`."""
         started_s = time.monotonic()
         if request.target == b"/healthz" and request.method in {"GET", "HEAD"}:
             _send(connection, _health(), is_head=request.method == "HEAD")
@@ -116,7 +123,7 @@ class Relay:
         to = self._settings.upstreams.get(found.upstream)
         if to is None:
             raise BadRequest(404, f"there is no upstream {found.upstream!r}")
-        entry = Entry(request.method, found.path, to.name)
+        entry = LogEntry(request.method, found.path, to.name)
         try:
             if found.protocol is None or request.method != "POST":
                 await self._pass_through(request, connection, found, to, entry)
@@ -143,7 +150,7 @@ class Relay:
         if name not in _LOCAL and name not in self._settings.hosts and not _is_loopback(name):
             raise BadRequest(421, "the Host header names another machine; see --allow-host")
 
-    def _check_token(self, request: Request, found: Route) -> None:
+    def _check_token(self, request: Request, found: ProxyRoute) -> None:
         digest = self._settings.token_digest
         if digest is None:
             return
@@ -154,7 +161,12 @@ class Relay:
     # Everything that is not guarded
 
     async def _pass_through(
-        self, request: Request, connection: Connection, found: Route, to: Upstream, entry: Entry
+        self,
+        request: Request,
+        connection: Connection,
+        found: ProxyRoute,
+        to: Upstream,
+        entry: LogEntry,
     ) -> None:
         headers = request_headers(request.headers, to)
         data: AsyncIterator[bytes] | None = None
@@ -200,7 +212,12 @@ class Relay:
     # Model calls
 
     async def _guarded(
-        self, request: Request, connection: Connection, found: Route, to: Upstream, entry: Entry
+        self,
+        request: Request,
+        connection: Connection,
+        found: ProxyRoute,
+        to: Upstream,
+        entry: LogEntry,
     ) -> None:
         body = await request.read(self._settings.body_bytes)
         call = await self._understood(request, found, to, body)
@@ -208,7 +225,7 @@ class Relay:
         entry.model, entry.session, entry.key = model.model, identity.session, identity.key
         try:
             admission = await self._guard.admit(call)
-        except Refused as refused:
+        except CallRefused as refused:
             self._refuse(connection, refused.refusal, call, entry)
             return
         forwarding = _Forwarding(
@@ -222,21 +239,23 @@ class Relay:
             if not forwarding.is_settled:
                 self._spawn(self._settle(forwarding, None, None))
 
-    async def _understood(self, request: Request, found: Route, to: Upstream, body: bytes) -> Call:
+    async def _understood(
+        self, request: Request, found: ProxyRoute, to: Upstream, body: bytes
+    ) -> GuardedCall:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in request.headers
         }
         assert found.protocol is not None
 
-        def read() -> Call | None:
+        def read() -> GuardedCall | None:
             model = read_request(to.host, found.path, headers, body)
             if model is None:
                 return None
             who = identify(
                 found.session, request.headers, found.path, model.protocol, model.payload
             )
-            return Call(who, model)
+            return GuardedCall(who, model)
 
         call = await self._guard.beside(read) if len(body) > _LARGE else read()
         if call is None:
@@ -250,7 +269,7 @@ class Relay:
     async def _forward(self, it: "_Forwarding", to: Upstream) -> None:
         names = (to.name, *self._settings.fallbacks.get(to.name, ()))
         rejected: list[Rejected] = []
-        last: Answer | None = None
+        last: HttpAnswer | None = None
         for index, name in enumerate(names):
             upstream = self._settings.upstreams[name]
             try:
@@ -275,7 +294,7 @@ class Relay:
         reaction = Reaction.WAIT if known else Reaction.STOP
         wait_s = min(known) if known else None
         await self._settle(it, None, None)
-        refusal = Refusal(reaction, why, "circuit", wait_s, first.circuit)
+        refusal = ProxyRefusal(reaction, why, "circuit", wait_s, first.circuit)
         self._refuse(it.connection, refusal, it.call, it.entry)
 
     async def _attempt(
@@ -346,7 +365,7 @@ class Relay:
         if verdict.outcome == "failure" and has_next and error is not None and error.may_fail_over:
             return Forwarded(
                 is_done=False,
-                failed=Answer(
+                failed=HttpAnswer(
                     response.status,
                     tuple(response_headers(response.raw_headers)),
                     bytes(head),
@@ -436,7 +455,9 @@ class Relay:
         reason = (response.reason or "").encode("latin-1", "replace")
         it.connection.send_head(response.status, reason, headers)
 
-    def _refuse(self, connection: Connection, refusal: Refusal, call: Call, entry: Entry) -> None:
+    def _refuse(
+        self, connection: Connection, refusal: ProxyRefusal, call: GuardedCall, entry: LogEntry
+    ) -> None:
         made = answer(refusal, call.request.protocol, call.identity.agent)
         entry.status, entry.refused = made.status, refusal.cause
         if call.identity.session:
@@ -475,12 +496,12 @@ class _Forwarding:
         self,
         request: Request,
         connection: Connection,
-        found: Route,
+        found: ProxyRoute,
         *,
         body: bytes,
-        call: Call,
-        admission: Admission,
-        entry: Entry,
+        call: GuardedCall,
+        admission: AdmittedCall,
+        entry: LogEntry,
     ) -> None:
         self.request = request
         self.connection = connection
@@ -522,7 +543,7 @@ def _is_stored(model: ModelRequest) -> bool:
     return is_responses and model.payload.get("store") is not False
 
 
-def _ours(admission: Admission, identity: Identity, phase: str) -> Headers:
+def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
     made: Headers = []
     if phase:
         made.append((b"x-switchgear-circuit", phase.encode()))
@@ -539,7 +560,7 @@ def _ours(admission: Admission, identity: Identity, phase: str) -> Headers:
     return made
 
 
-def _send(connection: Connection, made: Answer, *, is_head: bool = False) -> None:
+def _send(connection: Connection, made: HttpAnswer, *, is_head: bool = False) -> None:
     headers = [each for each in made.headers if each[0].lower() != b"content-length"]
     headers.append((b"content-length", b"%d" % len(made.body)))
     connection.send_head(made.status, b"", headers)
@@ -548,10 +569,10 @@ def _send(connection: Connection, made: Answer, *, is_head: bool = False) -> Non
     connection.end()
 
 
-def _health() -> Answer:
+def _health() -> HttpAnswer:
     body = json.dumps({"status": "ok"}).encode()
     length = (b"content-length", b"%d" % len(body))
-    return Answer(200, ((b"content-type", b"application/json"), length), body)
+    return HttpAnswer(200, ((b"content-type", b"application/json"), length), body)
 
 
 def _is_loopback(name: str) -> bool:

@@ -41,7 +41,7 @@ class Upstream(NamedTuple):
         return urlsplit(self.url).netloc
 
 
-class Route(NamedTuple):
+class ProxyRoute(NamedTuple):
     """A request, understood by its target and headers."""
 
     upstream: str
@@ -80,7 +80,9 @@ def upstream(name: str, url: str, family: str = "", key: str = "") -> Upstream:
     return Upstream(name, family, url.rstrip("/"), key)
 
 
-def route(target: bytes, headers: list[tuple[bytes, bytes]], upstreams: frozenset[str]) -> Route:
+def route(
+    target: bytes, headers: list[tuple[bytes, bytes]], upstreams: frozenset[str]
+) -> ProxyRoute:
     """Where a request goes. Raises `BadRoute`.
 
     >>> found = route(b"/s/nightly/v1/messages?beta=true", [], frozenset(DEFAULT_URLS))
@@ -104,10 +106,10 @@ def route(target: bytes, headers: list[tuple[bytes, bytes]], upstreams: frozense
     named = _ALIASES.get(first, first)
     if named in upstreams:
         path = path[1 + len(first) :] or "/"
-        return Route(named, path, protocol_of(path), session, token)
+        return ProxyRoute(named, path, protocol_of(path), session, token)
     protocol = protocol_of(path)
     family = protocol.family if protocol is not None else _family(path, headers)
-    return Route(family, path, protocol, session, token)
+    return ProxyRoute(family, path, protocol, session, token)
 
 
 def _prefix(target: bytes, mark: bytes, allowed: re.Pattern[bytes]) -> tuple[str, bytes]:

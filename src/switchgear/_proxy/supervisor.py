@@ -43,7 +43,7 @@ def inherited(environ: dict[str, str] | os._Environ[str] = os.environ) -> Inheri
     return Inherited(socket.socket(fileno=sock), parent, report)
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Runs `count` workers of a command until a signal ends it. Used in the main thread."""
 
     def __init__(
