@@ -17,6 +17,7 @@ from switchgear._cli import (
     intervene,
     locks,
     override,
+    proxy,
     resume,
     rules,
     run,
@@ -60,7 +61,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, proxy.proxy),
     *(backtest.backtest, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
