@@ -9,9 +9,9 @@ from typing import Any, Self
 from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     AsyncGuardedChunks,
-    HttpAttempt,
     GuardedCall,
     GuardedChunks,
+    HttpAttempt,
     HttpGuard,
     Outgoing,
     arun,

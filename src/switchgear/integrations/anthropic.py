@@ -14,9 +14,9 @@ from anthropic import Anthropic, AsyncAnthropic
 from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     REFUSED_HEADER,
-    HttpAttempt,
     Fallback,
     GuardedCall,
+    HttpAttempt,
     HttpGuard,
     HttpGuardOptions,
     ModelUsage,
