@@ -15,6 +15,7 @@ from switchgear._cli import (
     hooks,
     incidents,
     intervene,
+    label,
     locks,
     override,
     resume,
@@ -61,7 +62,7 @@ def demo(speed: float) -> None:
 
 for verb in (
     *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
-    *(backtest.backtest, tune.tune),
+    *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
     *(budgets.budgets, locks.locks),
