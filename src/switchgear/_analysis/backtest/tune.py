@@ -107,9 +107,7 @@ class Profiling(NamedTuple):
         stops = _stops(self.policy, run)
         samples = _samples(run) if self.learning else ()
         inferred = run.outcome_from == INFERRED
-        return Profile(
-            run.group, run.solved, len(run.steps), stops, samples, inferred=inferred
-        )
+        return Profile(run.group, run.solved, len(run.steps), stops, samples, inferred=inferred)
 
 
 class Believing(NamedTuple):
