@@ -18,6 +18,7 @@ from switchgear._cli import (
     label,
     locks,
     override,
+    proxy,
     resume,
     rules,
     run,
@@ -61,7 +62,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, proxy.proxy),
     *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
