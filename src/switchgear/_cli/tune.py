@@ -9,7 +9,7 @@ from switchgear._cli.options import fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:
-    from switchgear._analysis.backtest.statistics import Rate
+    from switchgear._analysis.backtest.findings import Rate
     from switchgear._analysis.backtest.tune import Proposal, Tuned
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used

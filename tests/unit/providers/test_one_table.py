@@ -2,12 +2,13 @@
 
 import pytest
 
-from switchgear._agents.events import LIMITED, OUTAGE
-from switchgear._agents.provider_messages import complaint, known_complaint
-from switchgear._providers.errors import ProviderError, classify, classify_response
-from switchgear._providers.table import (
+from switchgear._agents.events import LIMITED, OUTAGE, complaint, known_complaint
+from switchgear._providers.errors import (
     PROVIDER_FAILURES,
+    ProviderError,
     ProviderErrorKind,
+    classify,
+    classify_response,
     kind_of_message,
     kind_of_status,
 )

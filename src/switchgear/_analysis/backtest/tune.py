@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
+from switchgear._analysis.backtest.findings import Counts, Rate, most_likely_below, rate
 from switchgear._analysis.backtest.replay import Named, times
-from switchgear._analysis.backtest.statistics import Counts, Rate, most_likely_below, rate
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Policy
 from switchgear._core.values import Value
@@ -29,7 +29,7 @@ def as_config(policy: Policy) -> dict[str, Any]:
     """What stands under the name of a policy; what is as it would be anyway is left out.
 
     >>> from switchgear._detectors import SameError
-    >>> from switchgear._core.recovery import Latched
+    >>> from switchgear._core.policy import Latched
     >>> as_config(Policy([SameError(3)], Latched()))["recovery"]
     'latched'
     """
