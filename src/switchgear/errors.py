@@ -22,11 +22,11 @@ from switchgear._core.errors import (
 )
 from switchgear._providers.errors import (
     ProviderError,
-    ProviderErrorKind,
     classify,
     classify_response,
     is_provider_failure,
 )
+from switchgear._providers.table import ProviderErrorKind
 
 __all__ = [
     "BudgetRefused",

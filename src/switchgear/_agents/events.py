@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from switchgear._providers.errors import MESSAGES, PHRASES, ProviderErrorKind, kind_of_message
+from switchgear._providers.table import MESSAGES, PHRASES, ProviderErrorKind, kind_of_message
 from switchgear._text.agent_text import LONGEST_ERROR, clean
 
 ErrorKind = Literal[
@@ -174,7 +174,7 @@ _KINDS: dict[ProviderErrorKind, ErrorKind] = {
     ProviderErrorKind.AUTH: "auth",
     ProviderErrorKind.CONTEXT_LENGTH: "context",
 }
-"""The kinds of `_providers/errors.py` as runs store them; the rest is `other`: the request was wrong."""
+"""The kinds of `_providers/table.py` as runs store them; the rest is `other`: the request was wrong."""
 _SERVER = ("internal server error", "bad gateway", "internal_error", "api_error")
 _MARKS = tuple(phrase for _, phrases in (*PHRASES, *MESSAGES, *_OWN_STOPS) for phrase in phrases)
 _FAILURES = (

@@ -149,6 +149,8 @@ class Errand(NamedTuple):
     evidence: str = ""
     notice: str = ""
     """A message for people, where the agent runs headless and would not show it."""
+    opinion: str = ""
+    """A second opinion to ask, as JSON."""
 
 
 class Ruling(NamedTuple):

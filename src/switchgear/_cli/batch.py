@@ -142,6 +142,7 @@ def _workplace(session: "Session") -> "AttemptDependencies":
         config.policy_for,
         tuple(config.sinks),
         write_report,
+        config.second_opinion,
     )
 
 

@@ -513,6 +513,7 @@ def _run(  # noqa: PLR0917
             report=write_report,
             answer=start.answer,
             interventions=session.config.interventions,
+            second_opinion=session.config.second_opinion,
             stuck_policy=session.config.policy_for("session/run"),
             progress_policy=session.config.policy_for("progress/run"),
             choose=chooser(view, session.config.interventions.ask_s),

@@ -15,6 +15,7 @@ from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
 from switchgear._fleet.manifest import Crew, FleetAgent, Story, agent, faults, story
 from switchgear._fleet.targets import TARGETS, Target
+from switchgear._opinion.opinion import SecondOpinion, second_opinion
 from switchgear._rules import rules as core_rules
 from switchgear._rules.builtin import BUILTIN, builtin_rules
 from switchgear._rules.patterns import LONGEST_PATTERN
@@ -101,6 +102,8 @@ class Config(NamedTuple):
     """The file it was read from; `None`: from none."""
     store_as_written: str | None = None
     """The URL of the store with its `${NAME}`, for who keeps it: what they stand for is secret."""
+    second_opinion: SecondOpinion | None = None
+    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
 
     def policy_for(self, name: str) -> Policy | None:
         """The policy of a circuit: that of the first match; `None`: the file does not say."""
@@ -496,6 +499,17 @@ def build_interventions(node: ConfigNode, report: Report) -> Interventions:
     """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(interventions))
     return _built(interventions, nodes, node, report) or Interventions()
+
+
+def build_second_opinion(node: ConfigNode, report: Report) -> SecondOpinion | None:
+    """The section; `None`: there is none, or it is wrong, which is reported."""
+    nodes = report.mapping(node, fields_of(second_opinion))
+    if node.value is None:
+        return None
+    if ("command" in nodes) == ("model" in nodes):
+        report.add(node, "needs one of the keys 'command' and 'model'")
+        return None
+    return _built(second_opinion, nodes, node, report)
 
 
 def build_timeouts(node: ConfigNode, report: Report) -> Timeouts:

@@ -283,7 +283,7 @@ def _unreadable(
     ruling = undecided.ruling_on(why, undecided.ADMIT, None) if other else undecided.unreadable(why)
     so_far.judged(None if other else ruling)
     try:
-        root = whole_project(root or project_of(""))
+        root = so_far.root = whole_project(root or project_of(""))
         known, _ = _configuration(root)
         _leave_event(agent, why, open_store, known)
     except Exception:  # noqa: BLE001  the refusal stands, with or without an event

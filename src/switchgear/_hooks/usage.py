@@ -70,7 +70,8 @@ def card_of(model: str, folder: str, now_s: float) -> Card:
 def _looked_up(model: str) -> Card:
     compiled.use_all_modules()
     from switchgear._agents.events import Usage  # noqa: PLC0415
-    from switchgear._agents.prices import cost_of, window_of  # noqa: PLC0415
+    from switchgear._agents.prices import cost_of  # noqa: PLC0415
+    from switchgear._providers.prices import window_of  # noqa: PLC0415
 
     much = _MILLION
     kinds = (

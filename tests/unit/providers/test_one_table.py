@@ -3,12 +3,10 @@
 import pytest
 
 from switchgear._agents.events import LIMITED, OUTAGE, complaint, known_complaint
-from switchgear._providers.errors import (
+from switchgear._providers.errors import ProviderError, classify, classify_response
+from switchgear._providers.table import (
     PROVIDER_FAILURES,
-    ProviderError,
     ProviderErrorKind,
-    classify,
-    classify_response,
     kind_of_message,
     kind_of_status,
 )

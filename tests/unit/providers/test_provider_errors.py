@@ -18,7 +18,6 @@ from switchgear import CircuitBreaker, Phase, Rejected, Signal
 from switchgear._config import preset_policy
 from switchgear._providers.errors import (
     ProviderError,
-    ProviderErrorKind,
     agent_signal,
     classify,
     classify_response,
@@ -26,6 +25,7 @@ from switchgear._providers.errors import (
     provider_signal,
     was_not_started,
 )
+from switchgear._providers.table import ProviderErrorKind
 from switchgear.testing import FakeClock
 
 Answer = tuple[int, dict[str, str], Any]

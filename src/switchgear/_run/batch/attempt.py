@@ -15,6 +15,7 @@ from switchgear._core.detector import plural
 from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
+from switchgear._opinion.opinion import SecondOpinion
 from switchgear._panel.panel import Panel
 from switchgear._run.batch.model import AUTO, Progress, Status, Task
 from switchgear._run.batch.view import BatchView, GuardedBatchView
@@ -54,6 +55,7 @@ class AttemptDependencies(NamedTuple):
     """The policy that the configuration has for a circuit."""
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
+    second_opinion: SecondOpinion | None = None
 
 
 class Attempt(NamedTuple):
@@ -170,6 +172,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
             sinks=place.sinks,
             report=place.report,
             interventions=place.interventions,
+            second_opinion=place.second_opinion,
             stuck_policy=place.policy_for("session/run"),
             progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,

@@ -1,0 +1,292 @@
+"""What an error of a model provider means: one table for SDK exceptions, HTTP responses and CLI messages.
+
+The error code in the body comes first, because a stream that breaks in the middle has status 200; then
+phrases, where one status has several meanings; then the status; then phrases of messages without a
+status. Two decisions that are easy to get wrong:
+
+- 404 is a bad request: the model or the URL does not exist, and the provider works.
+- 408 and 504 are timeouts: failures of the provider.
+
+Pure, and cheap to import: the commands of agents use it too.
+"""
+
+import re
+from enum import StrEnum
+
+
+class ProviderErrorKind(StrEnum):
+    """What kind of error of a provider it is."""
+
+    RATE_LIMIT = "rate_limit"
+    OVERLOAD = "overload"
+    OUTAGE = "outage"
+    TIMEOUT = "timeout"
+    AUTH = "auth"
+    """The key or its permissions: a person must change something."""
+    QUOTA = "quota"
+    """The account's money or allowance is used up."""
+    CONTEXT_LENGTH = "context_length"
+    CONTENT_POLICY = "content_policy"
+    """Refused because of its content."""
+    BAD_REQUEST = "bad_request"
+
+
+PROVIDER_FAILURES = frozenset(
+    (
+        ProviderErrorKind.RATE_LIMIT,
+        ProviderErrorKind.OVERLOAD,
+        ProviderErrorKind.OUTAGE,
+        ProviderErrorKind.TIMEOUT,
+    )
+)
+"""Count against the circuit of the provider; all others concern the request or the account."""
+AGENT_FAILURES = frozenset(
+    (
+        ProviderErrorKind.CONTEXT_LENGTH,
+        ProviderErrorKind.CONTENT_POLICY,
+        ProviderErrorKind.BAD_REQUEST,
+    )
+)
+"""Count against the circuit of the agent that made the request."""
+NO_FAILOVER = frozenset(
+    (ProviderErrorKind.AUTH, ProviderErrorKind.CONTENT_POLICY, ProviderErrorKind.BAD_REQUEST)
+)
+"""Are raised at once: another provider would hide them, or refuse the request as well."""
+NOT_STARTED = frozenset(
+    (
+        ProviderErrorKind.RATE_LIMIT,
+        ProviderErrorKind.OVERLOAD,
+        ProviderErrorKind.AUTH,
+        ProviderErrorKind.QUOTA,
+    )
+)
+"""A provider responds with these before it starts work. The others may be billed."""
+
+CODES: dict[str, ProviderErrorKind] = {
+    # Anthropic
+    "authentication_error": ProviderErrorKind.AUTH,
+    "permission_error": ProviderErrorKind.AUTH,
+    "billing_error": ProviderErrorKind.QUOTA,
+    "request_too_large": ProviderErrorKind.CONTEXT_LENGTH,
+    "rate_limit_error": ProviderErrorKind.RATE_LIMIT,
+    "api_error": ProviderErrorKind.OUTAGE,
+    "overloaded_error": ProviderErrorKind.OVERLOAD,
+    "timeout_error": ProviderErrorKind.TIMEOUT,
+    # OpenAI and Azure
+    "invalid_api_key": ProviderErrorKind.AUTH,
+    "account_deactivated": ProviderErrorKind.AUTH,
+    "insufficient_quota": ProviderErrorKind.QUOTA,
+    "billing_hard_limit_reached": ProviderErrorKind.QUOTA,
+    "billing_not_active": ProviderErrorKind.QUOTA,
+    "context_length_exceeded": ProviderErrorKind.CONTEXT_LENGTH,
+    "string_above_max_length": ProviderErrorKind.CONTEXT_LENGTH,
+    "content_filter": ProviderErrorKind.CONTENT_POLICY,
+    "content_policy_violation": ProviderErrorKind.CONTENT_POLICY,
+    "moderation_blocked": ProviderErrorKind.CONTENT_POLICY,
+    "responsibleaipolicyviolation": ProviderErrorKind.CONTENT_POLICY,
+    "rate_limit_exceeded": ProviderErrorKind.RATE_LIMIT,
+    "slow_down": ProviderErrorKind.OVERLOAD,
+    "server_overloaded": ProviderErrorKind.OVERLOAD,
+    "server_error": ProviderErrorKind.OUTAGE,
+    # Google
+    "unauthenticated": ProviderErrorKind.AUTH,
+    "permission_denied": ProviderErrorKind.AUTH,
+    "api_key_invalid": ProviderErrorKind.AUTH,
+    "prohibited_content": ProviderErrorKind.CONTENT_POLICY,
+    "unavailable": ProviderErrorKind.OVERLOAD,
+    "internal": ProviderErrorKind.OUTAGE,
+    "deadline_exceeded": ProviderErrorKind.TIMEOUT,
+    # AWS
+    "accessdeniedexception": ProviderErrorKind.AUTH,
+    "servicequotaexceededexception": ProviderErrorKind.QUOTA,
+    "throttlingexception": ProviderErrorKind.RATE_LIMIT,
+    "serviceunavailableexception": ProviderErrorKind.OVERLOAD,
+    "internalserverexception": ProviderErrorKind.OUTAGE,
+    "modeltimeoutexception": ProviderErrorKind.TIMEOUT,
+}
+"""Codes and types in the body of an error. `resource_exhausted` depends on the rest of the body."""
+
+PHRASES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
+    (
+        ProviderErrorKind.QUOTA,
+        ("credit balance", "exceeded your current quota", "check your plan and billing"),
+    ),
+    (
+        ProviderErrorKind.CONTEXT_LENGTH,
+        (
+            *("prompt is too long", "maximum context", "context window", "context length"),
+            *("input token count", "maximum number of tokens", "input is too long"),
+        ),
+    ),
+    (
+        ProviderErrorKind.CONTENT_POLICY,
+        (
+            *("content filtering policy", "content management policy", "safety system"),
+            *("content policy", "usage policies", "flagged as potentially violating"),
+        ),
+    ),
+    (
+        ProviderErrorKind.AUTH,
+        ("api key not valid", "api key expired", "invalid api key", "invalid x-api-key"),
+    ),
+)
+"""What a message means where its status has several meanings."""
+AMBIGUOUS = frozenset((400, 403, 413, 422, 429, None))
+"""Statuses with several meanings; `None`: no status."""
+
+STATUSES: dict[int, ProviderErrorKind] = {
+    401: ProviderErrorKind.AUTH,
+    402: ProviderErrorKind.QUOTA,
+    403: ProviderErrorKind.AUTH,
+    404: ProviderErrorKind.BAD_REQUEST,
+    407: ProviderErrorKind.AUTH,
+    408: ProviderErrorKind.TIMEOUT,
+    413: ProviderErrorKind.CONTEXT_LENGTH,
+    425: ProviderErrorKind.OVERLOAD,
+    429: ProviderErrorKind.RATE_LIMIT,
+    503: ProviderErrorKind.OVERLOAD,
+    504: ProviderErrorKind.TIMEOUT,
+    529: ProviderErrorKind.OVERLOAD,
+}
+"""All others are an outage from 500 on, and a bad request below."""
+
+EXCEPTIONS: dict[str, ProviderErrorKind] = {
+    "ContentFilterFinishReasonError": ProviderErrorKind.CONTENT_POLICY,
+    "ContentPolicyViolationError": ProviderErrorKind.CONTENT_POLICY,
+    "BlockedPromptException": ProviderErrorKind.CONTENT_POLICY,
+    "LengthFinishReasonError": ProviderErrorKind.CONTEXT_LENGTH,
+    "ContextWindowExceededError": ProviderErrorKind.CONTEXT_LENGTH,
+}
+"""Exceptions that are more specific than their status, by type name."""
+
+NO_RESPONSE: dict[str, ProviderErrorKind] = {
+    # Timeouts first: to some they are connection errors too.
+    "APITimeoutError": ProviderErrorKind.TIMEOUT,
+    "TimeoutException": ProviderErrorKind.TIMEOUT,
+    "Timeout": ProviderErrorKind.TIMEOUT,
+    "TimeoutError": ProviderErrorKind.TIMEOUT,
+    "APIConnectionError": ProviderErrorKind.OUTAGE,
+    "TransportError": ProviderErrorKind.OUTAGE,
+    "ClientConnectionError": ProviderErrorKind.OUTAGE,
+    "ConnectionError": ProviderErrorKind.OUTAGE,
+    "URLError": ProviderErrorKind.OUTAGE,
+    "gaierror": ProviderErrorKind.OUTAGE,
+}
+"""Exceptions without a response, by the names of their types and base classes. One with a status
+had a response: `urllib` derives those from `URLError`."""
+
+
+MESSAGES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
+    (ProviderErrorKind.QUOTA, ("billing",)),
+    (ProviderErrorKind.CONTEXT_LENGTH, ("too many tokens",)),
+    (
+        ProviderErrorKind.RATE_LIMIT,
+        (*("rate limit", "rate_limit", "ratelimit", "too many requests", "usage limit"),),
+    ),
+    (
+        ProviderErrorKind.OVERLOAD,
+        ("overloaded", "service unavailable", "at capacity", "high demand"),
+    ),
+    (
+        ProviderErrorKind.AUTH,
+        (
+            *("incorrect api key", "authentication", "unauthorized", "not logged in"),
+            *("please run /login", "no api key", "api_key environment variable", "auth method"),
+        ),
+    ),
+    (ProviderErrorKind.TIMEOUT, ("etimedout",)),
+    (
+        ProviderErrorKind.OUTAGE,
+        (
+            *("econnrefused", "econnreset", "enotfound", "eai_again", "fetch failed"),
+            *("connection refused", "connection reset", "connection failed", "connection error"),
+            *("connect error", "connecterror", "unable to connect", "cannot connect"),
+            *("could not connect", "network error", "stream disconnected", "error sending request"),
+            *(
+                "socket hang up",
+                "internal server error",
+                "bad gateway",
+                "internal_error",
+                "api_error",
+            ),
+        ),
+    ),
+)
+"""What a message of a program means that states no status. Too loose for a message that has one."""
+_GENERIC = ("api_error", "server_error", "permission_denied", "slow_down", "content_filter")
+_WRITTEN_CODES = re.compile(
+    "|".join(
+        code for code in (*CODES, "resource_exhausted") if "_" in code and code not in _GENERIC
+    )
+)
+"""Codes that are unmistakable within a text; other programs print the generic ones too."""
+_PRECEDENCE = (
+    *(
+        ProviderErrorKind.QUOTA,
+        ProviderErrorKind.CONTENT_POLICY,
+        ProviderErrorKind.CONTEXT_LENGTH,
+        ProviderErrorKind.AUTH,
+    ),
+    *(
+        ProviderErrorKind.RATE_LIMIT,
+        ProviderErrorKind.OVERLOAD,
+        ProviderErrorKind.TIMEOUT,
+        ProviderErrorKind.OUTAGE,
+    ),
+)
+"""Of several codes the most specific counts."""
+
+
+def kind_of_codes(
+    codes: frozenset[str], message: str = "", delay_s: float | None = None
+) -> ProviderErrorKind | None:
+    """The most specific kind of these codes, in lower case. `delay_s`: the wait in the body, in seconds."""
+    found = {CODES[code] for code in codes if code in CODES}
+    if "resource_exhausted" in codes:
+        # Google uses it for both: a rate limit says when to retry, a quota that money is needed.
+        is_rate = delay_s is not None or "quota" not in message
+        found.add(ProviderErrorKind.RATE_LIMIT if is_rate else ProviderErrorKind.QUOTA)
+    return next((kind for kind in _PRECEDENCE if kind in found), None)
+
+
+def kind_of_phrase(message: str, status: int | None) -> ProviderErrorKind | None:
+    """The kind of a message in lower case, where its status has several meanings."""
+    return _first(PHRASES, message) if status in AMBIGUOUS else None
+
+
+def kind_of_status(status: int) -> ProviderErrorKind | None:
+    """The kind of an HTTP status; `None` below 400.
+
+    >>> [str(kind_of_status(status)) for status in (404, 408, 504)]
+    ['bad_request', 'timeout', 'timeout']
+    """
+    if status < 400:
+        return None
+    return STATUSES.get(
+        status, ProviderErrorKind.OUTAGE if status >= 500 else ProviderErrorKind.BAD_REQUEST
+    )
+
+
+def kind_of_message(
+    message: str, status: int | None = None, delay_s: float | None = None
+) -> ProviderErrorKind | None:
+    """The kind of an error that a program prints, in lower case; `None`: not a provider's error.
+
+    `delay_s`: the wait that the message asks for, in seconds.
+
+    >>> kind_of_message("api error: 529 overloaded_error"), kind_of_message("not logged in")
+    (<ProviderErrorKind.OVERLOAD: 'overload'>, <ProviderErrorKind.AUTH: 'auth'>)
+    """
+    kind = kind_of_codes(frozenset(_WRITTEN_CODES.findall(message)), message, delay_s)
+    kind = kind or kind_of_phrase(message, status)
+    if kind is None and status is not None:
+        return kind_of_status(status)
+    return kind or _first(MESSAGES, message)
+
+
+def _first(
+    table: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...], message: str
+) -> ProviderErrorKind | None:
+    return next(
+        (kind for kind, phrases in table if any(phrase in message for phrase in phrases)), None
+    )
