@@ -5,8 +5,9 @@ A pure function of what was found. One file without script or resources; every t
 
 from collections.abc import Sequence
 
-from switchgear._analysis.backtest.findings import BacktestFindings, Counts, Rate
+from switchgear._analysis.backtest.findings import BacktestFindings
 from switchgear._analysis.backtest.replay import Judged, RunRow, Shown
+from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._report import charts
 from switchgear._report.charts import STYLE, Markup, element, joined
 from switchgear._report.facts import DetectorHeat, Done, count, kind_name, money
