@@ -481,6 +481,16 @@ class CircuitBreaker(Breaker):
         else:
             await self.asucceeded(permit, seconds)
 
+    def ended(self, permit: Permit, signal: Signal) -> None:
+        """Record how a call ended that the caller has judged itself. Never raises."""
+        self._told(signal, permit)
+        self._report(signal, signal.seconds, None)
+
+    async def aended(self, permit: Permit, signal: Signal) -> None:
+        """Record how a call ended that the caller has judged itself. Never raises."""
+        await self._atold(signal, permit)
+        self._report(signal, signal.seconds, None)
+
     def give_back(self, permit: Permit) -> None:
         """Tell that nothing came of it that says anything."""
         self._told(Signal(), permit)

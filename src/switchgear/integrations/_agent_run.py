@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 from switchgear._agents.events import Usage
-from switchgear._agents.prices import Rates, cost_of
+from switchgear._agents.prices import cost_of
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._breaker.signals import describe
@@ -28,6 +28,7 @@ from switchgear._core.types import AgentStep, Mode, Permit, Phase, Signal
 from switchgear._detectors import Violation
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import classify, was_not_started
+from switchgear._providers.prices import Rates
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
 from switchgear._system.aio import beside
@@ -38,6 +39,8 @@ Refused = (Rejected, BudgetRefused)
 """What a call raises that was not made."""
 LONGEST_TEXT = 8_000
 """Characters of arguments, results and thoughts that a step keeps."""
+KEYS = {"provider": "provider/{provider}", "model": "provider/{provider}/{model}"}
+"""The names for keys of circuits, and the templates they stand for."""
 _LONGEST_NAME = 120
 _LONGEST_ERROR = 500
 _MOST_RUNS = 1_000
@@ -48,7 +51,8 @@ class GuardOptions(TypedDict, total=False):
     """The options that every `guard` of an agent framework takes.
 
     - `panel`: the circuits and budgets. Default: a panel over the store of the project, one per process.
-    - `key`: the circuit of a model call, with `{provider}` and `{model}`. Default: `provider/{provider}`.
+    - `key`: one circuit per `"provider"` (the default) or `"model"`, or a name with `{provider}` and
+      `{model}` in it.
     - `tool_key`: the circuit of a tool call, with `{tool}`. Default: `tool/{tool}`.
     - `budget`: the budget node that pays for model calls; sub-agents without one use that of the run
       around them.
@@ -112,7 +116,7 @@ class AgentGuard:
         framework: str,
         *,
         panel: Panel | None = None,
-        key: str = "provider/{provider}",
+        key: str = "provider",
         tool_key: str = "tool/{tool}",
         budget: str | None = None,
         reserve_micros: int | None = None,
@@ -121,6 +125,7 @@ class AgentGuard:
         progress: bool | Policy = True,
         control_flow: tuple[type[BaseException], ...] = (),
     ) -> None:
+        key = KEYS.get(key, key)
         for name, template, fields in (
             ("key", key, {"provider": "", "model": ""}),
             ("tool_key", tool_key, {"tool": ""}),
@@ -172,6 +177,11 @@ class AgentGuard:
             elif key:
                 self._runs.move_to_end(key)
         return known
+
+    def forget(self, key: str) -> None:
+        """The key may stand for another run from now on."""
+        with self._lock:
+            self._runs.pop(key, None)
 
     def current(self) -> "GuardedRun":
         """The run that this context is inside of, if this guard has one there; else a new one."""
@@ -226,6 +236,8 @@ class GuardedRun:
         """What the model calls of this run and its sub-agents have cost, as far as it is known."""
         self.unpriced = 0
         """Model calls whose cost is unknown."""
+        self.anchor: object = None
+        """What the framework knows the run by; kept as long as the run."""
         self._session: CircuitBreaker | None = None
         self._told_heat = 0.0
         self._thought: str | None = None
@@ -269,6 +281,21 @@ class GuardedRun:
             permit = await session.aenter()
             if permit.probe:
                 await session.agive_back(permit)
+
+    async def arefusal(self, name: ModelName) -> Rejected | None:
+        """Why a model call would be refused by the run or a circuit now; `None`: it would not.
+
+        For frameworks that must decide before they open a stream. No permit is kept.
+        """
+        breaker = self.guard.panel.breaker(self.guard.model_circuit(name))
+        try:
+            await self.acheck()
+            permit = await breaker.aenter()
+        except Rejected as error:
+            return error
+        if permit.probe:
+            await breaker.agive_back(permit)
+        return None
 
     def _sessions(self) -> "Iterator[CircuitBreaker]":
         """The circuits of this run and of those around it, as far as they have taken steps."""
@@ -396,6 +423,10 @@ class ModelCall(_GuardedCall):
         self._usage: Usage | None = None
         self._reservation: Reservation | None = None
 
+    def failed(self, why: str) -> None:
+        """The call fails even if no exception says so; an empty text: it does not."""
+        self._failure = why
+
     def used(
         self,
         input_tokens: int | None,
@@ -432,7 +463,7 @@ class ModelCall(_GuardedCall):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        self._record(error, failed=error is not None and is_model_failure(error))
+        self._record(error, failed=self._is_failure(error))
         self._settle(error)
 
     async def __aenter__(self) -> Self:
@@ -451,11 +482,14 @@ class ModelCall(_GuardedCall):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        await self._arecord(error, failed=error is not None and is_model_failure(error))
+        await self._arecord(error, failed=self._is_failure(error))
         if self._reservation is None:
             self._settle(error)
         else:
             await beside(lambda: self._settle(error))
+
+    def _is_failure(self, error: BaseException | None) -> bool:
+        return bool(self._failure) if error is None else is_model_failure(error)
 
     def _settle(self, error: BaseException | None) -> None:
         cost = self.run.guard.price(self._usage)

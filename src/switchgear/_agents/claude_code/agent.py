@@ -225,7 +225,10 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         key = _key(line)
         if key not in sessions:
             sessions[key] = _ClaudeSession(
-                RecordedRun(key or source.name, source.path, _FORMAT, "claude")
+                RecordedRun(
+                    *(key or source.name, source.path, _FORMAT, "claude"),
+                    folder=word(line.get("cwd")),
+                )
             )
         sessions[key].read_message(kind, line)
     for session in sessions.values():
@@ -273,7 +276,7 @@ class _ClaudeSession:
             elif at(part, "type") == "text":
                 self.building.turn(at_s)
                 if human:
-                    self.building.fill(task=name(at(part, "text")))
+                    self.building.user(at(part, "text"))
 
     def _assistant(self, message: object, content: object, at_s: float | None) -> None:
         if at(message, "id") != self._answer or self._answer is None:

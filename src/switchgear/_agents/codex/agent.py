@@ -164,7 +164,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         at_s = moment(line.get("timestamp"))
         if kind == "session_meta" or (not kind and "id" in line):
             session.building.run = session.building.run._replace(
-                id=name(at(payload, "id")) or source.name
+                id=name(at(payload, "id")) or source.name, folder=word(at(payload, "cwd"))
             )
         elif kind == "turn_context":
             session.model = name(at(payload, "model")) or session.model
@@ -228,7 +228,7 @@ class _CodexSession:
         elif at(payload, "role") == "user":
             self.building.turn(at_s)
             if not text.startswith("<"):  # what the agent tells the model of its surroundings
-                self.building.fill(task=name(text))
+                self.building.user(text)
 
     def _output(self, payload: object, at_s: float | None) -> None:
         output, seconds, code = at(payload, "output"), None, None

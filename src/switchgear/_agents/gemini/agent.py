@@ -202,7 +202,7 @@ class _GeminiChat:
         if text:  # else it hands back the results of tools
             self.building.turn(at_s)
             if not text.startswith("<session_context>"):
-                self.building.fill(task=name(text))
+                self.building.user(text)
 
     def _answer(self, message: dict[str, Any], at_s: float | None) -> None:
         self.building.turn(at_s)

@@ -202,7 +202,7 @@ class _OpenCodeSession:
         at_s = moment(at(info, "time", "created"))
         if at(info, "role") == "user":
             self.building.turn(at_s)
-            self.building.fill(task=name(_first_text(parts)))
+            self.building.user(_first_text(parts))
             return
         self.building.turn(at_s)
         self._use(info)

@@ -147,7 +147,7 @@ def _message(
     role = word(at(message, "role"))
     if role == "user":
         building.turn(at_s)
-        building.fill(task=name(words(at(message, "content"))))
+        building.user(words(at(message, "content")))
     elif role == "assistant":
         _answer(building, message, at_s)
     elif role == "toolResult":

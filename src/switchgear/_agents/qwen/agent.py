@@ -89,7 +89,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         parts = parts if isinstance(parts, list) else []
         if kind == "user":
             building.turn(at_s)
-            building.fill(task=name("\n".join(words(at(part, "text")) for part in parts)))
+            building.user("\n".join(words(at(part, "text")) for part in parts))
         elif kind == "assistant":
             _answer(building, line, parts, at_s)
         elif kind == "tool_result":

@@ -226,6 +226,16 @@ class RecordedStep(NamedTuple):
         )
 
 
+class UserMessage(NamedTuple):
+    """A message of the user, in one safe line."""
+
+    after: int
+    """The number of steps before it."""
+    text: str
+    interrupts: bool = False
+    """Whether it is the agent's note that the user interrupted it."""
+
+
 class RecordedRun(NamedTuple):
     """One run of one agent; a sub-agent is a run of its own.
 
@@ -249,6 +259,16 @@ class RecordedRun(NamedTuple):
     """What the whole run cost, where its steps do not say."""
     left_out: int = 0
     """Steps beyond `MOST_STEPS`."""
+    messages: tuple[UserMessage, ...] = ()
+    """The last messages of the user, where the recording is of a session with one."""
+    folder: str = ""
+    """Where the agent worked, if the recording says so."""
+    outcome_from: str = ""
+    """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""
+    confidence: float | None = None
+    """How likely the outcome is right, 0.5 to 1; `None`: nobody asked."""
+    outcome_how: str = ""
+    """What an inferred outcome follows from."""
 
     @property
     def group(self) -> str:
@@ -305,6 +325,10 @@ def _kind_name(kind: object) -> str:
 
 _MOST_WAITING = 256
 _LONGEST_SAID = 8000
+_LONGEST_MESSAGE = 300
+_KEPT_MESSAGES = 8
+_INTERRUPTED = "[Request interrupted by user"
+"""How Claude Code records that the user pressed Escape."""
 
 
 class _OpenCall(NamedTuple):
@@ -325,12 +349,23 @@ class RunBuilder:
         self._usages: list[Usage] = []
         self._calls: dict[str, _OpenCall] = {}
         self._last_s: float | None = None
+        self._messages: tuple[UserMessage, ...] = ()
 
     def fill(self, **facts: object) -> None:
         """Facts about the run; what is known already, or told as nothing, stays."""
         new = {key: value for key, value in facts.items() if value and not getattr(self.run, key)}
         if new:
             self.run = self.run._replace(**new)  # type: ignore[arg-type]
+
+    def user(self, text: object) -> None:
+        """A message of the user: the first is the task, the last ones tell how it went."""
+        said = text if isinstance(text, str) else ""
+        self.fill(task=name(said))
+        if said.strip():
+            line = redact(said, _LONGEST_MESSAGE)
+            interrupts = line.startswith(_INTERRUPTED)
+            message = UserMessage(len(self._steps), line, interrupts)
+            self._messages = (*self._messages, message)[-_KEPT_MESSAGES:]
 
     def text(self, text: object) -> None:
         """Something the agent said or thought; it belongs to its next call."""
@@ -423,7 +458,9 @@ class RunBuilder:
         if self._usages and self._steps:
             last = self._steps[-1]
             self._steps[-1] = last._replace(usages=(*last.usages, *self._usages))
-        return self.run._replace(steps=tuple(self._steps), left_out=self._left_out)
+        return self.run._replace(
+            steps=tuple(self._steps), left_out=self._left_out, messages=self._messages
+        )
 
     def _take(self) -> tuple[str | None, tuple[Usage, ...]]:
         usages = tuple(self._usages)
