@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from switchgear import Panel
-from switchgear.integrations.asgi import SwitchgearMiddleware
+from switchgear.integrations.asgi import RefusalMiddleware
 from switchgear.testing import FakeClock
 
 
@@ -30,7 +30,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_request_is_answered_by_us(
                 raise ConnectionError("down")
         return PlainTextResponse("fine")
 
-    guarded = Middleware(SwitchgearMiddleware, panel=panel, required=["provider/*"])
+    guarded = Middleware(RefusalMiddleware, panel=panel, required=["provider/*"])
     app = Starlette(routes=[Route("/", answer)], middleware=[guarded])
     client = TestClient(app, raise_server_exceptions=False)
     assert [client.get("/").status_code for _ in range(5)] == [500] * 5

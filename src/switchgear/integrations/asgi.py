@@ -1,6 +1,6 @@
 """ASGI (Starlette, FastAPI, Litestar, Django, Quart): a refusal becomes 503 with Retry-After.
 
-`app = guard(app, panel=panel)`, or `app.add_middleware(SwitchgearMiddleware, panel=panel)`. Needs no package:
+`app = guard(app, panel=panel)`, or `app.add_middleware(RefusalMiddleware, panel=panel)`. Needs no package:
 ASGI is a calling convention.
 """
 
@@ -9,12 +9,13 @@ import math
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from switchgear._breaker.views import View
 from switchgear._core.errors import StoreError
-from switchgear._core.types import Phase
+from switchgear._core.types import Mode, Phase
 from switchgear._panel.panel import Panel
 from switchgear.integrations._refusals import RefusalError, refusal_in, retry_after_s
 
-__all__ = ["SwitchgearMiddleware", "guard"]
+__all__ = ["RefusalMiddleware", "guard"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,14 +31,14 @@ def guard(
     health_path: str | None = "/healthz",
     required: Sequence[str] = (),
     details: bool = False,
-) -> "SwitchgearMiddleware":
-    """The application behind the middleware; the arguments are those of `SwitchgearMiddleware`."""
-    return SwitchgearMiddleware(
+) -> "RefusalMiddleware":
+    """The application behind the middleware; the arguments are those of `RefusalMiddleware`."""
+    return RefusalMiddleware(
         app, panel=panel, health_path=health_path, required=required, details=details
     )
 
 
-class SwitchgearMiddleware:
+class RefusalMiddleware:
     """Answers 503 with Retry-After where the application raises a refusal, and a health endpoint.
 
     - `panel`: the circuits of the health endpoint; without it there is none.
@@ -126,8 +127,8 @@ class SwitchgearMiddleware:
         await _answer(scope, send, 503 if down else 200, found, wait_s)
 
 
-def _is_held(view: Any) -> bool:
-    return view.circuit.mode == "held_open"
+def _is_held(view: View) -> bool:
+    return view.circuit.mode is Mode.HELD_OPEN
 
 
 def _body(refused: RefusalError) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from switchgear import Panel, Rejected
 from switchgear.errors import BudgetRefused, NoRoute, StoreUnavailable
-from switchgear.integrations.asgi import Message, Receive, Scope, Send, SwitchgearMiddleware, guard
+from switchgear.integrations.asgi import Message, Receive, RefusalMiddleware, Scope, Send, guard
 from switchgear.testing import FakeClock, force_state
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -142,7 +142,7 @@ def test_without_the_store_health_is_unknown(monkeypatch: pytest.MonkeyPatch) ->
     panel = Panel("memory:")
     monkeypatch.setattr(panel, "acircuits", lost)
     for required, status in (((), 200), (("api",), 503)):
-        found = get(SwitchgearMiddleware(works, panel=panel, required=required), "/healthz")
+        found = get(RefusalMiddleware(works, panel=panel, required=required), "/healthz")
         assert (found[0], json.loads(found[2])) == (status, {"status": "unknown"})
     told = get(guard(works, panel=panel, details=True), "/healthz")[2]
     assert b"connection refused" in told
