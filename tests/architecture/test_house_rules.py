@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "switchgear"
 PURE = (
     *("_core", "_detectors", "_rules", "_text"),
-    *("_budgets/audit.py", "_budgets/fold.py", "_budgets/tree.py", "_locks/state.py"),
+    *("_budgets/tree.py", "_budgets/fold.py", "_locks/state.py"),
 )
 PURE_MAY_IMPORT = {"collections.abc", "enum", "itertools", "math", "typing"}
 TEXT_MAY_IMPORT = {"fnmatch", "hashlib", "json", "re"}

@@ -19,11 +19,10 @@ from switchgear._agents.prices import cost_of
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._breaker.signals import describe
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Reservation
 from switchgear._config.sections import preset_policy
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError, SwitchgearError
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import AgentStep, Mode, Permit, Phase, Signal
 from switchgear._detectors import Violation
 from switchgear._panel.panel import Panel
@@ -31,7 +30,7 @@ from switchgear._providers.errors import classify, was_not_started
 from switchgear._providers.prices import Rates
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
-from switchgear._system.aio import beside
+from switchgear._system.threads import beside
 from switchgear._text.redact import shortened
 
 OnRefusal = Literal["raise", "answer"]

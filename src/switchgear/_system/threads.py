@@ -1,8 +1,34 @@
-"""A lock that neither a fork nor a finalizer can turn into a deadlock."""
+"""A lock that neither a fork nor a finalizer can turn into a deadlock; work in a thread beside an event loop."""
 
 import os
 from _thread import RLock, allocate_lock  # of which `threading` is made: a hook starts no thread
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+# ruff: noqa: PLC0415  no event loop, no import
+
+T = TypeVar("T")
+
+
+async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """What `work` returns, from a thread. Cancelled: `undo` has what it returned, if it did."""
+    import asyncio
+    from contextvars import copy_context
+
+    # No task of its own: the end of a loop cancels all tasks, and must not cancel this one.
+    done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        while not done.done():
+            try:
+                await asyncio.wait([done])
+            except asyncio.CancelledError:  # once more: it is being seen to
+                continue
+        if undo is not None and done.exception() is None:
+            undo(done.result())
+        raise
+
 
 _forks = 0
 _renewing = allocate_lock()
