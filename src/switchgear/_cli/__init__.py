@@ -16,6 +16,7 @@ from switchgear._cli import (
     incidents,
     intervene,
     locks,
+    metrics,
     override,
     resume,
     rules,
@@ -60,7 +61,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, metrics.metrics),
     *(backtest.backtest, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
