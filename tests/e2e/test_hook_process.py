@@ -47,7 +47,7 @@ LARGEST_MB = 40
 
 @pytest.fixture(params=WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.setenv(SWITCH, "30")
     use(request.param)
     return str(request.param)
 

@@ -15,9 +15,11 @@ from switchgear._cli import (
     hooks,
     incidents,
     intervene,
+    label,
     locks,
     metrics,
     override,
+    proxy,
     resume,
     rules,
     run,
@@ -61,8 +63,9 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, metrics.metrics),
-    *(backtest.backtest, tune.tune),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks),
+    *(serve.serve, metrics.metrics, proxy.proxy),
+    *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
     *(budgets.budgets, locks.locks),

@@ -81,8 +81,8 @@ def serve(
 ) -> None:
     """Answer hooks, the API, metrics and the web page over HTTP, until Ctrl-C or SIGTERM.
 
-    Hooks, for agents that send them over HTTP (Claude Code: type "http"): the same decisions as the
-    hook process, without a process per call.
+    Hooks, for agents that send them over HTTP (Claude Code: type "http"): the resident
+    process decides, as it does for the hook process, without a process per call.
 
     The API under /v1, /metrics and the page need the extra 'console'. Every request needs the
     header 'Authorization: Bearer TOKEN'. There are three tokens, in files that only you can read:
@@ -90,6 +90,7 @@ def serve(
     the configuration has an operator token, that one overrides.
     """
     from switchgear._console.process import EXTRA, ConsoleProcess, is_installed
+    from switchgear._hooks import resident
     from switchgear._hooks.compiled import CONFIG_VARIABLE, STORE_VARIABLE
     from switchgear._hooks.server import HOST, HookServer
     from switchgear._stores.url import default_file
@@ -110,19 +111,28 @@ def serve(
         read_token_file or os.path.join(folder, READ_TOKEN_NAME),
     )
     token = read_or_make_token(files.client)
-    process = None
+    console_process = None
     if has_console:
-        process = ConsoleProcess(_settings(root, files, token, host, names))
-    hand_over = None if process is None else process.hand_over
+        console_process = ConsoleProcess(_settings(root, files, token, host, names))
+    process = _ResidentProcess()
     try:
-        server = HookServer(root, token, _Stores(), port=port, host=host, hand_over=hand_over)
+        server = HookServer(
+            root,
+            token,
+            _Stores(),
+            port=port,
+            ask=resident.ask,
+            start=process.start,
+            host=host,
+            hand_over=None if console_process is None else console_process.hand_over,
+        )
     except OSError as error:
         why = error.strerror or str(error)
         fail(f"cannot listen on {host}:{port}: {why}; choose another port with --port")
     say(f"answering hooks of {clean(root, 500)} on http://{HOST}:{server.port}/hooks/AGENT")
     say(f"token in {clean(files.client, 500)}; Ctrl-C stops")
-    if process is not None:
-        process.start()
+    if console_process is not None:
+        console_process.start()
         shown = f"[{host}]" if ":" in host else host
         say(
             f"console: http://{clean(shown)}:{server.port}/ (API under /v1, metrics under /metrics)"
@@ -130,12 +140,13 @@ def serve(
         say(f"sign in with the token in {clean(files.operator, 500)}, or to only read, in")
         say(f"  {clean(files.read, 500)}")
     _stop_on_signals(server)
+    process.start()
     try:
         with server:
             server.serve_forever(poll_interval=0.2)
     finally:
-        if process is not None:
-            process.stop()
+        if console_process is not None:
+            console_process.stop()
     say("stopped")
 
 
@@ -203,6 +214,28 @@ def _made(place: str) -> str:
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(token + "\n")
     return token
+
+
+class _ResidentProcess:
+    """Starts a resident process unless there is one or none is wanted. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: threading.Thread | None = None
+        """Waits for the end of the one that was started here."""
+
+    def start(self) -> None:
+        """Does not wait."""
+        from switchgear._hooks import client, resident
+
+        if os.environ.get(client.SWITCH) == "off":
+            return
+        with self._lock:
+            if self._waiting is None or not self._waiting.is_alive():
+                self._waiting = threading.Thread(
+                    target=resident.start, kwargs={"wait": True}, daemon=True
+                )
+                self._waiting.start()
 
 
 class _Stores:

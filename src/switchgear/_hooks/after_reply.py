@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from switchgear._agents.hook_protocol import Errand
 from switchgear._core.types import Event
 from switchgear._stores.url import default_file, keep_out_of_git
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 
 T = TypeVar("T")
 MOST_EVENTS = 50
@@ -101,6 +101,10 @@ def run(errand: Errand, pid: int | None) -> None:
             from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  seldom
 
             show_headless(errand.agent, errand.notice, pid)
+        if errand.opinion:
+            from switchgear._hooks.opinions import start  # noqa: PLC0415  only where configured
+
+            start(errand.opinion, errand.root, errand.cwd)
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:

@@ -8,7 +8,7 @@ from switchgear._config.trust import effective_config
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.compiled import FORMAT, SOURCES
 from switchgear._hooks.drain import has_outbox
-from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
+from switchgear._rules.builtin import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
 from switchgear._rules.rules import Rule, dump_rules
 from switchgear._stores.url import REDIS_URLS, default_file
 from switchgear._system.files import state_folder
@@ -47,6 +47,9 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
         "interventions": config.interventions._asdict(),
+        "second_opinion": None
+        if config.second_opinion is None
+        else config.second_opinion._asdict(),
         "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
         "protected": _protected(config, store, root),
         "listens": bool(config.sinks) or has_outbox(config),

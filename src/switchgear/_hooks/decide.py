@@ -51,7 +51,7 @@ from switchgear._hooks.open_calls import (
 from switchgear._hooks.session import folder_mark, here
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import default_file
-from switchgear._stuck.escalation import ESCALATE
+from switchgear._stuck.escalation import ESCALATE, Interventions
 from switchgear._stuck.messages import (
     one_line,
     progress_warning,
@@ -83,6 +83,8 @@ class GuardedAgent:
         self._policies: dict[str, Policy] = {}
         self.evidence = ""
         """What the help is to take over with, if it was called just now."""
+        self.opinion_request = ""
+        """The second opinion to ask after the reply, as JSON."""
 
     # Messages
 
@@ -159,10 +161,24 @@ class GuardedAgent:
             return
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
+        if self.has_second_opinion():
+            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
+
+            opinions.remember(self, signal)
         step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
         if signal.files_changed and not self.lane_name:
             self.notes = session.progressed(self.notes)
         self.judge(step)
+        if self.has_second_opinion() and not session.has_opened(step):
+            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
+
+            if opinions.ends_delay(self):
+                self._step_in()
+
+    def has_second_opinion(self) -> bool:
+        """Whether an opinion is asked before this agent is stopped."""
+        watched = bool(os.environ.get(session.WATCHED))
+        return self.known.second_opinion is not None and not self.lane_name and not watched
 
     def leave_step(self) -> None:
         """Give the leave for a step back that has no call left in it."""
@@ -174,6 +190,10 @@ class GuardedAgent:
     def judge(self, step: Step) -> None:
         """See to a circuit that has just opened, or grows warm."""
         self.worry(step)
+        if self.has_second_opinion():
+            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
+
+            opinions.ask_when_hot(self, step)
         if not session.has_opened(step):
             return
         key = step.circuit.key
@@ -184,7 +204,9 @@ class GuardedAgent:
         score = self._score(step)
         if score is None or os.environ.get(session.WATCHED):
             return
-        self.notes = session.left_to_hooks(self.notes, score)
+        self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
+        if self.opinion_request:
+            return  # asked just now: the next call takes the step, with the opinion or without it
         self._step_in()
 
     def _score(self, step: Step) -> Score | None:
@@ -211,7 +233,13 @@ class GuardedAgent:
             self._step_in()
 
     def _step_in(self) -> None:
-        plan = self.known.interventions
+        plan: Interventions | None = self.known.interventions
+        if self.has_second_opinion():
+            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
+
+            plan = opinions.plan_with_opinion(self, self.known.interventions)
+        if plan is None:
+            return  # the stop is delayed
         self.notes, taken = session.take_escalation_step(self.session_circuit(), self.notes, plan)
         if taken.step_name == ESCALATE:
             self.evidence = self.notes.stop or ""
@@ -298,6 +326,10 @@ def decide(
     if facts.moment is Moment.AFTER_TOOL and known.interventions.progress:
         state = state_after(facts, known)
     name = session.note_name(facts.session)
+    if known.second_opinion is not None and facts.moment is Moment.BEFORE_TOOL:
+        from switchgear._hooks.opinions import wait_for  # noqa: PLC0415  only where configured
+
+        wait_for(store, name, known.root)
 
     def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
         hearing = _Hearing(inside, facts, known, warns)
@@ -400,11 +432,11 @@ class _Hearing(GuardedAgent):
         watch = watched and session.needs_watcher(self.notes, facts.moment)
         if watch:
             self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
-        if watch or self.evidence or self.notice:
+        if watch or self.evidence or self.notice or self.opinion_request:
             escalate = known.interventions.escalate
             self.errand = Errand(
                 *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
-                *(self.evidence, self.notice),
+                *(self.evidence, self.notice, self.opinion_request),
             )
 
     # Before a tool

@@ -27,8 +27,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from switchgear._agents.hook_protocol import Moment
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import (
     Circuit,
     EventKind,
@@ -142,6 +141,14 @@ class Notes(NamedTuple):
     """When that process began, as the system counts it: tells it from a later one with its number."""
     announced: bool = False
     """Whether people were told that it is stopped."""
+    opinion: str = ""
+    """The name of the second opinion that was asked in this incident; empty: none was."""
+    delays: int = 0
+    """Delays that second opinions were granted since the user's last message."""
+    delay_left: int = 0
+    """Steps until a delayed stop is due; progress ends the delay."""
+    recent: tuple[str, ...] = ()
+    """The last steps, one redacted line each, where a second opinion is configured."""
     paused: bool = False
     """Whether an operator has paused the agent: its silence is no sign then."""
     more: Mapping[str, Any] = {}
@@ -162,7 +169,7 @@ class Notes(NamedTuple):
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
-            for key in ("warned", "pending", "indicators", "tried"):
+            for key in ("warned", "pending", "indicators", "tried", "recent"):
                 known[key] = tuple(known.get(key, ()))
             return cls(**known)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -342,6 +349,7 @@ def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
     if circuit.is_open():
         why = "the user wrote a message"
         circuit.send(Override("user", why, reset=True, kind=EventKind.INTERVENED))
+    notes = notes._replace(opinion="", delays=0, delay_left=0)
     return notes._replace(stop=None, untended=False, announced=False)
 
 

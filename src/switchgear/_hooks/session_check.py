@@ -21,7 +21,7 @@ from switchgear._hooks.after_reply import Recorder, hand_over
 from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.process import open_store
 from switchgear._hooks.recompile import take_tampering
-from switchgear._hooks.session import Notes
+from switchgear._hooks.session import Notes, folder_mark
 from switchgear._stores.base import Store, Transaction
 from switchgear._stuck.escalation import Interventions, StepTaken
 from switchgear._stuck.messages import tampering_text
@@ -123,17 +123,20 @@ def look_for_a_watcher(
     policy: Policy,
     plan: Interventions | None = None,
     root: str | None = None,
+    *,
+    watcher: int | None = None,
 ) -> Look:
     """A look at a session that has no watcher of its own, as long as it is not gone.
 
-    Without a `plan` its silence is only told, and the rung is left to its next hook. With a
-    `root` only a session of that project is looked at. Its time is left to its hooks, who tell the
-    agent: from here nobody is interrupted.
+    Without a `plan` its silence is only recorded, and the step is left to its next hook. With a
+    `root` only a session of that project is looked at. Its time limit is left to its hooks: no
+    agent is interrupted from here. `watcher` is the process that looks, if the session's note names it.
     """
 
     def work(tx: Transaction, notes: Notes) -> Look:
         unheard_s = 0.0 if notes.heard_s is None else tx.now_s - notes.heard_s
-        others = sessions.is_watched(notes) or root not in {None, notes.root}
+        is_watched = notes.watcher != watcher and sessions.is_watched(notes)
+        others = is_watched or root not in {None, notes.root}
         if others or unheard_s >= gone_after_s(policy):
             return Look(notes, known=False)
         return _told(tx, notes, session, policy, plan)
@@ -289,7 +292,7 @@ class WatchedSession(NamedTuple):
     """A session that is watched. Times are seconds on the monotonic clock."""
 
     agent: WatchedProcess | None
-    """Its process; `None`: not known, so the session is not looked at."""
+    """Its process; `None`: not known, so the agent is never interrupted."""
     root: str
     session: str
     environ: Mapping[str, str]
@@ -304,6 +307,13 @@ class WatchedSession(NamedTuple):
     """Whether its note names the process that watches it."""
     rests: bool = False
     """Whether its agent waits for its user."""
+    posted: bool = False
+    """Whether its events come over HTTP."""
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it is watched. Without a process, only while its events come over HTTP."""
+        return self.agent is not None or self.posted
 
 
 class Visit(NamedTuple):
@@ -327,9 +337,9 @@ def visit(
 
     `help_` starts the escalation agent with the evidence.
     """
-    if watched.agent is None or now_s - watched.since_s >= LONGEST_S:
+    if not watched.is_looked_at or now_s - watched.since_s >= LONGEST_S:
         return Visit(watched, "it was watched for a day")
-    if not watched.agent.lives:
+    if watched.agent is not None and not watched.agent.lives:
         return Visit(watched, AGENT_GONE)
     try:
         found = look(watched)
@@ -344,15 +354,24 @@ def visit(
     rests = not found.notes.works
     every_s = max(found.every_s, RESTING_S) if rests else found.every_s
     after = watched._replace(failures=0, is_noted=True, rests=rests, due_s=now_s + every_s)
+    return Visit(
+        after if watched.agent is None else _interrupted(after, watched.agent, found, now_s)
+    )
+
+
+def _interrupted(
+    after: WatchedSession, agent: WatchedProcess, found: Look, now_s: float
+) -> WatchedSession:
+    """Interrupt the agent if the look says so; end one that has not reacted to that."""
     if found.interrupts:
-        watched.agent.send(signal.SIGINT)
-        return Visit(after._replace(interrupted_s=now_s, heard_s=found.notes.heard_s))
-    if watched.interrupted_s is not None and now_s - watched.interrupted_s >= GRACE_S:
+        agent.send(signal.SIGINT)
+        return after._replace(interrupted_s=now_s, heard_s=found.notes.heard_s)
+    if after.interrupted_s is not None and now_s - after.interrupted_s >= GRACE_S:
         # An agent that works on without calling a hook has not reacted to the interrupt.
-        if found.notes.works and found.notes.heard_s == watched.heard_s:
-            watched.agent.send(signal.SIGTERM)
-        after = after._replace(interrupted_s=None)
-    return Visit(after)
+        if found.notes.works and found.notes.heard_s == after.heard_s:
+            agent.send(signal.SIGTERM)
+        return after._replace(interrupted_s=None)
+    return after
 
 
 AGENT_GONE = "the agent is gone"
@@ -367,13 +386,14 @@ def look_at(watched: WatchedSession, watcher: int) -> Look:
     known = compiled.compiled(watched.root, during_call=None)
     committed: list[Event] = []
     store: Any = Recorder(open_store(known), committed)
-    if not watched.is_noted and watched.agent is not None:
-        agent = watched.agent
+    agent = watched.agent
+    if not watched.is_noted:
 
         def note(inside: Transaction) -> None:
             if inside.note is not None:
-                notes = sessions.Notes.load(inside.note)
-                notes = notes._replace(watcher=watcher, pid=agent.pid, pid_began=agent.began)
+                notes = sessions.Notes.load(inside.note)._replace(watcher=watcher)
+                if agent is not None:
+                    notes = notes._replace(pid=agent.pid, pid_began=agent.began)
                 inside.note = notes.dump()
 
         store.transact(sessions.note_name(watched.session), note)
@@ -382,6 +402,9 @@ def look_at(watched: WatchedSession, watcher: int) -> Look:
         rules = known.policy_for("rules")
         found = stop_for_tampering(store, watched.session, policy, rules, known.tampered)
         take_tampering(watched.root, known.tampered)
+    elif agent is None:
+        plan, mark = known.interventions, folder_mark(watched.root)
+        found = look_for_a_watcher(store, watched.session, policy, plan, mark, watcher=watcher)
     else:
         found = look(store, watched.session, policy, known.interventions)
     if committed and known.listens:

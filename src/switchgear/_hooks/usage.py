@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_events import lines_since
-from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage
+from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, lines_since
 from switchgear._agents.registry import usages_in
 from switchgear._hooks import compiled
 from switchgear._hooks.open_calls import Book
@@ -71,7 +70,8 @@ def card_of(model: str, folder: str, now_s: float) -> Card:
 def _looked_up(model: str) -> Card:
     compiled.use_all_modules()
     from switchgear._agents.events import Usage  # noqa: PLC0415
-    from switchgear._agents.prices import cost_of, window_of  # noqa: PLC0415
+    from switchgear._agents.prices import cost_of  # noqa: PLC0415
+    from switchgear._providers.prices import window_of  # noqa: PLC0415
 
     much = _MILLION
     kinds = (

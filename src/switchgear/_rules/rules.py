@@ -1,4 +1,4 @@
-"""Rules as JSON values and back: a hook reads them from a compiled file, without any YAML."""
+"""Absolute rules: what they are about, which call breaks them, and their form as JSON values."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,6 @@ from switchgear._rules.patterns import (
     ANY,
     LONGEST_PATTERN,
     is_glob,
-    is_wild,
     name_matches,
     path_is_above,
     path_matches,
@@ -21,7 +20,85 @@ from switchgear._rules.patterns import (
 )
 from switchgear._rules.programs import OPERATED
 from switchgear._rules.shell.parser import UNKNOWN, TooLong
-from switchgear._text.secrets import key_in
+
+_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_UPPER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_FORMS: tuple[tuple[str, int, frozenset[str], str], ...] = (
+    ("sk-ant-", 40, _ALPHABET, "an Anthropic key"),
+    ("sk-proj-", 40, _ALPHABET, "an OpenAI key"),
+    ("sk-", 40, _ALPHABET, "a provider's key"),
+    ("sk_live_", 20, _ALPHABET, "a Stripe key"),
+    ("rk_live_", 20, _ALPHABET, "a Stripe key"),
+    ("AKIA", 16, _UPPER, "an AWS key"),
+    ("ASIA", 16, _UPPER, "an AWS key"),
+    ("AIza", 35, _ALPHABET, "a Google key"),
+    ("ghp_", 36, _ALPHABET, "a GitHub token"),
+    ("gho_", 36, _ALPHABET, "a GitHub token"),
+    ("ghs_", 36, _ALPHABET, "a GitHub token"),
+    ("github_pat_", 50, _ALPHABET, "a GitHub token"),
+    ("glpat-", 20, _ALPHABET, "a GitLab token"),
+    ("xoxb-", 24, _ALPHABET, "a Slack token"),
+    ("xoxp-", 24, _ALPHABET, "a Slack token"),
+    ("hf_", 30, _ALPHABET, "a Hugging Face token"),
+    ("npm_", 36, _ALPHABET, "an npm token"),
+    ("pypi-", 80, _ALPHABET, "a PyPI token"),
+)
+"""Beginning, least length behind it, characters, what it is."""
+_PEM = ("-----BEGIN ", "PRIVATE KEY-----")
+_PLACEHOLDERS = (
+    "example",
+    "your",
+    "xxxx",
+    "dummy",
+    "fake",
+    "placeholder",
+    "redacted",
+    "1234567890",
+)
+_MOST = 10_000
+"""Places looked at in one text for one form: more than any file of keys has."""
+_LEAST_DIFFERENT = 9
+
+
+def key_in(text: str) -> str | None:
+    """What kind of key a text seems to contain, or `None`.
+
+    >>> key_in("token ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2)
+    'a GitHub token'
+    >>> key_in("export OPENAI_API_KEY=sk-your-key-here") is None
+    True
+    """
+    start = text.find(_PEM[0])
+    if start >= 0 and 0 <= text.find(_PEM[1], start) - start < 60:
+        return "a private key"
+    for beginning, least, alphabet, kind in _FORMS:
+        at = text.find(beginning)
+        for _ in range(_MOST):
+            if at < 0:
+                break
+            end = at + len(beginning)
+            is_start = at == 0 or text[at - 1] not in _ALPHABET
+            if is_start and _is_key(_run(text, end, alphabet), least):
+                return kind
+            at = text.find(beginning, end)
+    return None
+
+
+def _run(text: str, start: int, alphabet: frozenset[str]) -> str:
+    end = start
+    stop = min(len(text), start + 300)
+    while end < stop and text[end] in alphabet:
+        end += 1
+    return text[start:end]
+
+
+def _is_key(body: str, least: int) -> bool:
+    if len(body) < least or len(set(body)) < _LEAST_DIFFERENT:
+        return False
+    small = body.lower()
+    has_digit = any(sign.isdigit() for sign in body)
+    return has_digit and not any(word in small for word in _PLACEHOLDERS)
+
 
 SECRET = "@secret"  # noqa: S105  the name of a pattern
 """The pattern of contents that is found where something looks like a key."""
@@ -212,8 +289,8 @@ class _Paths:
         """
         found = self._known.get(patterns)
         if found is None:
-            small = [pattern.lower() for pattern in self._absolute(patterns)]
-            found = self._known[patterns] = _Denied.of(small)
+            small = tuple(pattern.lower() for pattern in self._absolute(patterns))
+            found = self._known[patterns] = _denied(small)
         return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
@@ -277,6 +354,19 @@ class _Denied(NamedTuple):
                 folder = folder.rpartition("/")[0]
             above.add("/")
         return cls([(telling_part(each), each) for each in patterns], frozenset(above), wild)
+
+
+_known_denied: dict[Patterns, _Denied] = {}
+MOST_DENIED = 64
+
+
+def _denied(patterns: Patterns) -> _Denied:
+    """What is denied by these patterns; the newest are kept, for the next calls of a process."""
+    found = _known_denied.pop(patterns, None) or _Denied.of(patterns)
+    _known_denied[patterns] = found
+    while len(_known_denied) > MOST_DENIED:
+        del _known_denied[next(iter(_known_denied))]
+    return found
 
 
 def _hits(path: str, denied: _Denied, how: str) -> bool:
@@ -467,12 +557,21 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
         raise ValueError(f"a rule cannot be read: {error}") from None
 
 
-def load_rules_about(data: Any, deed: Deed) -> tuple[Rule, ...]:
-    """Those of the rules that a deed could break: of most it does nothing, and a hook is in haste."""
+def load_rules_about(
+    data: Any, deed: Deed, made: dict[int, Rule] | None = None
+) -> tuple[Rule, ...]:
+    """Those of the rules that a deed could break: making all of them would take longer.
+
+    `made`: rules of the same data that are made already, by their places in it; it gets the others.
+    """
     if deed.unread or not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         return load_rules(data)
+    made = {} if made is None else made
     programs = {words[0].lower() for words in deed.commands if words}
-    return load_rules([each for each in data if _could_break(each, deed, programs)])
+    found = [at for at, each in enumerate(data) if _could_break(each, deed, programs)]
+    new = [at for at in found if at not in made]
+    made.update(zip(new, load_rules([data[at] for at in new]), strict=True))
+    return tuple(made[at] for at in found)
 
 
 def _could_break(rule: dict[str, Any], deed: Deed, programs: set[str]) -> bool:
@@ -482,4 +581,4 @@ def _could_break(rule: dict[str, Any], deed: Deed, programs: set[str]) -> bool:
     if "commands" not in rule:
         return True
     firsts = [str(pattern).partition(" ")[0].lower() for pattern in rule["commands"]]
-    return any(first in programs or is_wild(first) for first in firsts)
+    return any(first in programs or "*" in first or "?" in first for first in firsts)

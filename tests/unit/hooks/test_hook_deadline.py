@@ -104,11 +104,18 @@ def test_a_rule_refuses_though_the_store_is_busy(project: Path) -> None:
     assert "rule deletes/outside: /etc" in told["permissionDecisionReason"]
 
 
-@pytest.mark.usefixtures("busy")
-def test_input_that_cannot_be_read_is_answered_in_time_as_well(project: Path) -> None:
+def test_input_that_cannot_be_read_is_answered_in_time_and_counted_as_well(
+    project: Path, busy: sqlite3.Connection
+) -> None:
     code, out, err = hook(project, b"{", 0.2)
     assert (code, out) == (2, "")
     assert "cannot be checked: claude-code sent what cannot be used" in err
+    busy.execute("ROLLBACK")
+    assert hook(project, before(call="t2"), 60.0) == (0, "", "")
+    with Panel(f"sqlite:///{project}/.switchgear/state.db") as panel:
+        (entry,) = panel.events(glob="hooks/claude-code")
+    assert entry.event.kind is EventKind.UNDECIDED
+    assert "claude-code sent what cannot be used" in entry.event.reason
 
 
 @pytest.mark.usefixtures("busy")
