@@ -174,6 +174,8 @@ ENDED = {
     "completion nonsense": 2,
     "backtest nothing": 2,
     "backtest empty": 3,
+    "label nothing": 2,
+    "label empty --list": 3,
     "tune empty --false-stops 1%": 3,
     "tune empty": 2,
     "run": 2,
@@ -184,6 +186,8 @@ ENDED = {
     "runs show nothing": 2,
     "runs report nothing": 2,
     "batch nothing.yaml": 2,
+    "metrics rules": 0,
+    "metrics dashboard": 0,
     "serve --port nonsense": 2,
     "demo --speed 0": 2,
 }

@@ -15,7 +15,9 @@ from switchgear._cli import (
     hooks,
     incidents,
     intervene,
+    label,
     locks,
+    metrics,
     override,
     proxy,
     resume,
@@ -61,8 +63,9 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, proxy.proxy),
-    *(backtest.backtest, tune.tune),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks),
+    *(serve.serve, metrics.metrics, proxy.proxy),
+    *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
     *(budgets.budgets, locks.locks),
