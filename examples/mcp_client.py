@@ -8,6 +8,7 @@ from mcp.server.mcpserver import MCPServer
 from switchgear import Panel, Rejected
 from switchgear.integrations.mcp import guard
 
+panel = Panel("memory:")
 server = MCPServer("search")
 
 
@@ -18,7 +19,7 @@ def search(query: str) -> str:
 
 
 async def main() -> None:
-    async with guard(Client(server), panel=Panel("memory:"), server="search") as client:
+    async with guard(Client(server), panel=panel, progress=False) as client:
         for number in range(1, 8):
             try:
                 result = await client.call_tool("search", {"query": f"page {number}"})

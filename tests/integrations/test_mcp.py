@@ -63,7 +63,7 @@ async def fail(client: Any, query: str) -> None:
 
 
 @BOTH
-def test_five_failures_open_the_circuit_and_the_sixth_call_is_not_sent(kind):
+def test_five_failures_open_the_circuit_and_the_sixth_call_is_not_sent(kind: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     tools = Tools()
@@ -85,7 +85,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_is_not_sent(kind):
 
 
 @BOTH
-def test_a_refusal_can_be_a_tool_error(kind):
+def test_a_refusal_can_be_a_tool_error(kind: Any) -> None:
     panel = Panel("memory:")
     panel.breaker("tool/search").hold_open(by="test", why="maintenance")
 
@@ -103,7 +103,7 @@ def test_a_refusal_can_be_a_tool_error(kind):
 
 
 @BOTH
-def test_a_tool_loop_is_warned_and_stopped(kind):
+def test_a_tool_loop_is_warned_and_stopped(kind: Any) -> None:
     tools = Tools()
     tools.broken = False
 
@@ -121,7 +121,7 @@ def test_a_tool_loop_is_warned_and_stopped(kind):
 
 
 @BOTH
-def test_cancellation_is_no_evidence_and_leaks_no_permit(kind):
+def test_cancellation_is_no_evidence_and_leaks_no_permit(kind: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     breaker = panel.breaker("tool/wait")
@@ -143,7 +143,7 @@ def serving(tools: Tools, **options: Any) -> FastClient[Any]:
     return FastClient(server)
 
 
-def test_a_server_refuses_a_broken_tool_without_calling_it():
+def test_a_server_refuses_a_broken_tool_without_calling_it() -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     tools = Tools()
@@ -164,7 +164,7 @@ def test_a_server_refuses_a_broken_tool_without_calling_it():
     assert panel.breaker("tool/search").state is Phase.CLOSED
 
 
-def test_a_server_counts_returned_errors_and_ignores_bad_arguments():
+def test_a_server_counts_returned_errors_and_ignores_bad_arguments() -> None:
     panel = Panel("memory:")
 
     async def main() -> None:
@@ -179,7 +179,7 @@ def test_a_server_counts_returned_errors_and_ignores_bad_arguments():
     assert panel.breaker("tool/returns_error").totals.failed == 1
 
 
-def test_a_server_judges_each_session_by_itself():
+def test_a_server_judges_each_session_by_itself() -> None:
     tools = Tools()
     tools.broken = False
     user = "ann"
@@ -205,7 +205,7 @@ def test_a_server_judges_each_session_by_itself():
     assert asyncio.run(once()) == "no results"
 
 
-def test_a_server_with_one_client_needs_no_session():
+def test_a_server_with_one_client_needs_no_session() -> None:
     tools = Tools()
     tools.broken = False
 
