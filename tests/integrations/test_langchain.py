@@ -72,7 +72,7 @@ def priced(text: str, tokens_in: int, tokens_out: int) -> AIMessage:
 
 def agent_of(
     script: Script, middleware: Any, tools: Any = (), name: str = "fake-model", **more: Any
-):
+) -> Any:
     model = FakeModel(messages=iter(script), name_=name)
     return create_agent(model, list(tools), middleware=[middleware], **more)
 

@@ -11,7 +11,7 @@ import pytest
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 litellm = pytest.importorskip("litellm")
 
-from litellm import Router
+from litellm.router import Router
 
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
@@ -111,7 +111,7 @@ def test_the_router_skips_deployments_whose_circuits_are_open() -> None:
     second = {"model": "anthropic/claude-sonnet-4-5", "mock_response": "anthropic"}
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
 
-    async def several() -> set[str]:
+    async def several() -> set[Any]:
         routes = router(first, second)
         answers = [await routes.acompletion("chat", messages=HELLO) for _ in range(8)]
         return {answer.choices[0].message.content for answer in answers}
@@ -210,7 +210,12 @@ def test_cancellation_leaks_no_permit_and_no_reservation(way: Any) -> None:
         if way == "callback":
             litellm.callbacks[:] = [guarded]
         call = guarded.acompletion if way == "async" else litellm.acompletion
-        options = {"model": GPT, "messages": HELLO, "mock_response": "late", "mock_delay": 600}
+        options: dict[str, Any] = {
+            "model": GPT,
+            "messages": HELLO,
+            "mock_response": "late",
+            "mock_delay": 600,
+        }
         running = asyncio.create_task(call(**options))
         for _ in range(600):
             if panel.budgets.tree("team")[0].node.held_micros:
