@@ -97,7 +97,7 @@ def batch(
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
-    from switchgear._run.receipt import targets_of
+    from switchgear._run.result import targets_of
 
     try:
         targets = targets_of(notify)
@@ -118,7 +118,7 @@ def batch(
 def _share(session: "Session") -> None:
     """Agents in worktrees answer to the same circuits: there their hooks would look for others."""
     from switchgear._cli.context import STORE_VARIABLE, file_of
-    from switchgear._config.places import VARIABLE
+    from switchgear._config.loader import VARIABLE
 
     file = file_of(session.store)
     if file is not None:
@@ -279,7 +279,7 @@ def _about_the_last(found: "list[BatchFolder]") -> str | None:
 
 def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
     """Two agents in one working tree would count each other's changes as their own."""
-    from switchgear._run.batch.plan import clash
+    from switchgear._run.batch.model import clash
     from switchgear._run.batch.record import TaskFolders
 
     if wanted.parallel == 1:
@@ -306,7 +306,7 @@ def _schedule(
 ) -> int:
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import batch_chooser, batch_view
-    from switchgear._run.batch.admission import SPAWN, Admission, SpawnCircuit
+    from switchgear._run.batch.attempt import SPAWN, Admission, SpawnCircuit
     from switchgear._run.batch.record import TaskFolders
     from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
     from switchgear._run.interrupt import Interrupt
@@ -363,7 +363,7 @@ def _tell(
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import as_values, in_words, table
     from switchgear._console.values import printed
-    from switchgear._run.receipt import failed_notices, notify_batch_end
+    from switchgear._run.result import failed_notices, notify_batch_end
 
     kept: Any = prepared.kept
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"

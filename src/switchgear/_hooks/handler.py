@@ -39,13 +39,13 @@ from switchgear._text.redact import redact
 
 def built_in(root: str) -> Compiled:
     """All built-in rules and guard rules for the project at `root`, and no circuits."""
-    from switchgear._hooks.protect import (  # noqa: PLC0415  only without a configuration
+    from switchgear._rules.builtin import (  # noqa: PLC0415  only without a configuration
+        BUILTIN,
         GUARD_RULES,
         IN_PROJECTS,
         RUNTIME_FOLDER,
         SHARED_STORE,
     )
-    from switchgear._rules.builtin import BUILTIN  # noqa: PLC0415
     from switchgear._rules.rules import dump_rules  # noqa: PLC0415
 
     store = default_file(root)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from switchgear._budgets.budgets import Budgets
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Budgets, Reservation
 from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
 from switchgear._core.errors import BudgetRefused, StoreError
 

@@ -17,8 +17,7 @@ from typing import NamedTuple, TypeVar
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.views import View, view_of
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import EventKind, Mode, Override, Permit, Phase, Record, Signal
 from switchgear._hooks.session import Notes
 from switchgear._panel.panel import Panel

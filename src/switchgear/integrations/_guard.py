@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.signals import is_no_evidence
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Reservation
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError
 from switchgear._core.types import Permit, Signal
 from switchgear._panel.panel import Panel
@@ -24,7 +24,7 @@ from switchgear._providers.traffic import ModelProtocol, ModelRequest, provider_
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._sinks.dispatch import log_exception, log_warning
-from switchgear._system.aio import beside
+from switchgear._system.threads import beside
 from switchgear._text.redact import redact
 
 OnRefusal = Literal["raise", "answer"]

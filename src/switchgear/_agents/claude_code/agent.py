@@ -12,12 +12,19 @@ from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
 from switchgear._agents.claude_code.hooks import token_counts
-from switchgear._agents.events import AgentError, AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.events import (
+    AgentError,
+    AgentResult,
+    Question,
+    StreamEvent,
+    Usage,
+    complaint,
+)
 from switchgear._agents.fields import TokenCounts, at, count, micros, words
-from switchgear._agents.provider_messages import complaint
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     moment,

@@ -18,13 +18,20 @@ from switchgear._agents.base import (
     StreamReader,
     as_argument,
 )
-from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.events import (
+    AgentResult,
+    Question,
+    StreamEvent,
+    Usage,
+    complaint,
+    looks_failed,
+)
 from switchgear._agents.fields import at, words
 from switchgear._agents.gemini.hooks import token_counts
-from switchgear._agents.provider_messages import complaint, looks_failed
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     exit_code,

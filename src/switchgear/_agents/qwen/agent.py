@@ -15,9 +15,10 @@ from switchgear._agents.claude_code.hooks import token_counts as claude_counts
 from switchgear._agents.events import Usage
 from switchgear._agents.fields import TokenCounts, at, count, words
 from switchgear._agents.qwen.hooks import token_counts
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     exit_code,

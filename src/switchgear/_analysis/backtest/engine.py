@@ -15,9 +15,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from switchgear._agents.recordings.files import RecordingFile, UnreadableRecording
 from switchgear._agents.recordings.formats import FORMATS, find, recognise, runs_in
-from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingFile,
+    RecordingTally,
+    UnreadableRecording,
+)
 from switchgear._analysis.backtest.outcomes import OutcomeSources
 from switchgear._analysis.backtest.replay import Named, RunRow, judge
 from switchgear._core.errors import SwitchgearError

@@ -30,7 +30,7 @@ def as_config(policy: Policy) -> dict[str, Any]:
     """What stands under the name of a policy; what is as it would be anyway is left out.
 
     >>> from switchgear._detectors import SameError
-    >>> from switchgear._core.recovery import Latched
+    >>> from switchgear._core.policy import Latched
     >>> as_config(Policy([SameError(3)], Latched()))["recovery"]
     'latched'
     """

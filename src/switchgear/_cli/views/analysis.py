@@ -7,9 +7,9 @@ from rich.text import Text
 from switchgear._analysis.backtest.findings import BacktestFindings
 from switchgear._analysis.backtest.replay import Judged, RunRow
 from switchgear._analysis.backtest.statistics import Counts, Rate
-from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
+from switchgear._analysis.selftest.sandbox import GuardRow, GuardStatus
 from switchgear._analysis.simulate.compare import Result, blocks
-from switchgear._analysis.simulate.tally import SLOTS
+from switchgear._analysis.simulate.engine import SLOTS
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
 from switchgear._core.errors import duration
