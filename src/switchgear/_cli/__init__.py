@@ -28,6 +28,7 @@ from switchgear._cli import (
     status,
     trust,
     tune,
+    worker,
 )
 from switchgear._cli.options import Verbs, give_color_option, store_options
 
@@ -60,7 +61,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
+    *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, hooks.hooks, serve.serve),
     *(backtest.backtest, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),

@@ -62,6 +62,8 @@ class Attempt(NamedTuple):
     interrupt: Interrupt | None = None
     choose: Choose | None = None
     """Asks the user what to do about a stuck agent; `None`: no terminal."""
+    circuit: str = ""
+    """The circuit of the loop; empty: the one of the folder, the task and the agent."""
 
 
 class AttemptOutcome(NamedTuple):
@@ -141,7 +143,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
-    loop = circuit_of(record) or loop_name(folder, options)
+    loop = circuit_of(record) or attempt.circuit or loop_name(folder, options)
     locks = take_locks(
         record, task_name(folder, options)
     )  # before it is read: another process may be going on with it

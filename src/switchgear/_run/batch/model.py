@@ -61,6 +61,8 @@ class Task(NamedTuple):
     """How often it is started at most, where a policy decides."""
     more_time_s: float | None = None
     """Seconds that "resume with more time" grants; `None`: as configured."""
+    labels: tuple[str, ...] = ()
+    """Labels that a host must have to work on it, where the batch runs on several hosts."""
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,184 @@
+"""The state of a folder as a git bundle: packed where the batch runs, unpacked where the agent works.
+
+A parcel holds one commit: its tree is the folder as it is, committed or not, and its parent is HEAD. What
+comes back from a worker is applied to the folder only if the folder is still as it was packed.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._core.errors import SwitchgearError
+from switchgear._measure.git_command import Git, GitError, clean_environment, run_git
+from switchgear._measure.saving import NotSaved
+from switchgear._measure.tree import open_tree
+
+REFERENCE = "refs/switchgear/transfer"
+BRANCH = "switchgear-work"
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+
+
+class TransferError(SwitchgearError):
+    """A folder that could not be packed, unpacked or updated: what, and why."""
+
+
+class Packed(NamedTuple):
+    """A folder as it was packed."""
+
+    commit: str
+    """The commit whose tree is the folder."""
+    head: str
+    """Its parent: HEAD of the folder."""
+    bundle: bytes
+
+
+def snapshot(folder: Path, notes: Path, name: str) -> str:
+    """Commit the state of the folder to `refs/switchgear/transfer/NAME`. Returns the commit."""
+    git = _repository(folder)
+    try:
+        saved = open_tree(git.top, notes).keep(f"transfer/{name}", f"switchgear transfer {name}")
+        if not saved.how.startswith("git "):
+            raise TransferError(f"{folder} could not be packed: {'; '.join(saved.notes)}")
+        return git("rev-parse", "--verify", f"{REFERENCE}/{name}^{{commit}}").strip()
+    except (GitError, NotSaved, OSError) as error:
+        raise TransferError(f"{folder} could not be packed: {error}") from error
+
+
+def packed(folder: Path, notes: Path, name: str, *, without: tuple[str, ...] = ()) -> Packed:
+    """The state of the folder as a bundle; commits in `without` are known at the other end."""
+    commit = snapshot(folder, notes, name)
+    git = _repository(folder)
+    known = [f"^{each}" for each in without if _has(git.top, each)]
+    reference = f"{REFERENCE}/{name}"
+    with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
+        file = Path(place) / "bundle"
+        try:
+            git("bundle", "create", "--quiet", str(file), reference, *known)
+        except GitError as error:
+            raise TransferError(f"{folder} could not be packed: {error}") from error
+        bundle = file.read_bytes()
+    return Packed(commit, git("rev-parse", f"{commit}^").strip(), bundle)
+
+
+def unpack(bundle: bytes, folder: Path, repository: str = "") -> str:
+    """Create a repository in the folder with the packed state. Returns the commit.
+
+    HEAD is the packed HEAD and the index is clean, so that uncommitted changes are uncommitted again.
+    With a `repository`, its commits are fetched first: the bundle may build on them.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        run_git(folder, ["init", "--quiet", "--initial-branch", BRANCH])
+        if repository:
+            run_git(folder, ["remote", "add", "origin", repository])
+            run_git(folder, ["fetch", "--quiet", "--no-tags", "origin"])
+        commit = receive(bundle, folder, f"{REFERENCE}/start")
+        run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
+        run_git(folder, ["reset", "--quiet", "--mixed", f"{commit}^"])
+    except GitError as error:
+        raise TransferError(f"the work could not be unpacked in {folder}: {error}") from error
+    return commit
+
+
+def receive(bundle: bytes, folder: Path, reference: str) -> str:
+    """Fetch the commit of a bundle into a reference of the folder's repository. Returns the commit."""
+    with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
+        file = Path(place) / "bundle"
+        file.write_bytes(bundle)
+        try:
+            heads = run_git(folder, ["bundle", "list-heads", str(file)]).split()
+            run_git(
+                folder, ["fetch", "--quiet", "--no-tags", str(file), f"+{heads[1]}:{reference}"]
+            )
+            return run_git(folder, ["rev-parse", "--verify", f"{reference}^{{commit}}"]).strip()
+        except (GitError, IndexError) as error:
+            raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
+
+
+def apply(folder: Path, start: str, work: str, notes: Path) -> str | None:
+    """Bring the folder from `start` to `work`. Returns why not, if the folder has changed since.
+
+    Idempotent: a folder that is already like `work` stays as it is.
+    """
+    git = _repository(folder)
+    now = snapshot(folder, notes, "now")
+    try:
+        if _tree(git, now) != _tree(git, work):
+            if _tree(git, now) != _tree(git, start):
+                return f"{folder} was changed while the task was running elsewhere; it is left as it is"
+            _patch(git, start, work)
+        head, base = git("rev-parse", f"{work}^").strip(), git("rev-parse", "HEAD").strip()
+        if head != base and git("merge-base", base, head).strip() == base:  # the agent committed
+            git("update-ref", "-m", "switchgear: work from another host", "HEAD", head, base)
+            git("reset", "--quiet", "--mixed")
+    except GitError as error:
+        raise TransferError(f"the work could not be applied in {folder}: {error}") from error
+    return None
+
+
+def push(folder: Path, work: str, reference: str) -> None:
+    """Push a commit to the repository that the folder was fetched from. Raises `TransferError`."""
+    try:
+        run_git(folder, [*_NO_HOOKS, "push", "--quiet", "--force", "origin", f"{work}:{reference}"])
+    except GitError as error:
+        raise TransferError(f"{reference} could not be pushed: {error}") from error
+
+
+def _patch(git: Git, start: str, work: str) -> None:
+    """Apply the difference of two commits to the working tree, whatever its bytes are."""
+    diff = [
+        "git",
+        "diff",
+        "--binary",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-renames",
+        start,
+        work,
+    ]
+    taken = ["git", *_NO_HOOKS, "apply", "--whitespace=nowarn", "--allow-empty", "-"]
+    environment = clean_environment()
+    difference = subprocess.run(  # noqa: S603  the arguments are ours
+        diff, cwd=git.top, env=environment, capture_output=True, check=False
+    )
+    applied = subprocess.run(  # noqa: S603
+        taken,
+        cwd=git.top,
+        env=environment,
+        input=difference.stdout,
+        capture_output=True,
+        check=False,
+    )
+    for done in (difference, applied):
+        if done.returncode:
+            raise GitError(done.stderr.decode(errors="replace").strip()[:500])
+
+
+def _repository(folder: Path) -> Git:
+    git = Git.find(folder)
+    if git is None:
+        raise TransferError(
+            f"{folder} is not in a git repository: its work cannot move to another host"
+        )
+    try:
+        git("rev-parse", "--verify", "HEAD^{commit}")
+    except GitError:
+        raise TransferError(
+            f"{folder} has no commit yet: its work cannot move to another host"
+        ) from None
+    return git
+
+
+def _has(top: Path, commit: str) -> bool:
+    try:
+        run_git(top, ["cat-file", "-e", f"{commit}^{{commit}}"])
+    except GitError:
+        return False
+    return True
+
+
+def _tree(git: Git, commit: str) -> str:
+    return git("rev-parse", f"{commit}^{{tree}}").strip()
