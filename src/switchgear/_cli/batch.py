@@ -427,7 +427,6 @@ def _remote_attempts(
             Jobs(ledger_of(session.panel.store.inner)),
             Publisher(remote.broker),
             prepared.home.id,
-            prepared.home.path / "transfer",
             {task.name: task.labels for task in prepared.batch.tasks},
             prepared.unsettled,
             remote.repository,

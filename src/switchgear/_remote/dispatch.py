@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from switchgear._core.errors import StoreError
 from switchgear._measure.git_command import Git
 from switchgear._remote import job as core
 from switchgear._remote.job import Job, JobSpec, JobState, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
-from switchgear._remote.parcel import TransferError, apply, packed, receive
+from switchgear._remote.parcel import TransferError, apply, bundled, drop, receive, snapshot
 from switchgear._remote.transfer import (
     iteration_values,
     outcome_of,
@@ -37,6 +37,7 @@ from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.record import RunFolder, circuit_of, process_began
 from switchgear._run.state import RunState
 
+T = TypeVar("T")
 LOOK_S = 0.25
 """Seconds between looks at a job."""
 FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
@@ -52,8 +53,6 @@ class RemoteContext(NamedTuple):
     jobs: Jobs
     publish: Publish
     batch: str
-    notes: Path
-    """Where the packing of folders keeps its own files."""
     labels: dict[str, tuple[str, ...]]
     """The labels that each task needs, by its name."""
     adopt: AbstractSet[str] = frozenset()
@@ -77,11 +76,27 @@ class RemoteAttempts:
         adopt = name in self._adopt
         self._adopt.discard(name)  # once: the next attempt of this process is a new one
         try:
-            job = self._ordered(place, attempt, adopt=adopt)
+            job = self._patiently(attempt, lambda: self._ordered(place, attempt, adopt=adopt))
         except (TransferError, ParcelTooLarge) as problem:
             return AttemptOutcome(None, str(problem), began=False)
+        except StoreError as trouble:  # the user did not want to wait for it
+            return AttemptOutcome(None, str(trouble), began=False)
         job = self._awaited(_Mirror(place, attempt, self._context), job)
         return self._brought_home(place, attempt, run, job)
+
+    def _patiently(self, attempt: Attempt, work: Callable[[], T]) -> T:
+        """Do it as soon as the store can be reached; after a request to stop, raise what the store raises."""
+        shown = False
+        while True:
+            try:
+                return work()
+            except StoreError as trouble:
+                if attempt.interrupt is not None and attempt.interrupt.asked:
+                    raise
+                if not shown:
+                    self._context.said(f"[{attempt.task.name}] {trouble}; waiting for the store")
+                shown = True
+                time.sleep(1.0)
 
     def _ordered(self, place: AttemptDependencies, attempt: Attempt, *, adopt: bool) -> Job:
         jobs, task, run = self._context.jobs, attempt.task, attempt.progress.run or ""
@@ -89,13 +104,12 @@ class RemoteAttempts:
         if job is not None and core.is_open(job, adopt=adopt):
             return job
         folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
-        notes = self._context.notes / run
         options = options_of(place, task)
         begun = read_run(record)
         order = 1 if job is None else job.order + 1
         known = () if job is None else (job.spec.folder_commit,)
-        start = packed(folder, notes, f"{run}-{order}", without=known)
-        parcel = jobs.send(f"{run}-{order}-start", start.bundle)
+        commit = snapshot(folder, f"{run}-{order}")
+        parcel = jobs.send(f"{run}-{order}-start", bundled(folder, f"{run}-{order}", without=known))
         git = Git.find(folder)
         spec = JobSpec(
             run,
@@ -103,7 +117,7 @@ class RemoteAttempts:
             task_values(task),
             circuit_of(record) or loop_name(folder, options),
             parcel,
-            start.commit,
+            commit,
             "" if git is None else str(folder.resolve().relative_to(git.top.resolve())),
             attempt.grant_micros,
             _spent(begun if job is None else job.run),
@@ -161,13 +175,13 @@ class RemoteAttempts:
         if job.work and job.written:
             reference = f"refs/switchgear/runs/{run}"
             try:
-                work = receive(self._context.jobs.fetch(job.work), folder, reference)
+                bundle = self._patiently(attempt, lambda: self._context.jobs.fetch(job.work))
+                work = receive(bundle, folder, reference)
                 how = f"git -C {folder} diff {job.spec.folder_commit[:12]} {reference}"
-                problem = apply(
-                    folder, job.spec.folder_commit, work, self._context.notes / f"{run}-now"
-                )
+                problem = apply(folder, job.spec.folder_commit, work, f"{run}-now")
             except (TransferError, StoreError) as error:
                 problem = str(error)
+            drop(folder, (f"{run}-now", *(f"{run}-{order}" for order in range(1, job.order))))
             if problem is not None:
                 self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
         values = job.outcome or {}

@@ -7,8 +7,9 @@ comes back from a worker is applied to the folder only if the folder is still as
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import Git, GitError, clean_environment, run_git
@@ -17,6 +18,7 @@ from switchgear._measure.tree import open_tree
 
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
+_WHO = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
 
@@ -24,42 +26,61 @@ class TransferError(SwitchgearError):
     """A folder that could not be packed, unpacked or updated: what, and why."""
 
 
-class Packed(NamedTuple):
-    """A folder as it was packed."""
+def snapshot(folder: Path, name: str) -> str:
+    """Commit the state of the folder to `refs/switchgear/transfer/NAME`. Returns the commit.
 
-    commit: str
-    """The commit whose tree is the folder."""
-    head: str
-    """Its parent: HEAD of the folder."""
-    bundle: bytes
+    The user's index is not touched.
+    """
+    git = _repository(folder)
+    with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
+        index = Path(place) / "index"
+        try:
+            if (git.git_dir / "index").is_file():
+                shutil.copyfile(
+                    git.git_dir / "index", index
+                )  # with it, git need not read every file
+            git("add", "--all", ":/", index=index)
+            tree = git("write-tree", index=index).strip()
+            head = git("rev-parse", "HEAD").strip()
+            commit = git(
+                *_WHO, "commit-tree", tree, "-p", head, "-m", "switchgear transfer"
+            ).strip()
+            git("update-ref", f"{REFERENCE}/{name}", commit)
+        except (GitError, OSError) as error:
+            raise TransferError(f"{folder} could not be packed: {error}") from error
+    return commit
 
 
-def snapshot(folder: Path, notes: Path, name: str) -> str:
-    """Commit the state of the folder to `refs/switchgear/transfer/NAME`. Returns the commit."""
+def saved(folder: Path, notes: Path, name: str) -> str:
+    """As `snapshot`, where an agent works: filters and attributes of its own cannot hide its work."""
     git = _repository(folder)
     try:
-        saved = open_tree(git.top, notes).keep(f"transfer/{name}", f"switchgear transfer {name}")
-        if not saved.how.startswith("git "):
-            raise TransferError(f"{folder} could not be packed: {'; '.join(saved.notes)}")
+        kept = open_tree(git.top, notes).keep(f"transfer/{name}", f"switchgear transfer {name}")
+        if not kept.how.startswith("git "):
+            raise TransferError(f"{folder} could not be packed: {'; '.join(kept.notes)}")
         return git("rev-parse", "--verify", f"{REFERENCE}/{name}^{{commit}}").strip()
     except (GitError, NotSaved, OSError) as error:
         raise TransferError(f"{folder} could not be packed: {error}") from error
 
 
-def packed(folder: Path, notes: Path, name: str, *, without: tuple[str, ...] = ()) -> Packed:
-    """The state of the folder as a bundle; commits in `without` are known at the other end."""
-    commit = snapshot(folder, notes, name)
+def drop(folder: Path, names: Iterable[str]) -> None:
+    """Remove snapshots. Idempotent."""
+    for name in names:
+        with suppress(GitError):
+            run_git(folder, ["update-ref", "-d", f"{REFERENCE}/{name}"])
+
+
+def bundled(folder: Path, name: str, *, without: tuple[str, ...] = ()) -> bytes:
+    """A snapshot as a bundle; commits in `without` are known at the other end."""
     git = _repository(folder)
-    known = [f"^{each}" for each in without if _has(git.top, each)]
-    reference = f"{REFERENCE}/{name}"
+    known = [f"^{each}" for each in without if each and _has(git.top, each)]
     with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
         file = Path(place) / "bundle"
         try:
-            git("bundle", "create", "--quiet", str(file), reference, *known)
+            git("bundle", "create", "--quiet", str(file), f"{REFERENCE}/{name}", *known)
         except GitError as error:
             raise TransferError(f"{folder} could not be packed: {error}") from error
-        bundle = file.read_bytes()
-    return Packed(commit, git("rev-parse", f"{commit}^").strip(), bundle)
+        return file.read_bytes()
 
 
 def unpack(bundle: bytes, folder: Path, repository: str = "") -> str:
@@ -98,13 +119,13 @@ def receive(bundle: bytes, folder: Path, reference: str) -> str:
             raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
 
 
-def apply(folder: Path, start: str, work: str, notes: Path) -> str | None:
+def apply(folder: Path, start: str, work: str, name: str) -> str | None:
     """Bring the folder from `start` to `work`. Returns why not, if the folder has changed since.
 
     Idempotent: a folder that is already like `work` stays as it is.
     """
     git = _repository(folder)
-    now = snapshot(folder, notes, "now")
+    now = snapshot(folder, name)
     try:
         if _tree(git, now) != _tree(git, work):
             if _tree(git, now) != _tree(git, start):

@@ -18,7 +18,7 @@ from switchgear._core.errors import StoreError
 from switchgear._measure.tree import mark, open_tree
 from switchgear._remote.job import Job, LeaseLost, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
-from switchgear._remote.parcel import TransferError, apply, packed, push, receive, unpack
+from switchgear._remote.parcel import TransferError, apply, bundled, push, receive, saved, unpack
 from switchgear._remote.transfer import (
     iteration_values,
     outcome_values,
@@ -130,7 +130,7 @@ class _Saving(RunView):
         self._context, self._job, self._record = context, job, record
         self._folder, self._renewal = folder, renewal
         self._pending: list[dict[str, Any]] = []
-        self._parcel, self._commit, self._number = job.work, "", 0
+        self._parcel, self._number = job.work, 0
 
     def started(self, run: dict[str, Any]) -> None:
         self._save(run)
@@ -173,19 +173,14 @@ class _Saving(RunView):
         self._parcel = parcel or before
 
     def _packed(self) -> str:
-        """The parcel with the work so far; the last one, if nothing changed since."""
+        """A parcel with the work so far."""
         spec, claim = self._job.spec, self._job.claim
         self._number += 1
-        work = packed(
-            self._folder, self._record.path / "transfer", spec.run, without=(self._start,)
-        )
-        if work.commit == self._commit:
-            return self._parcel
+        commit = saved(self._folder, self._record.path / "transfer", spec.run)
         if spec.repository:
-            push(self._folder, work.commit, f"refs/switchgear/runs/{spec.run}")
-        sent = self._context.jobs.send(f"{spec.run}-{claim}-{self._number}", work.bundle)
-        self._commit = work.commit
-        return sent
+            push(self._folder, commit, f"refs/switchgear/runs/{spec.run}")
+        bundle = bundled(self._folder, spec.run, without=(self._start,))
+        return self._context.jobs.send(f"{spec.run}-{claim}-{self._number}", bundle)
 
     _start = ""
 
@@ -200,7 +195,9 @@ def _attempted(context: WorkerContext, job: Job, folder: Path, renewal: _Renewal
     saving = _Saving(context, job, record, folder, renewal)
     try:
         saving.begin_at(_rebuilt(context, job, record, folder))
-    except (TransferError, StoreError, OSError) as problem:
+    except StoreError as trouble:  # the claim expires, and another worker takes the job
+        raise LeaseLost(str(trouble)) from trouble
+    except (TransferError, OSError) as problem:
         if renewal.lost:
             raise LeaseLost(str(problem)) from problem
         saving.finish(AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1))
@@ -253,7 +250,7 @@ def _rebuilt(context: WorkerContext, job: Job, record: RunFolder, folder: Path) 
     first = mark(open_tree(folder / spec.inside, record.notes))
     if job.work and job.work != spec.start:
         work = receive(jobs.fetch(job.work), folder, "refs/switchgear/transfer/work")
-        apply(folder, start, work, record.path / "transfer-now")
+        apply(folder, start, work, "now")
     write_iterations(record, jobs.iterations(spec.run))
     state = {**job.run["state"], "start_mark": first}
     record.write({**{key: v for key, v in job.run.items() if key != "schema"}, "state": state})
