@@ -36,9 +36,9 @@ def snapshot(folder: Path, name: str) -> str:
         index = Path(place) / "index"
         try:
             if (git.git_dir / "index").is_file():
-                shutil.copyfile(
+                shutil.copy2(
                     git.git_dir / "index", index
-                )  # with it, git need not read every file
+                )  # git need not read every file; its time matters
             git("add", "--all", ":/", index=index)
             tree = git("write-tree", index=index).strip()
             head = git("rev-parse", "HEAD").strip()
