@@ -70,7 +70,7 @@ FILES = (
     "_detectors/violation.py",
     "_breaker/tickets.py",
     "_stores/submitter.py",
-    "_rules/shell/typed_input.py",
+    "_hooks/shell_input.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
@@ -89,7 +89,7 @@ FIRST = {
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
     "_breaker/tickets.py": "tests/unit/breaker/test_runs.py",
     "_stores/submitter.py": "tests/unit/stores/test_submitter.py",
-    "_rules/shell/typed_input.py": "tests/unit/rules/test_typed_input.py",
+    "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py",
     **dict.fromkeys(
         ("_detectors/loop_output.py", "_detectors/same_error.py"),
         "tests/unit/detectors/test_loop_detectors.py",

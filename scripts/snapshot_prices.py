@@ -2,7 +2,7 @@
 
     python scripts/snapshot_prices.py [--date YYYY-MM-DD]
 
-The result, src/switchgear/agents/data/prices.json, ships in the wheel, so that tokens have prices in
+The result, src/switchgear/_providers/data/prices.json, ships in the wheel, so that tokens have prices in
 the default installation. Prices are whole millionths of a dollar for a million tokens, of requests of
 ordinary length; what a model charges for very long requests, audio and images is left out.
 """
@@ -19,7 +19,7 @@ from genai_prices import Usage
 from genai_prices import types as kinds
 from genai_prices.data import providers
 
-TARGET = Path(__file__).parents[1] / "src" / "switchgear" / "agents" / "data" / "prices.json"
+TARGET = Path(__file__).parents[1] / "src" / "switchgear" / "_providers" / "data" / "prices.json"
 _SOME = 50_000
 """Tokens of an ordinary request: a fee for each request weighs little, and no surcharge begins."""
 _HOURS = (0, 6, 12, 18)

@@ -12,7 +12,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -44,15 +48,21 @@ os.environ.pop("XDG_RUNTIME_DIR", None)
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
-def _stop_resident() -> None:
-    """End the resident process that hooks of this run have started; it also ends with its folder."""
-    from switchgear._hooks import resident  # noqa: PLC0415  only if hooks were called
-
-    if os.path.isdir(os.path.join(os.environ["XDG_STATE_HOME"], "switchgear", "run")):  # noqa: PTH112, PTH118
-        resident.stop()
+# Resident processes that hooks of tests start end soon after the last event.
+os.environ["SWITCHGEAR_RESIDENT"] = "30"
 
 
-atexit.register(_stop_resident)
+@pytest.fixture(scope="session", autouse=True)
+def _no_resident_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ends the resident processes whose sockets are in folders of this run, by their numbers."""
+    yield
+    folders = (str(tmp_path_factory.getbasetemp()), os.environ["XDG_STATE_HOME"])
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError, ValueError):
+            words = entry.read_bytes().decode(errors="replace").split("\0")
+            if "_hooks/resident.py" in "".join(words[3:4]) and words[4].startswith(folders):
+                os.kill(int(entry.parent.name), signal.SIGTERM)
+
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: a test that
 # interrupts a command would wait for ever.

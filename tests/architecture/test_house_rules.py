@@ -1,6 +1,7 @@
 """The rules of the house, each told in a sentence when it is broken."""
 
 import ast
+import os
 import subprocess
 import sys
 import tomllib
@@ -108,3 +109,66 @@ def test_the_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == switchgear.__version__
     assert f"## [{switchgear.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+HOOK_MODULES = sorted((*(SOURCE / "hooks").rglob("*.py"), *(SOURCE / "_hooks").rglob("*.py")))
+PRIVATE_MODULES = {"client.py": {"_socket", "_signal"}}
+"""Private modules of Python that a file may import: what `socket` and `signal` wrap and re-export."""
+DOCUMENTED = {"__future__", "_thread"}
+INTERNALS = frozenset(
+    (
+        *("pythonapi", "_getframe", "_current_frames", "_clear_type_cache", "f_back", "f_locals"),
+        *("gi_frame", "cr_frame", "tb_frame", "get_referrers", "co_code", "ob_refcnt"),
+    )
+)
+"""Attributes that only CPython has, or that reach into its frames and objects."""
+
+
+@pytest.mark.parametrize("path", HOOK_MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_hooks_use_no_internals_of_cpython(path: Path) -> None:
+    private = {name for name in imported_modules(path) if name.startswith("_")} - DOCUMENTED
+    assert private <= PRIVATE_MODULES.get(path.name, set()), f"{path.name} imports {private}"
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in INTERNALS, f"{path.name}:{node.lineno} uses {node.attr}"
+            is_sys = isinstance(node.value, ast.Name) and node.value.id == "sys"
+            is_private = is_sys and node.attr[0] == "_" and not node.attr.startswith("__")
+            assert not is_private, f"{path.name}:{node.lineno} uses sys.{node.attr}"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert "_Py" not in node.value, f"{path.name}:{node.lineno} names {node.value!r}"
+
+
+@pytest.mark.parametrize("switch", ["off", "30"])
+def test_hooks_replace_no_module_of_python(switch: str, tmp_path: Path) -> None:
+    """Every module that a hook has loaded when it responds is the one that Python would import."""
+    program = """if True:
+        import os, sys
+        from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+
+        def end(code):
+            for name, module in sorted(sys.modules.items()):
+                if "." in name or name in {"switchgear", "__main__"}:
+                    continue
+                finders = (BuiltinImporter, FrozenImporter, PathFinder)
+                found = next(spec for each in finders if (spec := each.find_spec(name)))
+                loader = getattr(module.__spec__, "loader", None)
+                if found.loader is not loader and getattr(module, "__file__", "") != found.origin:
+                    print(name, module)
+            sys.stdout.flush()
+            leave(code)
+
+        leave, os._exit = os._exit, end
+        script = sys.argv.pop(1)
+        names = {"__name__": "__main__", "__file__": script}
+        exec(compile(open(script).read(), script, "exec"), names)
+    """
+    script = str(SOURCE / "hooks" / "entry.py")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, script, "claude-code", "--root", str(tmp_path)],
+        input=b'{"hook_event_name": "Stop", "session_id": "s", "cwd": "/"}',
+        capture_output=True,
+        check=False,
+        env={**os.environ, "SWITCHGEAR_RESIDENT": switch},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

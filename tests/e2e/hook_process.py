@@ -40,7 +40,7 @@ def use(way: str) -> None:
     if way == "own process":
         os.environ[client.SWITCH] = "off"
         return
-    os.environ.pop(client.SWITCH, None)
+    os.environ[client.SWITCH] = "30"
     until_s = time.monotonic() + PATIENCE_S
     start_s = 0.0
     while resident.status() is None:

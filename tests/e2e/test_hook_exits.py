@@ -29,7 +29,7 @@ FORBIDDEN = {"command": "rm -rf /etc"}
 def way(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[str]:
-    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.setenv(SWITCH, "30")
     use(request.param)
     yield str(request.param)
     stop_residents(tmp_path / ".local" / "state")

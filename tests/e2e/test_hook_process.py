@@ -47,7 +47,7 @@ LARGEST_MB = 40
 
 @pytest.fixture(params=WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.setenv(SWITCH, "30")
     use(request.param)
     return str(request.param)
 
@@ -357,7 +357,7 @@ def test_the_resident_process_ends_when_a_source_changes(tmp_path: Path) -> None
         for number in range(5):
             assert run(before(call=f"t{number}")) == (0, b"", b"")
             time.sleep(0.2)  # the resident process starts meanwhile
-        kinds = package / "_hooks" / "kinds.py"
+        kinds = package / "_hooks" / "inspect_call.py"
         text = kinds.read_text().replace('GIT = "git_operations"', 'GIT = "version_control"')
         assert text != kinds.read_text()
         kinds.write_text(text)

@@ -1,23 +1,40 @@
 """The resident process: who may use it, what ends it, and what becomes of events when it is killed."""
 
+import http.client
 import json
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from depth import scaled
 from e2e.hook_process import PATIENCE_S, command, stop_residents
+from golden import hook_replies
+from rules.evasions import evasions
+from rules.harmless import COMMANDS
+from switchgear._agents.command import CommandAgent
+from switchgear._agents.hook_protocol import PROJECT
+from switchgear._agents.process import MARK, AgentProcess, ProcessEnd
 from switchgear._hooks import client, handler, resident
+from switchgear._hooks.command import AGENTS
+from switchgear._hooks.install.settings import HOOKED, PluginFile
+from switchgear._hooks.process import open_store, respond
+from switchgear._hooks.server import HookServer
+from switchgear._hooks.session import Notes, note_name
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
+from trusted_config import write_config
 from unit.hook_calls import after, before, claude
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
@@ -28,7 +45,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state folder with a resident process of its own."""
     folder = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
-    monkeypatch.delenv(client.SWITCH, raising=False)
+    monkeypatch.setenv(client.SWITCH, "60")
     yield folder
     stop_residents(folder)
 
@@ -337,7 +354,7 @@ EVENTS = [
 def test_the_resident_process_and_the_hook_respond_alike(state: Path, tmp_path: Path) -> None:
     running()
     found: list[list[tuple[int, bytes, bytes]]] = []
-    for switch in ("", "off"):
+    for switch in ("60", "off"):
         project = tmp_path / "same"  # texts contain the path
         (project / ".git").mkdir(parents=True)
         raw = [b"", b"{", *(json.dumps({**each, "cwd": str(project)}).encode() for each in EVENTS)]
@@ -387,3 +404,260 @@ def test_no_event_is_lost_or_counted_twice_when_it_is_killed(state: Path, projec
 
 def test_the_client_accepts_as_much_input_as_the_handler() -> None:
     assert client.LARGEST_BYTES == handler.LARGEST_BYTES
+
+
+# What else uses it
+
+
+def test_the_resident_process_gets_no_secrets_and_no_mark_of_a_run(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-one")
+    monkeypatch.setenv(MARK, "some run")
+    environ = Path(f"/proc/{running()['pid']}/environ").read_bytes()
+    assert b"sk-not-a-real-one" not in environ
+    assert MARK.encode() not in environ
+
+
+@pytest.mark.parametrize("agent", ["opencode", "pi"])
+def test_the_plugins_start_a_client_of_it(
+    state: Path, project: Path, tmp_path: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    events = running()["events"]
+    plugin = PluginFile(HOOKED[agent], PROJECT, str(project))
+    plugin.install()
+    (line,) = {shlex.split(each)[0]: each for each in plugin.commands().values()}.values()
+    asked = {"tool": "bash", "sessionID": "s1", "callID": "c1"}
+    args = {"command": "rm -rf /etc"}
+    data: dict[str, Any] = {"k": "tool.execute.before", "input": asked, "output": {"args": args}}
+    if agent == "pi":
+        call = {"toolName": "bash", "toolCallId": "c1", "input": args}
+        data = {"k": "tool_call", "event": call, "session": "s1"}
+    done = subprocess.run(
+        shlex.split(line), input=json.dumps(data).encode(), capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)["action"] == "deny"
+    assert running()["events"] > events, "the resident process decided it"
+
+
+@contextmanager
+def serving(project: Path) -> Iterator[HookServer]:
+    """The server of `switchgear serve`, without its terminal."""
+    server = HookServer(str(project), "a-token-for-this-test", open_store, ask=resident.ask)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def post(server: HookServer, data: Any) -> Any:
+    line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    head = {"Authorization": "Bearer a-token-for-this-test"}
+    line.request("POST", "/hooks/claude-code", raw, head)
+    response = line.getresponse()
+    assert response.status == 200
+    found = json.loads(response.read())
+    line.close()
+    return found
+
+
+def test_what_is_posted_is_decided_by_it_and_without_it_alike(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[Any]] = []
+    for switch in ("60", "off"):
+        monkeypatch.setenv(client.SWITCH, switch)
+        if switch != "off":
+            running()
+        project = tmp_path / "same"
+        (project / ".git").mkdir(parents=True)
+        with serving(project) as server, monkeypatch.context() as patched:
+            if switch != "off":  # it has to be decided elsewhere
+                patched.delattr("switchgear._hooks.server.answer")
+            found.append([post(server, {**each, "cwd": str(project)}) for each in EVENTS])
+            found[-1].append(post(server, b"{"))
+        project.rename(tmp_path / f"done-{switch}")
+    assert found[0] == found[1]
+
+
+def test_a_posted_session_is_watched_by_it_without_a_process(state: Path, project: Path) -> None:
+    running()
+    with serving(project) as server:
+        assert post(server, claude("UserPromptSubmit", prompt="go")) == {}
+        until_s = time.monotonic() + PATIENCE_S
+        while not running()["sessions"]:
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+    (found,) = running()["sessions"]
+    assert found == {"session": "s1", "root": str(project), "pid": None}
+    store = SqliteStore(project / ".switchgear" / "state.db")
+    while True:
+        note = store.transact(note_name("s1"), lambda inside: inside.note)
+        if Notes.load(note).watcher == running()["pid"]:
+            break
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+
+
+def test_what_is_posted_is_decided_when_it_is_killed(state: Path, project: Path) -> None:
+    refused = before("Bash", {"command": "rm -rf /etc"})
+    with serving(project) as server:
+        for _ in range(3):
+            os.kill(running()["pid"], signal.SIGKILL)
+            assert post(server, refused)["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_serve_starts_it(state: Path, project: Path) -> None:
+    line = [sys.executable, "-m", "switchgear", "serve", "--port", "0"]
+    with subprocess.Popen(line, cwd=project, stdout=subprocess.PIPE) as server:
+        try:
+            until_s = time.monotonic() + PATIENCE_S
+            while resident.status() is None:
+                assert time.monotonic() < until_s
+                time.sleep(0.05)
+        finally:
+            server.terminate()
+        assert server.wait(PATIENCE_S) == 0
+    assert resident.status() is not None, "it does not end with the server"
+
+
+def test_a_run_neither_ends_nor_waits_for_the_one_its_agent_has_started(
+    state: Path, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "event.json").write_text(json.dumps({**before(), "cwd": str(project)}))
+    hook_line = shlex.join(command(project))
+    # Once it is there, the agent ends, and leaves another process that the run must end.
+    script = (
+        f"{hook_line} < {tmp_path}/event.json; "
+        f"until ls {folder_of(state)}/* | grep -v lock; do sleep 0.05; done; "
+        f"sleep 1000 & echo $! > {tmp_path}/other; "
+    )
+    run = AgentProcess(CommandAgent(f"sh -c {shlex.quote(script)}"), "", project, grace_s=60.0)
+    done = run.run()
+    assert (done.end, done.exit_code) == (ProcessEnd.EXITED, 0)
+    found = resident.status()
+    assert found is not None, "the run has not ended it"
+    assert done.duration_s < 60.0 + LIMIT_S
+    other = int((tmp_path / "other").read_text())
+    assert not Path(f"/proc/{other}").exists()
+
+
+def test_a_process_that_only_has_its_name_is_ended_with_the_run(tmp_path: Path) -> None:
+    script = Path(resident.__file__)
+    words = [shlex.quote(each) for each in (sys.executable, "-c", "import time; time.sleep(99)")]
+    line = f"{' '.join(words)} -I -S {script} & echo $! > {tmp_path}/other"
+    AgentProcess(CommandAgent(f"sh -c {shlex.quote(line)}"), "", tmp_path).run()
+    assert not Path(f"/proc/{(tmp_path / 'other').read_text().strip()}").exists()
+
+
+def test_a_worker_notices_a_changed_configuration(state: Path, project: Path) -> None:
+    running()
+    call = before("Bash", {"command": "deploy now"})
+    for number in range(4):
+        assert run(project, {**call, "tool_use_id": f"a{number}"}) == (0, b"", b"")
+        time.sleep(0.1)
+    pid = worker_pid(state)
+    write_config(
+        project / "switchgear.yaml",
+        "rules: {own: [{name: no-deploy, commands: [deploy]}]}\n",
+    )
+    out = run(project, {**call, "tool_use_id": "b"})[1]
+    assert b"no-deploy" in out
+    write_config(project / "switchgear.yaml", "rules: {own: []}\n")
+    assert b"no-deploy" not in run(project, {**call, "tool_use_id": "c"})[1]
+    assert worker_pid(state) == pid
+
+
+def test_it_uses_no_processor_time_while_it_is_idle(state: Path, project: Path) -> None:
+    pid = running()["pid"]
+    run(project, before())
+    time.sleep(1.0)
+
+    def used() -> int:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(int(word) for word in words[11:15])
+
+    before_ticks = used()
+    time.sleep(5.0)
+    assert used() - before_ticks <= 1
+
+
+# Agreement
+
+
+def generated(number: int, project: Path, evasive: list[str]) -> tuple[str, bytes]:
+    """An event and its agent, the same for each number."""
+    chance = random.Random(number)
+    agent = chance.choice(AGENTS)
+    rows = hook_replies.EVENTS[agent]
+    text = chance.choice(
+        (
+            *chance.sample(evasive, 2),
+            *chance.sample(COMMANDS, 2),
+            chance.choice(("ls", "make", "rm -rf /etc", "cat \0", "echo 'ä' \u2028", "x" * 5000)),
+        )
+    )
+    call = chance.randrange(40)
+    events = [rows.start(), rows.prompt(), rows.stop(), rows.end(), *rows.more]
+    calls = [rows.before(text, call), rows.succeeded(text, call), rows.failed(text, call)]
+    data = {**chance.choice((*calls, *calls, *events)), "cwd": str(project)}
+    if "session_id" in data:
+        data["session_id"] = f"s{chance.randrange(20)}"
+    raw = json.dumps(data, ensure_ascii=chance.random() < 0.5).encode()
+    if chance.random() < 0.1:  # damaged
+        at = chance.randrange(len(raw))
+        raw = raw[:at] + chance.choice((b"", b"\xff", b"{", b'"')) + raw[at + chance.randrange(5) :]
+    return agent, raw
+
+
+def response(agent: str, root: str, raw: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """What a hook writes that decides in its own process."""
+    found: list[tuple[int, bytes, bytes, bytes]] = []
+
+    def write(*reply: Any) -> int:
+        found.append(reply)
+        return 0
+
+    respond(agent, root, raw, time.monotonic(), write)
+    (only,) = found
+    return only
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_many_events_get_identical_responses_in_both_ways(state: Path, tmp_path: Path) -> None:
+    """Recorded and generated events, through the client and on the path of a hook without resident."""
+    number, evasive = scaled(2_000, 120), evasions()
+    found: dict[str, list[Any]] = {"resident": [], "own process": []}
+    for way, replies in found.items():
+        project = tmp_path / "same"  # texts contain the path
+        (project / ".git").mkdir(parents=True)
+        running()
+        for each in range(number):
+            agent, raw = generated(each, project, evasive)
+            line = [*command(project)[:4], agent, "--root", str(project)]
+            if each % 10 == 0:  # as processes, with the streams and the exit code
+                environ = {**os.environ, client.SWITCH: "60" if way == "resident" else "off"}
+                done = subprocess.run(
+                    line, input=raw, capture_output=True, check=False, env=environ, cwd=project
+                )
+                replies.append((done.returncode, done.stdout, done.stderr))
+            elif way == "resident":
+                connection = client.find(line[4:])
+                assert connection is not None
+                replies.append(client.ask(connection, line[4:], raw, time.monotonic()))
+            else:
+                replies.append(response(agent, str(project), raw))
+        project.rename(tmp_path / f"done-{way.replace(' ', '-')}")
+    for at, (first, second) in enumerate(zip(*found.values(), strict=True)):
+        assert first == second, (at, generated(at, tmp_path / "same", evasive))
+    refused = sum(
+        b"deny" in b"".join(map(bytes, each[1:3])) or each[0] == 2 for each in found["resident"]
+    )
+    assert number / 20 < refused < number / 1.2, "both kinds of responses are there"

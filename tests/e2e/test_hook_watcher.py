@@ -14,7 +14,7 @@ import pytest
 from switchgear._hooks import resident
 from switchgear._hooks.command import hook_command
 from switchgear._hooks.install import saved
-from switchgear._hooks.install.place import place
+from switchgear._hooks.install.settings import place
 from switchgear._hooks.session import Notes
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S, ended

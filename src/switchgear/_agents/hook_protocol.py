@@ -147,6 +147,8 @@ class Errand(NamedTuple):
     evidence: str = ""
     notice: str = ""
     """A message for people, where the agent runs headless and would not show it."""
+    opinion: str = ""
+    """A second opinion to ask, as JSON."""
 
 
 class Ruling(NamedTuple):

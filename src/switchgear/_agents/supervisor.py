@@ -4,6 +4,8 @@ An agent's commands fork, detach, change their group and ignore signals. So the 
 child but this program's, which is the reaper of all its descendants (Linux: a child subreaper):
 who loses its parent becomes a child of the supervisor, whatever session it moved to. The supervisor ends
 all of them before it ends itself, also when we die, for it then reads the end of its control pipe.
+The one exception is the resident process of the hooks (`_hooks/resident.py`), which the first hook of a
+run may have started: it serves all agents of the user, so it goes on, and no run waits for it.
 
 It is started as a plain script, without site and without our package, to be there quickly, and
 often before there is anything to do (see supervisors.py):
@@ -27,6 +29,9 @@ import time
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _LINGERING_S = 0.5
 """How long what an agent left running has for a gentle end, when the agent itself has ended."""
+_RESIDENT = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_hooks", "resident.py"
+)
 _GIVE_UP_S = 5.0
 """After so long of SIGKILL the kernel itself holds a process; waiting longer would not help."""
 
@@ -87,7 +92,7 @@ class Supervisor:
     def look_after(self) -> bool:
         """Reaps, and ends what has to end; False when there is nothing left to do."""
         self.reap()
-        if self.childless:
+        if self.childless or (self.ended and is_alone()):
             return False
         if self.ended and self.deadline_s is None:
             self.end(min(self.grace_s, _LINGERING_S))
@@ -183,14 +188,31 @@ def become_reaper() -> None:
         return
 
 
+def is_alone() -> bool:
+    """Whether resident processes are all that is left, as far as /proc can be read."""
+    found = children(os.getpid())
+    return bool(found) and all(is_resident(child) for child in found)
+
+
+def is_resident(pid: int) -> bool:
+    """Whether a process is the resident process of the hooks, by its program and its script."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(8192).split(b"\0")
+        same = os.path.samestat(os.stat(f"/proc/{pid}/exe"), os.stat("/proc/self/exe"))
+    except OSError:
+        return False
+    return same and words[1:4] == [b"-I", b"-S", os.fsencode(_RESIDENT)]
+
+
 def descendants() -> list[int]:
-    """All living descendants of this process, as /proc has them now."""
+    """All living descendants of this process but resident processes, as /proc has them now."""
     found: list[int] = []
     known = {os.getpid()}
     parents = [os.getpid()]
     while parents:
         for child in children(parents.pop()):
-            if child not in known:
+            if child not in known and not is_resident(child):
                 known.add(child)
                 found.append(child)
                 parents.append(child)

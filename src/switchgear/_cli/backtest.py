@@ -252,7 +252,7 @@ def _live() -> "Iterator[RunRow]":
 def _show(found: "BacktestFindings", limit: int, html: str | None, *, as_json: bool) -> None:
     if as_json:
         from switchgear._analysis.backtest.findings import as_values
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed(as_values(found)))
         return

@@ -194,6 +194,7 @@ def workplace(session: "Session") -> "AttemptDependencies":
         config.policy_for,
         tuple(config.sinks),
         write_report,
+        config.second_opinion,
     )
 
 
@@ -443,9 +444,9 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
-    from switchgear._cli.json_values import printed
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import as_values, in_words, table
+    from switchgear._console.values import printed
     from switchgear._run.receipt import failed_notices, notify_batch_end
 
     kept: Any = prepared.kept

@@ -44,7 +44,7 @@ def list_budgets(*, as_json: bool) -> None:
             for root in kept.roots()
         ]
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([_plain(one) for _, one in rows if one is not None]))
         return
@@ -77,7 +77,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         shown = lines[len(lines) - count :] if count < len(lines) else lines
         now_s = session.now_s()
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed({"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}))
         return
@@ -109,7 +109,7 @@ def audit(root: str | None, *, as_json: bool) -> None:
             fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
         found = [kept.audit(each) for each in roots if root in {None, each}]
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([{**each._asdict(), "problems": list(each.problems)} for each in found]))
     for each in [] if as_json else found:
@@ -186,7 +186,7 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
             fail("the configuration has no section 'budgets'")
         done = session.panel.budgets.apply(session.config.budgets, who=who)
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([one._asdict() for one in done]))
     for one in [] if as_json else done:

@@ -74,7 +74,7 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
         token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
         answers = [] if verdict.admitted else _answers(session, circuit, verdict, state)
         if as_json:
-            from switchgear._cli.json_values import printed
+            from switchgear._console.values import printed
 
             say(printed(_as_json(circuit, state, verdict, token, answers)))
         elif take and verdict.admitted:
@@ -255,7 +255,7 @@ def record(
     moved = [event for event in done.events if event.kind == "moved"]
     late = leave is not None and leave.generation != done.circuit.generation and not moved
     if as_json:
-        from switchgear._cli.json_values import of_event, printed, stands
+        from switchgear._console.values import of_event, printed, stands
 
         events = [of_event(event) for event in done.events]
         say(printed({**stands(circuit, done), "late": late, "events": events}))

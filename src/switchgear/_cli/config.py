@@ -503,7 +503,7 @@ def check(file: str | None, *, as_json: bool) -> None:
     rows = summary(loaded, store=f"{url} ({choice.source})")
     unset = unset_variables(loaded)
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         values = {"file": path, "from": "argument" if file else found.source, **as_values(rows)}
         say(printed({**values, "unset_variables": unset, "notes": [str(note) for note in notes]}))
@@ -525,7 +525,7 @@ def check(file: str | None, *, as_json: bool) -> None:
 def show(*, as_json: bool) -> None:
     """Show the configuration in effect and its source; secrets are masked."""
     from switchgear._cli.context import choose_store, chosen_config_file, load_chosen_config
-    from switchgear._cli.json_values import printed
+    from switchgear._console.values import printed
 
     found = chosen_config_file()
     loaded = load_chosen_config()
@@ -546,7 +546,7 @@ def show(*, as_json: bool) -> None:
 
 
 def _compact(value: Any) -> str:
-    from switchgear._cli.json_values import printed
+    from switchgear._console.values import printed
 
     return value if isinstance(value, str) else printed(value, indent=None)
 
@@ -633,8 +633,8 @@ def _story(one: "Story") -> dict[str, Any]:
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration file, for editors."""
-    from switchgear._cli.json_values import printed
     from switchgear._config import config_schema
+    from switchgear._console.values import printed
 
     say(printed(config_schema()))
 

@@ -96,7 +96,7 @@ class Session:
 
     def transact(self, name: str, work: "Callable[[Transaction], T]") -> T:
         """Do `work` on a circuit, its neighbours and its note at once, and call the sinks after it."""
-        from switchgear._hooks.committed import Recorder
+        from switchgear._hooks.after_reply import Recorder
 
         committed: list[Event] = []
         done: T = Recorder(self.panel.store, committed).transact(name, work)

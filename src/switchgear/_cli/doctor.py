@@ -17,13 +17,13 @@ from switchgear._cli.options import given, json_option, store_options, token_opt
 from switchgear._cli.views.text import ASCII, clock_time, plural, say, signs_for
 
 if TYPE_CHECKING:
+    from switchgear._agents.hook_protocol import HookSettings
     from switchgear._cli.context import Session, StoreChoice
     from switchgear._config import Config
     from switchgear._core.types import Mode
     from switchgear._hooks.compiled import Compiled
-    from switchgear._hooks.install.agents import HookSettings
-    from switchgear._hooks.install.outcome import HookFile, InstallState
     from switchgear._hooks.install.probe import Probe
+    from switchgear._hooks.install.settings import HookFile, InstallState
     from switchgear._stores.base import Store
 
 # Paths are texts here, as in the stores.
@@ -350,8 +350,7 @@ _FOR = {
 
 def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[CheckResult]:
     """Everything about one agent, in one scope or both; `wanted`: somebody asked for it by name."""
-    from switchgear._hooks.install.agents import HOOKED
-    from switchgear._hooks.install.place import place, scopes_of
+    from switchgear._hooks.install.settings import HOOKED, place, scopes_of
 
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
@@ -410,9 +409,9 @@ def _proved(
     agent: "HookSettings", scope: str, there: "HookFile", folder: str
 ) -> Iterator[CheckResult]:
     """Send events through the commands that the file holds, and look for them."""
+    from switchgear._agents.hook_protocol import TIMEOUT_S
     from switchgear._core.errors import StoreError
     from switchgear._hooks.compiled import Unconfigured, compiled
-    from switchgear._hooks.install.agents import TIMEOUT_S
     from switchgear._hooks.install.files import CannotChange
     from switchgear._hooks.install.probe import BEFORE, Probe, event_of
     from switchgear._hooks.process import open_store
@@ -476,7 +475,7 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
     user's is touched and everything that is configured is exercised.
     """
     from switchgear._analysis.selftest.hook_trials import tried
-    from switchgear._hooks.install.agents import HOOKED
+    from switchgear._hooks.install.settings import HOOKED
     from switchgear._hooks.interrupt import agent_process
 
     if command is None or agent_process(agent, os.getpid()) is not None:
@@ -588,7 +587,7 @@ def _trust(
 ) -> Iterator[CheckResult]:
     """Whether the agent will run what was installed."""
     from switchgear._agents.codex.hook_trust import ask_codex
-    from switchgear._hooks.install.agents import PROJECT, USER
+    from switchgear._agents.hook_protocol import PROJECT, USER
 
     program = shutil.which(agent.program)
     if agent.name != "codex" or program is None:
@@ -632,7 +631,7 @@ def report(findings: list[Any], *, as_json: bool) -> int:
     levels = {finding.level for finding in findings}
     code = 2 if PROBLEM in levels else 1 if WARNING in levels else 0
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         found = [finding._asdict() for finding in findings]
         say(printed({"exit_code": code, "findings": found}))

@@ -528,7 +528,7 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
             now_s=session.now_s(),
         )
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed(gone._asdict()))
         return

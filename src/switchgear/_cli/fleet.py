@@ -46,7 +46,7 @@ def status(*, as_json: bool) -> None:
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed(found))
     else:
@@ -126,7 +126,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
             found.append((sent, delivery.pending()))
         now_s = session.now_s()
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
     else:
@@ -187,7 +187,7 @@ def route(agent: str, *, as_json: bool) -> None:
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed({"agent": agent, **found}))
     else:

@@ -12,7 +12,7 @@ from switchgear._hooks.command import AGENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from switchgear._hooks.install.outcome import HookFile, InstallChange, InstallState
+    from switchgear._hooks.install.settings import HookFile, InstallChange, InstallState
 
     _TextType = click.ParamType[str]
 else:
@@ -33,7 +33,7 @@ class AgentName(_TextType):
         """The agent's name. Fails with the names there are, and the one that was probably meant."""
         import difflib
 
-        from switchgear._hooks.install.agents import ALIASES
+        from switchgear._hooks.install.settings import ALIASES
 
         wanted = value.strip().lower()
         found = ALIASES.get(wanted, wanted)
@@ -88,7 +88,7 @@ def install(agent: str, scope: str) -> None:
     settings are not changed. The project's configuration is shown and trusted, see 'switchgear
     trust'.
     """
-    from switchgear._hooks.install.agents import HOOKED
+    from switchgear._hooks.install.settings import HOOKED
 
     if scope not in HOOKED[agent].scopes:
         known = " or ".join(f"--scope {each}" for each in HOOKED[agent].scopes)
@@ -124,8 +124,8 @@ def uninstall(agent: str, scope: str) -> None:
     an agent cannot remove its own guard.
     """
     from switchgear._cli.context import open_session
-    from switchgear._hooks.install.agents import HOOKED
     from switchgear._hooks.install.saved import forget, is_saved
+    from switchgear._hooks.install.settings import HOOKED
 
     there = _place(agent, scope)
     if there.look().installed or is_saved(agent, scope, os.getcwd()):
@@ -173,7 +173,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     installed = [entry for entry in found if entry[2].installed]
     worried = any(_worries(standing) for _, _, standing in found if _matters(standing))
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([_described(*entry) for entry in found]))
     else:
@@ -269,19 +269,19 @@ def _trust_project_file() -> None:
 
 
 def _scopes(agent: str) -> tuple[str, ...]:
-    from switchgear._hooks.install.place import scopes_of
+    from switchgear._hooks.install.settings import scopes_of
 
     return scopes_of(agent, os.getcwd())
 
 
 def _place(agent: str, scope: str) -> "HookFile":
-    from switchgear._hooks.install.place import place
+    from switchgear._hooks.install.settings import place
 
     return place(agent, scope, os.getcwd())
 
 
 def _say_installed(agent: str, scope: str, change: "InstallChange") -> None:
-    from switchgear._hooks.install.agents import HOOKED
+    from switchgear._hooks.install.settings import HOOKED
 
     hooked, there = HOOKED[agent], _place(agent, scope)
     standing = there.look()

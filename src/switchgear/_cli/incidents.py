@@ -46,7 +46,7 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         found = list(incidents_of(session).all())
     shown = [one for one in found if everything or one.get("status") != "closed"]
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed(shown))
         return
@@ -72,7 +72,7 @@ def show(incident: str, *, as_json: bool) -> None:
     with open_session(reading=True) as session:
         kept = incidents_of(session)
         if as_json:
-            from switchgear._cli.json_values import printed
+            from switchgear._console.values import printed
 
             say(printed(kept.get(incident)))
             return
@@ -156,7 +156,7 @@ def review(since: str | None, *, as_json: bool) -> None:
         keeps = min(session.config.retention.events, MOST_EVENTS)
     findings = look_back(breakers, events, kept)
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([one._asdict() for one in findings]))
         return

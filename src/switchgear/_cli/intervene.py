@@ -174,8 +174,8 @@ def _session(
 
 def _pausable(notes: "Notes") -> bool:
     """Whether the agent's process is known, is on this machine, and still runs."""
-    from switchgear._hooks.host_id import here
     from switchgear._hooks.interrupt import began_at
+    from switchgear._hooks.session import here
 
     if notes.pid is None or not notes.pid_began or notes.host not in {"", here()}:
         return False

@@ -33,7 +33,7 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
             if everything or seen.tenure.holder or seen.tenure.waiting
         ]
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([_plain(seen) for seen in found]))
         return

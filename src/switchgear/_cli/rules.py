@@ -38,7 +38,7 @@ def list_rules(*, as_json: bool) -> None:
     loaded = load_chosen_config()
     book = loaded.rules
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed({"rules": dump_rules(book.rules), "protected": _protected(loaded)}))
         return
@@ -98,7 +98,7 @@ def test(  # noqa: PLR0917  click passes them by name
     loaded = load_chosen_config()
     broken = judge(loaded.rules.rules, tool, inputs, _place(loaded, workspace))
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
         say(printed({"allowed": broken is None, **parts}))

@@ -52,7 +52,7 @@ def dry_run(
 ) -> int:
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
     from switchgear._agents.process import missing_program
-    from switchgear._cli.json_values import printed
+    from switchgear._console.values import printed
     from switchgear._run.budget import coverage, estimate
     from switchgear._run.circuits import loop_name
     from switchgear._run.options import AUTO, describe_limits
@@ -425,7 +425,7 @@ def _perform(
     *,
     as_json: bool,
 ) -> int:
-    from switchgear._cli.json_values import printed
+    from switchgear._console.values import printed
     from switchgear._core.errors import BudgetRefused
     from switchgear._run.circuits import loop_breaker, policy_of
 
@@ -514,6 +514,7 @@ def _run(  # noqa: PLR0917
             report=write_report,
             answer=start.answer,
             interventions=session.config.interventions,
+            second_opinion=session.config.second_opinion,
             stuck_policy=session.config.policy_for("session/run"),
             progress_policy=session.config.policy_for("progress/run"),
             choose=chooser(view, session.config.interventions.ask_s),
@@ -609,7 +610,7 @@ def _say_not_begun(start: Start, circuit: str, text: str) -> None:
 
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
-    from switchgear._cli.json_values import printed
+    from switchgear._console.values import printed
     from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 
     if start.record is not None:

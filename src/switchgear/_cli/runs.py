@@ -53,8 +53,9 @@ def list_verb(*, last: int | None, as_json: bool) -> None:
 @json_option
 def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
     """Show RUN (its id, the beginning or end of it, or `last`) with its iterations."""
-    from switchgear._cli.json_values import printed
     from switchgear._cli.views.terminal import Screen
+    from switchgear._console.runs import run_status
+    from switchgear._console.values import printed
     from switchgear._run.receipt import as_json as receipt_json
     from switchgear._run.receipt import receipt_of, receipt_text
     from switchgear._run.record import find_run, is_alive, runs_root
@@ -66,7 +67,7 @@ def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
         say(receipt_json(made) if as_json else receipt_text(made))
         return
     if as_json:
-        say(printed({**run, "status": status(run), "iterations": iterations}))
+        say(printed({**run, "status": run_status(run), "iterations": iterations}))
         return
     screen = Screen()
     for line in (*_page(run, iterations), f"files: {record.path}"):
@@ -92,8 +93,8 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     """
     import time
 
-    from switchgear._cli.json_values import printed
     from switchgear._cli.options import fail
+    from switchgear._console.values import printed
     from switchgear._run.options import seconds
     from switchgear._run.record import prunable, prune, runs_root
 
@@ -128,8 +129,9 @@ def report_verb(run_id: str) -> None:
 
 
 def _list(last: int | None, *, as_json: bool) -> None:
-    from switchgear._cli.json_values import printed
     from switchgear._cli.views.terminal import Screen
+    from switchgear._console.runs import run_row
+    from switchgear._console.values import printed
     from switchgear._run.record import list_runs, runs_root
 
     root = runs_root(Path.cwd())
@@ -139,7 +141,7 @@ def _list(last: int | None, *, as_json: bool) -> None:
         rows = [
             {"id": each.id, "problem": each.problem}
             if each.run is None
-            else {**_row(each.run), "problem": None}
+            else {**run_row(each.run), "problem": None}
             for each in shown
         ]
         say(printed({"runs": rows}))
@@ -162,37 +164,12 @@ def _list(last: int | None, *, as_json: bool) -> None:
         screen.line(f"{len(found) - len(shown):,} earlier; `switchgear runs` shows all")
 
 
-def status(run: dict[str, Any]) -> str:
-    """How it ended, or that it is running, or that it was broken off."""
-    from switchgear._run.record import is_alive
-
-    end = run.get("end")
-    if isinstance(end, dict):
-        return str(end.get("exit_reason"))
-    return "running" if is_alive(run) else "broken off"
-
-
-def _row(run: dict[str, Any]) -> dict[str, Any]:
-    state = run.get("state") or {}
-    return {
-        "id": run["id"],
-        "status": status(run),
-        "agent": run.get("agent"),
-        "task": run.get("task"),
-        "circuit": run.get("circuit"),
-        "started_at": run.get("started_at"),
-        "ended_at": run.get("ended_at"),
-        "iterations": state.get("iterations"),
-        "cost_micros": state.get("spent_micros"),
-        "seconds": state.get("seconds"),
-    }
-
-
 def _lines(run: dict[str, Any]) -> tuple[str, str]:
     """A run in two lines: which, how and when; what and for how much."""
+    from switchgear._console.runs import run_row
     from switchgear._run.formats import spent
 
-    row, state = _row(run), run.get("state") or {}
+    row, state = run_row(run), run.get("state") or {}
     cost = f", {spent(row['cost_micros'] or 0, state.get('unknown_prices') or 0)}"
     if row["status"] == "running":
         cost = f" ended{cost} so far" if row["iterations"] else " ended"
@@ -229,6 +206,7 @@ def _local(at: Any) -> "datetime | None":
 
 
 def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
+    from switchgear._console.runs import run_status
     from switchgear._run.result import NOTHING
 
     end = run.get("end") or {}
@@ -238,7 +216,7 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
         first,
         f"    {second}",
         f"started: {began:%Y-%m-%d %H:%M:%S}" if began else "started: unknown",
-        f"ended: {ended:%Y-%m-%d %H:%M:%S}" if ended else f"ended: not yet ({status(run)})",
+        f"ended: {ended:%Y-%m-%d %H:%M:%S}" if ended else f"ended: not yet ({run_status(run)})",
         f"took: {_took(run)}",
         f"circuit: {clean(str(run['circuit']))}",
         f"folder: {clean(str(run['folder']))}",
@@ -262,10 +240,11 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
 
 
 def _took(run: dict[str, Any]) -> str:
+    from switchgear._console.runs import run_status
     from switchgear._core.errors import elapsed
 
     seconds = (run.get("state") or {}).get("seconds")
-    if status(run) == "running":
+    if run_status(run) == "running":
         began = _local(run.get("started_at"))
         return "not yet known" if began is None else f"running since {began:%Y-%m-%d %H:%M:%S}"
     return elapsed(seconds) if isinstance(seconds, int | float) else "unknown"

@@ -50,7 +50,7 @@ def selftest(names: tuple[str, ...], *, live: bool, listing: bool, as_json: bool
     rows = list(_performed(names, live=live))
     bad = [row for row in rows if row.status == "failed"]
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         found = [{**row._asdict(), "after": row.after} for row in rows]
         say(printed({"exit_code": CANNOT_FIRE if bad else 0, "rows": found}))

@@ -40,10 +40,11 @@ TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
 def serve(port: int, token_file: str | None) -> None:
     """Answer the hooks of this project's agents over HTTP, until Ctrl-C or SIGTERM.
 
-    For agents that send hooks over HTTP (Claude Code: type "http"): the same decisions as the
-    hook process, without a process per call. It listens on 127.0.0.1 only. A request needs the
+    For agents that send hooks over HTTP (Claude Code: type "http"): the resident process decides,
+    as it does for the hook process, without a process per call. The server listens on 127.0.0.1 only. A request needs the
     header 'Authorization: Bearer TOKEN'; the token is in a file that only you can read.
     """
+    from switchgear._hooks import resident
     from switchgear._hooks.compiled import CONFIG_VARIABLE, STORE_VARIABLE
     from switchgear._hooks.server import HOST, HookServer
     from switchgear._stores.url import default_file
@@ -54,14 +55,18 @@ def serve(port: int, token_file: str | None) -> None:
             os.environ[variable] = given(option)
     place = token_file or os.path.join(os.path.dirname(default_file(root)), TOKEN_NAME)
     token = read_or_make_token(place)
+    process = _ResidentProcess()
     try:
-        server = HookServer(root, token, _Stores(), port=port)
+        server = HookServer(
+            root, token, _Stores(), port=port, ask=resident.ask, start=process.start
+        )
     except OSError as error:
         why = error.strerror or str(error)
         fail(f"cannot listen on {HOST}:{port}: {why}; choose another port with --port")
     say(f"answering hooks of {clean(root, 500)} on http://{HOST}:{server.port}/hooks/AGENT")
     say(f"token in {clean(place, 500)}; Ctrl-C stops")
     _stop_on_signals(server)
+    process.start()
     with server:
         server.serve_forever(poll_interval=0.2)
     say("stopped")
@@ -98,6 +103,28 @@ def _made(place: str) -> str:
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(token + "\n")
     return token
+
+
+class _ResidentProcess:
+    """Starts a resident process unless there is one or none is wanted. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: threading.Thread | None = None
+        """Waits for the end of the one that was started here."""
+
+    def start(self) -> None:
+        """Does not wait."""
+        from switchgear._hooks import client, resident
+
+        if os.environ.get(client.SWITCH) == "off":
+            return
+        with self._lock:
+            if self._waiting is None or not self._waiting.is_alive():
+                self._waiting = threading.Thread(
+                    target=resident.start, kwargs={"wait": True}, daemon=True
+                )
+                self._waiting.start()
 
 
 class _Stores:

@@ -53,7 +53,7 @@ def simulate(
         _write(html, result)
     if as_json:
         from switchgear._analysis.simulate.compare import as_json as values
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed({**values(result), "judged_by": source}))
     else:
@@ -70,7 +70,7 @@ def _list(*, as_json: bool) -> None:
     from switchgear._analysis.simulate.world import SCENARIOS
 
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed([{"name": one.name, "about": one.about} for one in SCENARIOS.values()]))
         return

@@ -22,7 +22,7 @@ from switchgear._core.types import Mode
 if TYPE_CHECKING:
     from switchgear._breaker.views import View
     from switchgear._cli.context import Session
-    from switchgear._cli.sessions import SessionRow
+    from switchgear._console.sessions import SessionRow
     from switchgear._stores.base import Entry
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -58,7 +58,7 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
 
     One that an operator holds stays: whoever holds it has to release it.
     """
-    from switchgear._cli.sessions import stopped_words
+    from switchgear._console.sessions import stopped_words
 
     (loops, running), ended = _runs(Path.cwd()), _ended_sessions(session)
     kept: list[View] = []
@@ -108,11 +108,11 @@ def _running(run: dict[str, Any]) -> str:
 
 
 def _ended_sessions(session: "Session") -> "dict[str, SessionRow]":
-    from switchgear._cli.sessions import session_rows
+    from switchgear._console.sessions import session_rows
     from switchgear._core.errors import StoreError
 
     try:
-        rows = session_rows(session, everything=True)
+        rows = session_rows(session.panel, everything=True)
     except StoreError:
         return {}  # what cannot be read is shown rather than hidden
     return {row.id: row for row in rows if row.state == "ended"}
@@ -159,7 +159,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
             now = current(session, views)
             views, left_out, running = now.views, now.words, now.running
         if as_json:
-            from switchgear._cli.json_values import of_view, printed
+            from switchgear._console.values import of_view, printed
 
             say(printed([of_view(view) for view in views]))
         elif views:
@@ -228,7 +228,7 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
         view = view_named(session, circuit)
         entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
         if as_json:
-            from switchgear._cli.json_values import of_page, printed
+            from switchgear._console.values import of_page, printed
 
             say(printed(of_page(view, entries)))
             return
@@ -355,7 +355,7 @@ def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "li
 
 
 def _printer(session: "Session", *, as_json: bool) -> "Callable[[list[Entry]], None]":
-    from switchgear._cli.json_values import of_entry, printed
+    from switchgear._console.values import of_entry, printed
 
     def print_json(entries: "list[Entry]") -> None:
         for entry in entries:

@@ -208,8 +208,8 @@ def _revoke(file: str) -> None:
 
 
 def _list(*, as_json: bool) -> None:
-    from switchgear._cli.json_values import printed
     from switchgear._config.trust import content, digest_of, records
+    from switchgear._console.values import printed
 
     rows: list[dict[str, Any]] = []
     for each in records():

@@ -97,7 +97,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     else:
         code = 0 if (found.result.held.false_stops.value or 0.0) <= share else DOES_NOT_HOLD
     if as_json:
-        from switchgear._cli.json_values import printed
+        from switchgear._console.values import printed
 
         say(printed(_values(found, share, code)))
     else:

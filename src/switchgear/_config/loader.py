@@ -20,6 +20,7 @@ from switchgear._config.sections import (
     build_loops,
     build_operations,
     build_rules,
+    build_second_opinion,
     build_targets,
     build_timeouts,
     rows,
@@ -33,7 +34,15 @@ from switchgear._text.redact import redact
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    *("hooks", "interventions", "timeouts", "sinks", "circuit_breaker", "breakers"),
+    *(
+        "hooks",
+        "interventions",
+        "second_opinion",
+        "timeouts",
+        "sinks",
+        "circuit_breaker",
+        "breakers",
+    ),
     *("agents", "stories", "notifications", "budgets"),
 )
 _FLEET = ("breakers", "agents", "stories")
@@ -166,6 +175,9 @@ class _Loading:
             rules=build_rules(sections.get("rules", empty), self._report),
             hooks=build_hooks(sections.get("hooks", empty), self._report),
             interventions=build_interventions(sections.get("interventions", empty), self._report),
+            second_opinion=build_second_opinion(
+                sections.get("second_opinion", empty), self._report
+            ),
             timeouts=build_timeouts(sections.get("timeouts", empty), self._report),
             sinks=self._sinks(sections.get("sinks", empty)),
             breakers=fleet,

@@ -8,6 +8,7 @@ from switchgear._core.policy import Policy
 from switchgear._fleet.categories import Breakers
 from switchgear._fleet.manifest import Crew
 from switchgear._fleet.targets import Target
+from switchgear._opinion.opinion import SecondOpinion
 from switchgear._rules import rules as core_rules
 from switchgear._rules.builtin import builtin_rules
 from switchgear._sinks import Sink
@@ -91,6 +92,8 @@ class Config(NamedTuple):
     """The file it was read from; `None`: from none."""
     store_as_written: str | None = None
     """The URL of the store with its `${NAME}`, for who keeps it: what they stand for is secret."""
+    second_opinion: SecondOpinion | None = None
+    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
 
     def policy_for(self, name: str) -> Policy | None:
         """The policy of a circuit: that of the first match; `None`: the file does not say."""

@@ -26,6 +26,7 @@ from switchgear._core.policy import Policy
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES
 from switchgear._fleet.targets import LONGEST_TIMEOUT_S, TARGETS
+from switchgear._opinion.opinion import LEAST_HEAT, second_opinion
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import ALLOWED, ASPECTS
 from switchgear._sinks import SINKS
@@ -91,6 +92,7 @@ def _sections() -> dict[str, Schema]:
         "rules": _maybe(_rules()),
         "hooks": _hooks(),
         "interventions": _interventions(),
+        "second_opinion": _second_opinion(),
         "timeouts": _timeouts(),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
         "breakers": _breakers(),
@@ -181,6 +183,18 @@ def _interventions() -> Schema:
     part["properties"]["progress"] = {"type": "boolean", "default": True}
     part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))
     return part
+
+
+def _second_opinion() -> Schema:
+    part = _part(second_opinion)
+    fields = part["properties"]
+    fields["command"] = _text("A command without a shell: JSON on stdin, the verdict as JSON.")
+    fields["model"] = _text("The model's own name.")
+    fields["key_env"] = _maybe(_text("The environment variable with the API key."))
+    fields["base_url_env"] = _maybe(_text("The environment variable with the base URL."))
+    fields["ask_at"] |= {"minimum": LEAST_HEAT, "maximum": 1}
+    fields["ask_at"].pop("exclusiveMinimum", None)
+    return {**part, "oneOf": [{"required": ["command"]}, {"required": ["model"]}, {"type": "null"}]}
 
 
 def _timeouts() -> Schema:

@@ -17,6 +17,7 @@ from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
 from switchgear._fleet.manifest import Crew, FleetAgent, Story, agent, faults, story
 from switchgear._fleet.targets import TARGETS, Target
+from switchgear._opinion.opinion import SecondOpinion, second_opinion
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.patterns import LONGEST_PATTERN
 from switchgear._rules.rules import ALLOWED, ASPECTS, Rule
@@ -400,6 +401,17 @@ def build_interventions(node: ConfigNode, report: Report) -> Interventions:
     """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(interventions))
     return _built(interventions, nodes, node, report) or Interventions()
+
+
+def build_second_opinion(node: ConfigNode, report: Report) -> SecondOpinion | None:
+    """The section; `None`: there is none, or it is wrong, which is reported."""
+    nodes = report.mapping(node, fields_of(second_opinion))
+    if node.value is None:
+        return None
+    if ("command" in nodes) == ("model" in nodes):
+        report.add(node, "needs one of the keys 'command' and 'model'")
+        return None
+    return _built(second_opinion, nodes, node, report)
 
 
 def build_timeouts(node: ConfigNode, report: Report) -> Timeouts:

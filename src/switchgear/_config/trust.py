@@ -24,6 +24,7 @@ from switchgear._config.places import (
 )
 from switchgear._config.problems import ConfigNode, Report
 from switchgear._core.errors import SwitchgearError
+from switchgear._opinion.opinion import SecondOpinion
 from switchgear._system.files import read_private, state_folder, write_private
 
 VARIABLE = "SWITCHGEAR_TRUST"
@@ -291,12 +292,23 @@ def show(path: str, text: str) -> FilePowers:
             commands.append(where)
         elif "://" in node.value and not node.value.startswith("sqlite:"):
             targets.append(where)
+        elif node.key == "second_opinion.model":
+            targets.append(f"{where} {_model_address(root)}")
         elif key == "path" or node.value.startswith("sqlite:"):
             files.append(where)
     sections = tuple(root.value) if isinstance(root.value, dict) else ()
     variables = tuple(variables_in(path, text))
     named = tuple(sorted(set(_named_variables(root))))
     return FilePowers(sections, tuple(commands), tuple(targets), tuple(files), variables, named)
+
+
+def _model_address(root: ConfigNode) -> str:
+    """Where the model of a second opinion is called, and what it is sent."""
+    section = root.value["second_opinion"].plain() if isinstance(root.value, dict) else {}
+    api = "openai" if section.get("api") == "openai" else "anthropic"
+    settings = SecondOpinion(api=api, base_url_env=section.get("base_url_env"))
+    where = f"at ${settings.url_variable}, else {settings.default_url}"
+    return f"{where}; sends redacted evidence of stuck sessions"
 
 
 def _scalars(node: ConfigNode, key: str = "") -> Iterator[tuple[str, ConfigNode]]:

@@ -91,6 +91,8 @@ class EventKind(StrEnum):
     """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
     INTERVENED = "intervened"
     """An escalation step was taken for a stuck agent: a nudge, a fresh start, help, giving up."""
+    SECOND_OPINION = "second_opinion"
+    """A command or model of the user's choice gave its verdict on a stuck agent, or gave none."""
 
 
 @by_type
@@ -269,6 +271,7 @@ REMARKS = frozenset(
         EventKind.ISOLATED,
         EventKind.REJOINED,
         EventKind.GUARD_CHANGED,
+        EventKind.SECOND_OPINION,
     }
 )
 """The kinds of events that Switchgear records without an operator; they change nothing else."""

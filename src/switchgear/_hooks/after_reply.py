@@ -1,4 +1,7 @@
-"""The tasks of a hook after its response: show a notice, start the escalation agent.
+"""The tasks of a hook after its response: show a notice, start the escalation agent, emit events.
+
+An agent waits for its hook, so another process (`drain.py`) calls the sinks, writes incidents and sends
+notifications. It is started only where the configuration has any of these.
 
 The escalation agent is a process of its own, which no hook waits for. Its input is on its command line
 and in a file; it inherits the environment of the hook.
@@ -6,11 +9,85 @@ and in a file; it inherits the environment of the hook.
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from switchgear._agents.hook_protocol import Errand
-from switchgear._hooks.interrupt import show_headless
+from switchgear._core.types import Event
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._text.digest import digest
+
+T = TypeVar("T")
+MOST_EVENTS = 50
+"""Events handed over after one hook call; the store has all of them."""
+
+
+class Recorder:
+    """A store that also remembers the events of its transactions. Used by one thread."""
+
+    def __init__(self, store: Any, committed: list[Event]) -> None:
+        self._store = store
+        self._committed = committed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def apply(self, *given: Any) -> Any:
+        """As the store does."""
+        done = self._store.apply(*given)
+        self._committed.extend(done.events)
+        return done
+
+    def transact(self, name: str, work: Callable[[Any], T]) -> T:
+        """As the store does; what is run again is remembered once."""
+        found: list[Event] = []
+
+        def inside(transaction: Any) -> T:
+            found.clear()
+            return work(_Noting(transaction, found))
+
+        answer: T = self._store.transact(name, inside)
+        self._committed.extend(found)
+        return answer
+
+
+class _Noting:
+    """A transaction whose events are noted."""
+
+    __slots__ = ("_found", "_transaction")
+
+    def __init__(self, transaction: Any, found: list[Event]) -> None:
+        object.__setattr__(self, "_transaction", transaction)
+        object.__setattr__(self, "_found", found)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._transaction, name, value)
+
+    def apply(self, *given: Any) -> Any:
+        """As the transaction does."""
+        done = self._transaction.apply(*given)
+        self._found.extend(done.events)
+        return done
+
+
+def hand_over(root: str, committed: list[Event]) -> None:
+    """Let a process of its own deal with the events; the caller does not wait for it."""
+    if not committed:
+        return
+    import json  # noqa: PLC0415  seldom
+
+    from switchgear._core.wire import dump_event  # noqa: PLC0415  seldom
+
+    events = [dump_event(event) for event in committed[-MOST_EVENTS:]]
+    committed.clear()
+    try:
+        spawn("drain.py", root, given=json.dumps({"events": events}).encode())
+    except (OSError, ValueError):
+        return  # the events are in the store: the next command or hook sends them
+
 
 HELP = "help"
 """The folder beside the store in which evidence for the help lies, and what became of it."""
@@ -21,7 +98,13 @@ def run(errand: Errand, pid: int | None) -> None:
     """Do the tasks, as far as possible. `pid` is the process of the agent, if it is known."""
     try:
         if errand.notice:
+            from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  seldom
+
             show_headless(errand.agent, errand.notice, pid)
+        if errand.opinion:
+            from switchgear._hooks.opinions import start  # noqa: PLC0415  only where configured
+
+            start(errand.opinion, errand.root, errand.cwd)
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:

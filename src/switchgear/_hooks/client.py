@@ -1,6 +1,7 @@
 """The hook process: sends the event to the resident process, and writes the response.
 
-On this path it imports no other module of ours. Without a resident process (`resident.py`) it decides
+On this path it imports no other module of ours, and `_socket` and `_signal` in the place of `socket` and
+`signal`, which only wrap them: their imports would take longer than everything else. Without a resident process (`resident.py`) it decides
 the event itself, with the same code (`process.py`), and starts one for the next event.
 
 An event is decided exactly once: the client sends it only after a process of the resident is ready to
@@ -45,6 +46,8 @@ LARGEST_CONTEXT = 1 << 20
 """Bytes of the environment that are sent; with a larger one, the event is decided here."""
 QUEUED, READY = b"q", b"r"
 """What the resident process sends before it reads: the connection is accepted; a process is ready."""
+POSTED = "http/"
+"""Before the agent's name: the event came over HTTP, so the agent is no ancestor of the client."""
 SWITCH = "SWITCHGEAR_RESIDENT"
 """The environment variable about the resident process: `off` for none, or a number of seconds without an
 event after which it ends."""
@@ -59,11 +62,11 @@ def run() -> None:
         _open_closed_streams()
         _handle_signals(received)
         words = sys.argv[1:]
-        resident = _connect(words) if len(words) in {1, 3} else None
+        resident = find(words) if len(words) in {1, 3} else None
         if len(words) in {1, 3}:
             received.append(_read_input(began_s + INPUT_S))
         if resident is not None:
-            reply = _ask(resident, words, received[0], began_s)
+            reply = ask(resident, words, received[0], began_s)
             if reply is not None:
                 os._exit(write(*reply))
         _decide_here(words, received, began_s)
@@ -79,7 +82,7 @@ def _decide_here(words: "list[str]", received: "list[bytes]", began_s: float) ->
     gc.disable()  # the process ends before there is garbage worth collecting
     from switchgear._hooks.process import main  # noqa: PLC0415
 
-    main(words, received[0] if received else b"", began_s, write, _start_resident)
+    main(words, received[0] if received else b"", began_s, _write_last, _start_resident)
 
 
 def _start_resident() -> None:
@@ -141,7 +144,7 @@ def address(folder: int, path: str, name: str) -> str:
 
 def connect(path: str, suffix: str = "") -> "Any":
     """A connection to the resident process, or to one of its workers; `None`: none can be trusted."""
-    import _socket  # noqa: PLC0415  `socket` takes longer to import
+    import _socket  # noqa: PLC0415
 
     try:
         folder = open_folder(path)
@@ -170,8 +173,8 @@ def worker_suffix(root: str, environ: "list[bytes]") -> str:
     return f"-{number % ((1 << 127) - 1):x}"
 
 
-def _connect(words: "list[str]") -> "Any":
-    """A connection to a worker that knows this project, else to the resident process."""
+def find(words: "list[str]") -> "Any":
+    """A connection to a worker that knows this project, else to the resident process, or `None`."""
     if os.environ.get(SWITCH) == "off":
         return None
     suffix = worker_suffix("".join(words[2:]), _environment())
@@ -186,10 +189,13 @@ def _environment() -> "list[bytes]":
     return [b"%b=%b" % pair for pair in os.environb.items()]
 
 
-def _ask(
+def ask(
     line: "Any", words: "list[str]", raw: bytes, began_s: float
 ) -> "tuple[int, bytes, bytes, bytes] | None":
-    """The response of the resident process; `None`: it did not decide the event."""
+    """The response of the resident process; `None`: it did not decide the event.
+
+    Raises TimeoutError if it has the event and does not respond in time.
+    """
     head = _head(words, began_s)
     if head is None:
         return None
@@ -219,6 +225,8 @@ def _head(words: "list[str]", began_s: float) -> "bytes | None":
 def _exchanged(line: "Any", head: bytes, raw: bytes) -> "tuple[int, bytes, bytes, bytes] | None":
     try:
         return exchange(line, head, raw, LAST_S + 1.0)
+    except TimeoutError:
+        raise  # it may decide the event yet
     except OSError:
         return None
 
@@ -226,11 +234,17 @@ def _exchanged(line: "Any", head: bytes, raw: bytes) -> "tuple[int, bytes, bytes
 def exchange(
     line: "Any", head: bytes, raw: bytes, wait_s: float
 ) -> "tuple[int, bytes, bytes, bytes] | None":
-    """Send a request once a process is ready for it, and read the response. Raises OSError."""
-    state = line.recv(1)
-    if state == QUEUED:
-        line.settimeout(QUEUE_S)
+    """Send a request once a process is ready for it, and read the response. Raises OSError.
+
+    TimeoutError means that the request was sent.
+    """
+    try:
         state = line.recv(1)
+        if state == QUEUED:
+            line.settimeout(QUEUE_S)
+            state = line.recv(1)
+    except TimeoutError:
+        return None
     if state != READY:
         return None
     line.settimeout(wait_s)
@@ -266,6 +280,14 @@ def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
         return code
     _write(2, refusal)
     return 2
+
+
+def _write_last(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
+    """The same, and no signal refuses the call any more: tasks that come after it may take long."""
+    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    _signal.alarm(0)
+    return write(code, out, err, refusal)
 
 
 def _write(stream: int, data: bytes) -> bool:
@@ -360,7 +382,7 @@ def _open_closed_streams() -> None:
 
 def _handle_signals(received: "list[bytes]") -> None:
     """Refuse when a signal ends the process: its end alone would approve the call."""
-    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415  `signal` takes longer to import
+    import _signal  # noqa: PLC0415
 
     def end(number: int, _: object) -> None:
         late = number == _signal.SIGALRM

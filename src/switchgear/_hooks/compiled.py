@@ -4,6 +4,9 @@ A hook has no time for YAML. The file is made anew when any place where a config
 has changed (time, size or inode), or Switchgear has, and believed only if it belongs to this user
 and nobody else could have written it. It is worth as much as the source, not more: who can write
 the one can write the other.
+
+A process that decides further events keeps what it has read, with the policies and rules made from it,
+for as long as the file is the same one. Whether the sources have changed is looked up for each event.
 """
 
 import json
@@ -11,7 +14,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.policy import Policy
@@ -23,11 +26,16 @@ from switchgear._system.files import read_private, state_folder, write_private
 FORMAT = 4
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
+MOST_KEPT = 8
+"""Configurations that a process keeps."""
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
 STORE_VARIABLE = "SWITCHGEAR_STORE"
 STORY_VARIABLE = "SWITCHGEAR_STORY"
 SESSION = "session/"
 SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
+
+
+T = TypeVar("T")
 
 
 class Compiled(NamedTuple):
@@ -50,6 +58,8 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    second_opinion: Mapping[str, Any] | None = None
+    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
     listens: bool = False
     """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
@@ -58,28 +68,50 @@ class Compiled(NamedTuple):
     """Changes of what guards the project that no operator made, until they are recorded."""
     untrusted: Sequence[str] = ()
     """Configuration files that have no effect because the user does not trust them, and why."""
+    made: dict[Any, Any] | None = None
+    """Policies and rules that were made from the fields above, so that each is made once."""
 
     def policy_for(self, name: str) -> Policy:
         """The policy of a circuit: that of the first match.
 
         A session is one circuit: the policies of `session/*` and `progress/*` in one.
         """
-        policy = self.listed_policy(name)
+        at = self._index(name)
         if not name.startswith(SESSION):
-            return policy
+            return self._listed(at)
         from switchgear._stuck.score import session_policy  # noqa: PLC0415  not every hook asks
 
         progress = None
         if self.interventions.progress:
-            progress = self.listed_policy(f"progress/{name.removeprefix(SESSION)}")
-        return session_policy(policy, progress)
+            progress = self._index(f"progress/{name.removeprefix(SESSION)}")
+
+        def make() -> Policy:
+            return session_policy(
+                self._listed(at), None if progress is None else self._listed(progress)
+            )
+
+        return self._once((at, progress), make)
 
     def listed_policy(self, name: str) -> Policy:
         """The policy of the first match, as it is listed."""
-        for glob, policy in self.circuits:
+        return self._listed(self._index(name))
+
+    def _index(self, name: str) -> int:
+        for at, (glob, _) in enumerate(self.circuits):
             if _matches(glob, name):
-                return load_policy(policy)
+                return at
         raise KeyError(name)
+
+    def _listed(self, at: int) -> Policy:
+        return self._once(at, lambda: load_policy(self.circuits[at][1]))
+
+    def _once(self, key: Any, make: Callable[[], T]) -> T:
+        if self.made is None:
+            return make()
+        if key not in self.made:
+            self.made[key] = make()
+        found: T = self.made[key]
+        return found
 
     def is_configured(self, name: str) -> bool:
         """Whether the user has given this circuit a policy."""
@@ -89,7 +121,8 @@ class Compiled(NamedTuple):
         """The absolute rules that a deed could break."""
         from switchgear._rules.rules import load_rules_about  # noqa: PLC0415  before a tool
 
-        return load_rules_about(list(self.rules), deed)
+        made: dict[int, Any] = self._once("rules", dict)
+        return load_rules_about(list(self.rules), deed, made)
 
 
 class Unconfigured(SwitchgearError):
@@ -107,13 +140,36 @@ def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
     outside a call; `None`: not known, for a process that only looks.
     """
     place = place_of(root)
-    data = read(place)
+    about = (root, _mark(place), os.environ.get(STORE_VARIABLE), os.environ.get(STORY_VARIABLE))
+    kept = _kept.pop(place, None)
+    if kept is not None and kept[0] != about:
+        kept = None
+    data = read(place) if kept is None else kept[1]
     if is_current(root, place, data, during_call=during_call):
         assert data is not None
-        return loaded(data, root)
+        made = loaded(data, root) if kept is None else kept[2]
+        is_constant = "${" not in data["store"]
+        if is_constant and about[1] is not None and about[1] == _mark(place):
+            _kept[place] = (about, data, made)
+            while len(_kept) > MOST_KEPT:
+                del _kept[next(iter(_kept))]
+        return made
     from switchgear._hooks.recompile import recompiled  # noqa: PLC0415  only after a change
 
     return recompiled(root, place, during_call=during_call)
+
+
+_kept: dict[str, tuple[Any, dict[str, Any], Compiled]] = {}
+"""The configurations that this process has read last, by the paths of their files."""
+
+
+def _mark(place: str) -> tuple[int, ...] | None:
+    """What tells a file from another one at the same path, and from itself after a change."""
+    try:
+        found = os.lstat(place)
+    except OSError:
+        return None
+    return found.st_ctime_ns, found.st_ino, found.st_dev, found.st_size, found.st_mode
 
 
 def is_current(
@@ -280,6 +336,7 @@ def is_whole(data: Mapping[str, Any]) -> bool:
         and all(isinstance(rule, dict) for rule in parts[0])
         and all(isinstance(path, str) for path in parts[1])
         and data["interventions"].keys() == set(Interventions._fields)
+        and isinstance(data.get("second_opinion"), dict | None)
         and {"story", "context_tokens", "session_s"} <= data.keys()
     )
 
@@ -293,7 +350,7 @@ def loaded(data: dict[str, Any], root: str) -> Compiled:
     fields["store"] = os.environ.get(STORE_VARIABLE) or _filled(data["store"])
     fields["story"] = os.environ.get(STORY_VARIABLE) or data["story"]
     fields["root"] = root
-    return Compiled(**fields)
+    return Compiled(**fields, made={})
 
 
 def _filled(url: str) -> str:

@@ -47,6 +47,9 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
         "interventions": config.interventions._asdict(),
+        "second_opinion": None
+        if config.second_opinion is None
+        else config.second_opinion._asdict(),
         "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
         "protected": _protected(config, store, root),
         "listens": bool(config.sinks) or has_outbox(config),

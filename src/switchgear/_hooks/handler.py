@@ -28,8 +28,8 @@ from switchgear._hooks import undecided
 from switchgear._hooks.compiled import SOURCES, Compiled, Unconfigured, compiled
 from switchgear._hooks.decide import RULES, decide, rule_refusal
 from switchgear._hooks.inspect_call import Looked, look_at
-from switchgear._hooks.pending import Pending, in_dialect
 from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
+from switchgear._hooks.undecided import Pending, in_dialect
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import dump_rules
 from switchgear._stores.base import Store
@@ -278,7 +278,7 @@ def _unreadable(
     ruling = undecided.ruling_on(why, undecided.ADMIT, None) if other else undecided.unreadable(why)
     so_far.judged(None if other else ruling)
     try:
-        root = whole_project(root or project_of(""))
+        root = so_far.root = whole_project(root or project_of(""))
         known, _ = _configuration(root)
         _leave_event(agent, why, open_store, known)
     except Exception:  # noqa: BLE001  the refusal stands, with or without an event

@@ -4,16 +4,179 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from switchgear._agents.hook_protocol import HookFacts, Moment
-from switchgear._hooks import kinds, signals
+from switchgear._agents import fields
+from switchgear._agents.hook_protocol import HookFacts, Moment, safe_id
+from switchgear._core.types import AgentStep, Signal
 from switchgear._hooks.compiled import Compiled
 from switchgear._text.digest import digest
-from switchgear._text.redact import redact
+from switchgear._text.redact import LONGEST, redact, redact_lines
 
 if TYPE_CHECKING:
     from switchgear._rules.effects import Place
+
+AGENT_SPAWN = "agent_spawn"
+GIT = "git_operations"
+SHELL = "shell"
+NETWORK = "network"
+FILE_EDIT = "file_edit"
+FILE_READ = "file_read"
+OTHER = "other"
+
+_TOOLS = {
+    AGENT_SPAWN: ("task", "agent", "spawn_agent", "delegate_to_agent", "subagent", "call_agent"),
+    SHELL: (
+        *("bash", "shell", "run_shell_command", "exec_command", "local_shell", "execute_bash"),
+        *("powershell", "terminal", "run_terminal_cmd", "unified_exec", "shell_command", "monitor"),
+    ),
+    NETWORK: (
+        *("webfetch", "websearch", "web_fetch", "web_search", "google_web_search", "fetch"),
+        *("codesearch", "browser"),
+    ),
+    FILE_EDIT: (
+        *("edit", "multiedit", "write", "notebookedit", "notebook_edit", "apply_patch", "patch"),
+        *("edit_file", "write_file", "replace", "create_file", "str_replace", "insert", "create"),
+        *("str_replace_editor", "str_replace_based_edit_tool", "save_memory", "delete_file"),
+    ),
+    FILE_READ: (
+        *("read", "glob", "grep", "ls", "list", "find", "notebookread", "read_file", "view"),
+        *("read_many_files", "list_directory", "search_file_content", "grep_search", "view_image"),
+        *("ripgrep", "lsp", "read_lines"),
+    ),
+}
+_KINDS = {tool: kind for kind, tools in _TOOLS.items() for tool in tools}
+_AGENTS = frozenset(
+    {"claude", "codex", "gemini", "qwen", "opencode", "pi", "aider", "goose", "openhands"}
+)
+_NETWORK_PROGRAMS = frozenset(
+    {
+        *("curl", "wget", "ssh", "scp", "sftp", "rsync", "ftp", "nc", "ncat", "telnet", "http"),
+        *("https", "xh", "aria2c", "ping", "dig", "nslookup", "gh", "glab", "lynx", "w3m"),
+    }
+)
+
+
+def kind_of(tool: str, commands: Sequence[Sequence[str]] = ()) -> str:
+    """The kind of a call: of a shell, by the commands that it runs, each as its words.
+
+    >>> kind_of("Edit"), kind_of("mcp__github__create_issue"), kind_of("telepathy")
+    ('file_edit', 'mcp/github', 'other')
+    >>> kind_of("Bash", [("cd", "src"), ("git", "push")]), kind_of("Bash", [("make",)])
+    ('git_operations', 'shell')
+    """
+    name = tool.lower()
+    if name.startswith("mcp__"):
+        return f"mcp/{safe_id(name.split('__')[1])[:60]}"
+    kind = _KINDS.get(name.rsplit(".", 1)[-1], OTHER)
+    return _of_shell(commands) if kind == SHELL else kind
+
+
+def _of_shell(commands: Sequence[Sequence[str]]) -> str:
+    """The most telling of the commands: starting an agent, git, the network; else the shell."""
+    names = {words[0] for words in commands if words}
+    if any(words[0] in _AGENTS and len(words) > 1 for words in commands if words):
+        return AGENT_SPAWN
+    if "git" in names:
+        return GIT
+    return SHELL if names.isdisjoint(_NETWORK_PROGRAMS) else NETWORK
+
+
+_NOISE = (
+    "Command:",
+    "Directory:",
+    "Signal:",
+    "Process Group",
+    "Background PIDs",
+    "<",
+    "Exit Code:",
+)
+"""How lines begin that agents put around the output of a command."""
+_NOTHING = ("", "(empty)", "(none)", "(no output)")
+
+
+def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None) -> Signal:
+    """The call as its session hears of it: the act, and how it went."""
+    return Signal(
+        ok=facts.ok,
+        seconds=seconds,
+        error=error_line(facts) if facts.ok is False else None,
+        files_changed=changed,
+        context_used=facts.context_used,
+        cost_micros=facts.cost_micros,
+        step=AgentStep(
+            redact(facts.tool, 100),
+            redact_lines(args_text(facts.args)),
+            None if facts.result is None else redact_lines(facts.result),
+            None if facts.thought is None else redact_lines(facts.thought),
+        ),
+    )
+
+
+def operation_signal(signal: Signal, kind: str, facts: HookFacts) -> Signal:
+    """The call as its operation hears of it.
+
+    A command that ran and said no (tests that fail, a search without a find) is the shell at
+    work; of git, the network and agents it is a failure.
+    """
+    ok = signal.ok
+    if ok is False and kind == SHELL and fields.exit_code(facts.error or "") is not None:
+        ok = True
+    return Signal(ok=ok, seconds=signal.seconds, error=signal.error if ok is False else None)
+
+
+def args_text(args: Any) -> str:
+    """What a tool was called with, as one text."""
+    return fields.whole_text(args) or ""
+
+
+_TELLING = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "description")
+
+
+def last_step(facts: HookFacts) -> str:
+    """A call in one short line, for people: the tool, and the argument that tells most.
+
+    >>> from switchgear._agents.hook_protocol import HookFacts, Moment
+    >>> last_step(HookFacts("codex", "x", Moment.BEFORE_TOOL, "s", tool="Bash", args={"command": "make"}))
+    'Bash make'
+    """
+    args: Any = facts.args
+    if isinstance(args, dict):
+        args = next((args[key] for key in _TELLING if isinstance(args.get(key), str)), args)
+    return redact(" ".join(f"{facts.tool} {args_text(args)}".split()), 120)
+
+
+def error_line(facts: HookFacts) -> str:
+    r"""One line about a failure that tells it from others: what it said last, how it ended.
+
+    >>> from switchgear._agents.hook_protocol import HookFacts, Moment
+    >>> facts = HookFacts("codex", "x", Moment.AFTER_TOOL, "s", tool="Bash", args={"command": "make"})
+    >>> error_line(facts._replace(error="Exit code 2\ngcc: no such file"))
+    'exit code 2: gcc: no such file'
+    >>> error_line(facts._replace(error="Exit code 1"))
+    'exit code 1 of make'
+    """
+    told = facts.error or ""
+    code = fields.exit_code(told)
+    if code is None:
+        return redact(told or "failed")
+    lines = [
+        line.strip().removeprefix("Output:").removeprefix("Error:").strip()
+        for line in told.splitlines()
+    ]
+    said = [
+        line
+        for line in lines
+        if line not in _NOTHING and not line.startswith(_NOISE) and fields.exit_code(line) is None
+    ]
+    if not said:
+        command = facts.args.get("command", "") if isinstance(facts.args, dict) else ""
+        of = f" of {command}" if isinstance(command, str) and command else ""
+        return redact(f"exit code {code}{of}")
+    # The end says what went wrong; how it begins is often the same for every failure.
+    tail = " ".join(said)[-(LONGEST - 20) :]
+    return redact(f"exit code {code}: {tail}")
+
 
 LARGEST_BYTES = 1_000_000
 """Of a larger file, the size and the time stand for what is in it."""
@@ -68,7 +231,7 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
         keep_start(facts, known.root)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
-    kind = kinds.kind_of(facts.tool, deed.commands)
+    kind = kind_of(facts.tool, deed.commands)
     return Looked(kind, len(touched), redact(str(broken)) if broken else None)
 
 
@@ -235,4 +398,4 @@ def call_id(facts: HookFacts) -> str:
     """The agent's name for the call; without one, equal calls are told apart by their order."""
     if facts.call_id:
         return redact(facts.call_id, 120)
-    return "#" + digest(f"{facts.tool}\0{signals.args_text(facts.args)}")
+    return "#" + digest(f"{facts.tool}\0{args_text(facts.args)}")

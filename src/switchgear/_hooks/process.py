@@ -4,26 +4,55 @@ Run by the hook process itself (`hooks/entry.py`) and by the processes of the re
 (`_hooks/resident.py`): the same code, so the same responses.
 """
 
-import _signal  # type: ignore[import-not-found]  # `signal` takes longer to import
+import _thread
 import os
+import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Event
-from switchgear._hooks import deadline
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import Compiled, use_all_modules
 from switchgear._hooks.handler import answer, overdue
-from switchgear._hooks.pending import CIRCUITS_S, Pending
+from switchgear._hooks.undecided import CIRCUITS_S, Pending
 from switchgear._stores.base import Store
 from switchgear._stores.url import keep_out_of_git
+
+LOOK_S = 0.25
+"""How often the thread looks whether the deadline has moved."""
+
+
+def watch(late: Callable[[], object], due_s: Callable[[], float]) -> Callable[[], object]:
+    """Call `late`, which ends the process, at `due_s()` on the monotonic clock, from another thread.
+
+    The returned function must be called before answering: it returns if there is still time, and never
+    returns if the deadline has answered already.
+    """
+    answering = _thread.allocate_lock()
+
+    def wait() -> None:
+        while (left_s := due_s() - time.monotonic()) > 0:
+            if answering.locked():
+                return  # a process may decide further events
+            time.sleep(min(left_s, LOOK_S))
+        if answering.acquire(blocking=False):
+            late()
+
+    try:  # noqa: SIM105  a hook does without contextlib
+        _thread.start_new_thread(wait, ())
+    except RuntimeError:
+        pass  # without a thread, the store's own time limits bound the wait
+    return answering.acquire
+
 
 _SQLITE = "sqlite:///"
 STORE_S = CIRCUITS_S - 1.0
 """How long a hook waits for other processes that use the store."""
 
+NO_CALLER = 0
+"""In the place of the process that sent an event: it came over HTTP."""
 Write = Callable[[int, bytes, bytes, bytes], int]
 """Writes a response (exit code, standard output, standard error, refusal); returns the exit code."""
 
@@ -35,8 +64,11 @@ class Watches(Protocol):
         """Whether the session of the project is not watched yet."""
         ...
 
-    def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
-        """Watch a session; `pid` is the process of the agent, if it is known."""
+    def add(self, root: str, session: str, pid: int | None, *, posted: bool) -> None:
+        """Watch a session; `pid` is the process of the agent, if it is known.
+
+        `posted`: its events come over HTTP, so its process is not known.
+        """
         ...
 
 
@@ -53,12 +85,8 @@ def main(
         usage = f"usage: entry.py {'|'.join(AGENTS)} [--root FOLDER], and a hook's JSON on stdin"
         os._exit(write(2, b"", usage.encode(), b""))  # any other code would approve the call
 
-    def last(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
-        _signal.alarm(0)  # that of `entry`: what comes after the decision must not refuse the call
-        return write(code, out, err, refusal)
-
     root = words[2] if len(words) == 3 else None
-    os._exit(respond(agent, root, raw, began_s, last, afterwards=afterwards))
+    os._exit(respond(agent, root, raw, began_s, write, afterwards=afterwards))
 
 
 def respond(
@@ -77,7 +105,7 @@ def respond(
 
     At the deadline it writes the response that follows from the stage reached, and ends the process.
 
-    - `caller`: the process whose ancestor the agent is; default: this one.
+    - `caller`: the process whose ancestor the agent is; default: this one; `NO_CALLER`: there is none.
     - `watches`: what watches sessions; without it no session is watched.
     - `stores`: the stores that the process has open already; default: none.
     """
@@ -90,7 +118,7 @@ def respond(
     def opening(known: Compiled) -> Store:
         store = open_store(known) if stores is None else stores.open(known)
         if known.listens:
-            from switchgear._hooks.committed import Recorder  # noqa: PLC0415  seldom configured
+            from switchgear._hooks.after_reply import Recorder  # noqa: PLC0415  seldom configured
 
             store = Recorder(store, committed)
             places.append(known.root)
@@ -102,7 +130,7 @@ def respond(
     def late() -> NoReturn:
         os._exit(_write(write, overdue(agent, so_far)))
 
-    may_answer = deadline.watch(late, so_far.due_s)
+    may_answer = watch(late, so_far.due_s)
     reply = answer(agent, raw, root, opening, so_far)
     session = so_far.session_to_watch()
     is_new = (
@@ -110,8 +138,10 @@ def respond(
         and session is not None
         and (so_far.begins_work() or watches.needs(*session))
     )
-    pid = None
-    if is_new or reply.interrupt or (reply.errand is not None and reply.errand.notice):
+    pid, posted = None, caller == NO_CALLER
+    if not posted and (
+        is_new or reply.interrupt or (reply.errand is not None and reply.errand.notice)
+    ):
         # Before the response: the caller may end as soon as it has that.
         from switchgear._hooks.interrupt import agent_process, parent_of  # noqa: PLC0415  seldom
 
@@ -128,9 +158,9 @@ def respond(
 
             run(reply.errand, pid)
         if is_new and watches is not None and session is not None:
-            watches.add(agent, *session, pid)
+            watches.add(*session, pid, posted=posted)
         if committed:
-            from switchgear._hooks.committed import hand_over  # noqa: PLC0415  only after an event
+            from switchgear._hooks.after_reply import hand_over  # noqa: PLC0415  only after an event
 
             hand_over(places[-1], committed)
         afterwards()

@@ -155,7 +155,7 @@ def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> s
 def _made(root: str) -> dict[str, Any]:
     compiled.use_all_modules()  # the parser of YAML lies in site-packages
     from switchgear._hooks.compiler import compile_for  # noqa: PLC0415  reads YAML
-    from switchgear._hooks.install.agents import wired  # noqa: PLC0415
+    from switchgear._hooks.install.settings import wired  # noqa: PLC0415
 
     made: dict[str, Any] = json.loads(json.dumps(compile_for(root)))  # as it is read again
     return {**made, "wired": wired(root)}

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from switchgear._hooks.process import Stores
-    from switchgear._hooks.session_check import Look
-    from switchgear._hooks.watched import WatchedSession
+    from switchgear._hooks.session_check import Look, WatchedSession
 
 IDLE_S = 900.0
 """Seconds without an event and without a session to watch after which the process ends."""
@@ -60,6 +59,11 @@ PRESENCE_S = 10.0
 CHECK_S = 0.5
 """Seconds between looks whether files of Switchgear have changed."""
 LARGEST_MESSAGE = 200_000
+INHERITED = (
+    *("HOME", "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ"),
+    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
+)
+"""Environment variables of the process that starts it which it gets: what Python needs, no secrets."""
 STATUS = b"?status"
 """In the place of the agent: a request for the facts about the resident process."""
 _HERE = os.path.abspath(__file__)
@@ -67,13 +71,20 @@ _PACKAGE = _HERE.rpartition("/_hooks/")[0]
 
 Key = tuple[str, str]
 """A project and a session."""
+Response = tuple[int, bytes, bytes, bytes]
+"""Exit code, standard output, standard error, and what is written there if the output cannot be."""
 
 
 # Starting and asking
 
 
-def start() -> bool:
-    """Start a resident process unless there is one. False: there is no folder for its socket."""
+def start(*, wait: bool = False) -> bool:
+    """Start a resident process unless there is one. False: there is no folder for its socket.
+
+    It belongs to no agent and no run: it gets none of the environment, by which a run finds the
+    processes that it ends, and `_agents/supervisor.py` spares it. `wait`: until it has ended, for a
+    process that stays and would keep a zombie.
+    """
     from switchgear._hooks import client  # noqa: PLC0415
     from switchgear._system.files import make_private_folder  # noqa: PLC0415  only in hook processes
 
@@ -89,7 +100,11 @@ def start() -> bool:
             nothing = [
                 (os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)
             ]
-            os.posix_spawn(sys.executable, line, os.environ, file_actions=nothing)
+            names = (*INHERITED, client.SWITCH)
+            told = {name: os.environ[name] for name in names if name in os.environ}
+            pid = os.posix_spawn(sys.executable, line, told, file_actions=nothing)
+            if wait:
+                os.waitpid(pid, 0)
         return True
     return False
 
@@ -106,6 +121,19 @@ def _lock(path: str, name: str) -> int | None:
         os.close(file)
         return None
     return file
+
+
+def ask(agent: str, root: str, raw: bytes, began_s: float) -> "Response | None":
+    """The response to an event that came over HTTP; `None`: no resident process decided it.
+
+    `began_s`: when the event arrived, on the monotonic clock. Raises TimeoutError if the event was sent
+    and no response came in time.
+    """
+    from switchgear._hooks import client  # noqa: PLC0415
+
+    words = [client.POSTED + agent, "--root", root]
+    line = client.find(words)
+    return None if line is None else client.ask(line, words, raw, began_s)
 
 
 def status() -> "dict[str, Any] | None":
@@ -236,7 +264,7 @@ class Resident:
         if not self._answering:
             due_s = min(due_s, self._last_s + self._idle_s)
         for each in self._sessions.values():
-            if each.agent is not None:
+            if each.is_looked_at:
                 due_s = min(due_s, each.due_s)
         if self._queue:
             due_s = min(due_s, now_s + SLOW_S / 4)
@@ -394,7 +422,7 @@ class Resident:
         """
         from switchgear._hooks import client  # noqa: PLC0415
         from switchgear._hooks.command import AGENTS  # noqa: PLC0415
-        from switchgear._hooks.process import respond  # noqa: PLC0415
+        from switchgear._hooks.process import NO_CALLER, respond  # noqa: PLC0415
 
         line.settimeout(REQUEST_S)
         line.sendall(client.READY)
@@ -419,6 +447,7 @@ class Resident:
         words = head.split(b"\0")
         agent, root, cwd = (os.fsdecode(word) for word in words[:3])
         began_s, told = float(words[3]), [words[1], *words[4:]]
+        posted, agent = agent.startswith(client.POSTED), agent.removeprefix(client.POSTED)
         if agent not in AGENTS or (context is not None and context != told):
             return None  # the hook decides itself
         os.chdir(cwd)
@@ -426,16 +455,20 @@ class Resident:
             _use_environment(words[4:])
         now_s = time.monotonic()
         began_s = began_s if 0 <= now_s - began_s <= client.LAST_S else now_s
-        respond(agent, root or None, raw, began_s, write, caller=pid, watches=self, stores=stores)
+        caller = NO_CALLER if posted else pid
+        respond(
+            agent, root or None, raw, began_s, write, caller=caller, watches=self, stores=stores
+        )
         return told
 
     def _status(self) -> bytes:
         import json  # noqa: PLC0415
 
         watched = [
-            {"session": each.session, "root": each.root, "pid": each.agent.pid}
+            {"session": each.session, "root": each.root}
+            | {"pid": None if each.agent is None else each.agent.pid}
             for each in self._sessions.values()
-            if each.agent is not None
+            if each.is_looked_at
         ]
         facts = {
             "pid": self._pid,
@@ -455,15 +488,17 @@ class Resident:
             return True
         return found.agent is not None and not found.agent.lives
 
-    def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
+    def add(self, root: str, session: str, pid: int | None, *, posted: bool) -> None:
         """Have the resident process watch a session; used by the processes that answer events."""
-        from switchgear._hooks.watched import WatchedProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
 
-        del agent
         found = None if pid is None else WatchedProcess.of(pid)
         now_s = time.monotonic()
-        self._sessions[root, session] = WatchedSession(found, root, session, {}, now_s, now_s)
-        self._send({"root": root, "session": session, "agent": found, "environ": dict(os.environ)})
+        self._sessions[root, session] = WatchedSession(
+            found, root, session, {}, now_s, now_s, posted=posted
+        )
+        about = {"root": root, "session": session, "agent": found, "posted": posted}
+        self._send({**about, "environ": dict(os.environ)})
 
     def _send(self, message: "Mapping[str, Any]") -> None:
         import json  # noqa: PLC0415
@@ -490,15 +525,17 @@ class Resident:
                 continue
 
     def _note(self, told: "dict[str, Any]") -> None:
-        from switchgear._hooks.watched import WatchedProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
 
         now_s = time.monotonic()
         key = (told["root"], told["session"])
         if "environ" in told:
             agent = None if told["agent"] is None else WatchedProcess(*told["agent"])
             before = self._sessions.pop(key, None)
-            new = WatchedSession(agent, *key, told["environ"], now_s, now_s)
-            if before is not None and before.agent == agent:
+            new = WatchedSession(
+                agent, *key, told["environ"], now_s, now_s, posted=bool(told["posted"])
+            )
+            if before is not None and before[:3] == new[:3] and before.posted == new.posted:
                 new = before._replace(environ=told["environ"], due_s=now_s, rests=False)
             self._sessions[key] = new
             while len(self._sessions) > MOST_SESSIONS:
@@ -512,7 +549,7 @@ class Resident:
         """Fork a process for each project that has a session to look at."""
         due: dict[str, list[WatchedSession]] = {}
         for each in self._sessions.values():
-            if each.agent is not None and each.due_s <= now_s:
+            if each.is_looked_at and each.due_s <= now_s:
                 due.setdefault(each.root, []).append(each)
         for project, watched in due.items():
             if len(self._looking) >= MOST_LOOKS or project in self._looking.values():
@@ -528,7 +565,7 @@ class Resident:
                 self._sessions[each.root, each.session] = each._replace(due_s=now_s + LONGEST_S)
 
     def _visit(self, due: "list[WatchedSession]") -> None:
-        from switchgear._hooks import watched  # noqa: PLC0415
+        from switchgear._hooks import session_check as watched  # noqa: PLC0415
 
         def look(session: "WatchedSession") -> "Look":
             os.chdir(session.root)
@@ -652,7 +689,7 @@ def _load() -> None:
 
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
     from switchgear._config.model import Config  # noqa: PLC0415
-    from switchgear._hooks import compiled, handler, interrupt, watched  # noqa: F401, PLC0415
+    from switchgear._hooks import compiled, handler, interrupt  # noqa: F401, PLC0415
     from switchgear._hooks.command import AGENTS  # noqa: PLC0415
     from switchgear._hooks.compiler import compile_config  # noqa: PLC0415
     from switchgear._hooks.decide import decide  # noqa: PLC0415

@@ -1,5 +1,8 @@
 """The same answers over HTTP, for agents that can post their hooks: no process has to start.
 
+An event is decided by the resident process, as one of a hook process is (`_hooks/resident.py`). Without
+one, the server decides it itself, by the same function, and starts a resident process for the next.
+
 Only for this machine and this user: it listens on 127.0.0.1, wants a token that lies in a file of
 mode 0600, and refuses what a web page in a browser could send (another `Host`, any `Origin`). A
 request is bounded in size; reading all of it has one deadline and deciding about it another. Every
@@ -30,10 +33,9 @@ from typing import Any, NamedTuple
 from switchgear._agents.hook_protocol import Reply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
+from switchgear._hooks.after_reply import Recorder, hand_over, start_help
 from switchgear._hooks.after_reply import run as run_errand
-from switchgear._hooks.after_reply import start_help
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.committed import Recorder, hand_over
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.handler import (
     LARGEST_BYTES,
@@ -44,12 +46,9 @@ from switchgear._hooks.handler import (
     refused_unread,
     whole_project,
 )
-from switchgear._hooks.host_id import folder_mark
-from switchgear._hooks.pending import Pending
-from switchgear._hooks.session import note_name
-from switchgear._hooks.session_check import Look, at_work, look_for_a_watcher
-from switchgear._hooks.silence import Rounds
-from switchgear._hooks.undecided import blind_reply, unreadable
+from switchgear._hooks.session import folder_mark, note_name
+from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
+from switchgear._hooks.undecided import Pending, blind_reply, unreadable
 from switchgear._stores.base import Store
 
 HOST = "127.0.0.1"
@@ -63,6 +62,8 @@ MOST_CONNECTIONS = 192
 """Connections that are open at the same time; for one more, the slowest sender is closed."""
 LET_GO_S = 2.0
 """How long the rest of a body is read that nobody needs, so that the client reads its answer."""
+LATER_S = 1.0
+"""How much later than the resident process the server answers an event that takes too long."""
 LONGEST_TOKEN = 200
 LONGEST_STRANGER = 256 * 1024
 """Bytes of a body without a valid token that are read, only to find out which event it is."""
@@ -71,6 +72,10 @@ MOST_DROPPED = 64 * 1024 * 1024
 
 
 _NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
+
+
+Ask = Callable[[str, str, bytes, float], tuple[int, bytes, bytes, bytes] | None]
+"""Agent, project, input and time of arrival to exit code, output, error output and refusal."""
 
 
 class Answer(NamedTuple):
@@ -84,17 +89,29 @@ class HookServer(ThreadingHTTPServer):
     """Answers hooks of one project. Start it with `serve_forever`, stop it with `shutdown`.
 
     - `root`: the project; `token`: what requests must bring; `port`: 0 picks a free one.
-    - `open_store`: gives the store that a configuration names; called for each request, from
-      several threads.
+    - `open_store`: gives the store that a configuration names; called from several threads.
+    - `ask`: asks the resident process, see `resident.ask`; default: the server decides itself.
+    - `start`: starts a resident process; called after an event that none has decided.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, root: str, token: str, open_store: Opener, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        root: str,
+        token: str,
+        open_store: Opener,
+        *,
+        port: int = 0,
+        ask: Ask | None = None,
+        start: Callable[[], object] = lambda: None,
+    ) -> None:
         if not token:
             raise ValueError("token is empty: a server of hooks must have one")
         self.root = whole_project(root)
+        self._ask = ask
+        self.start_resident = start
         self.open_store = open_store
         self._token = token.encode()
         self.places = BoundedSemaphore(MOST_AT_ONCE)
@@ -112,6 +129,18 @@ class HookServer(ThreadingHTTPServer):
         """Whether a request may be answered; takes as long either way."""
         given = (header or "").removeprefix("Bearer ").strip().encode(errors="replace")
         return compare_digest(given[:LONGEST_TOKEN], self._token)
+
+    def asked(self, agent: str, raw: bytes, began_s: float) -> Reply | None:
+        """The reply of the resident process; `None`: none has decided the event.
+
+        Raises TimeoutError if it has the event, and does not reply in time.
+        """
+        found = None if self._ask is None else self._ask(agent, self.root, raw, began_s)
+        if found is None:
+            return None
+        code, *texts = found
+        out, err, refusal = (text.decode(errors="replace") for text in texts)
+        return Reply(out, err, code, refusal=refusal)
 
     def service_actions(self) -> None:
         """Between requests: answer those that are overdue, and look at silent sessions."""
@@ -406,11 +435,19 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refused_unread(
                 agent, 0, f"{MOST_AT_ONCE} requests are being answered already"
             )
+        began_s, committed = monotonic(), list[Event]()
         try:
-            so_far, committed = Pending(), list[Event]()
+            self._line.decide(agent, Pending(began_s + LATER_S))
+            found = self.server.asked(agent, raw, began_s)
+            if found is not None:
+                return _answer(agent, found)
+            afterwards.append(self.server.start_resident)
+            so_far = Pending()
             self._line.decide(agent, so_far)
             opening = self._recording(committed)
             reply = answer(agent, raw, self.server.root, opening, so_far)
+        except TimeoutError:
+            return _refusal(agent, "the resident process did not reply in time")
         finally:
             self.server.places.release()
         afterwards.append(lambda: hand_over(self.server.root, committed))

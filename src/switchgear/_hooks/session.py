@@ -21,6 +21,7 @@ the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step
 """
 
 import json
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -40,11 +41,52 @@ from switchgear._core.types import (
     Step,
 )
 from switchgear._hooks import open_calls
-from switchgear._hooks.host_id import here, lives
 from switchgear._stuck import escalation, timeouts
 from switchgear._stuck import messages as texts
 from switchgear._stuck.escalation import Apply, Interventions
 from switchgear._stuck.score import Score
+
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_NUMBERS = "/proc/self/ns/pid"
+
+
+def here() -> str:
+    """Where the numbers of processes are those that this process sees."""
+    try:
+        return f"{_machine()} {os.readlink(_NUMBERS)}"
+    except OSError:
+        return _machine()
+
+
+def lives(pid: int) -> bool:
+    """Whether a process of this user has this number here."""
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
+
+
+def folder_mark(path: str) -> str:
+    """Which folder it is, by whatever name and from whichever container it is seen; empty: none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{_machine()} {found.st_dev}:{found.st_ino}"
+
+
+def _machine() -> str:
+    """The machine since it was started: what ran on it before is gone."""
+    try:
+        file = os.open(_BOOT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return os.uname().nodename
+    try:
+        return os.read(file, 64).decode(errors="replace").strip()
+    finally:
+        os.close(file)
+
 
 LONGEST_REASON = 500
 """Characters of why a session is stopped, as its circuit shows it."""
@@ -100,6 +142,14 @@ class Notes(NamedTuple):
     """When that process began, as the system counts it: tells it from a later one with its number."""
     announced: bool = False
     """Whether people were told that it is stopped."""
+    opinion: str = ""
+    """The name of the second opinion that was asked in this incident; empty: none was."""
+    delays: int = 0
+    """Delays that second opinions were granted since the user's last message."""
+    delay_left: int = 0
+    """Steps until a delayed stop is due; progress ends the delay."""
+    recent: tuple[str, ...] = ()
+    """The last steps, one redacted line each, where a second opinion is configured."""
     paused: bool = False
     """Whether an operator has paused the agent: its silence is no sign then."""
     more: Mapping[str, Any] = {}
@@ -120,7 +170,7 @@ class Notes(NamedTuple):
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
-            for key in ("warned", "pending", "indicators", "tried"):
+            for key in ("warned", "pending", "indicators", "tried", "recent"):
                 known[key] = tuple(known.get(key, ()))
             return cls(**known)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -300,6 +350,7 @@ def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
     if circuit.is_open():
         why = "the user wrote a message"
         circuit.send(Override("user", why, reset=True, kind=EventKind.INTERVENED))
+    notes = notes._replace(opinion="", delays=0, delay_left=0)
     return notes._replace(stop=None, untended=False, announced=False)
 
 

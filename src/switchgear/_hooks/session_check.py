@@ -1,18 +1,27 @@
-"""One look at a session while its agent may be silent: tells the silence, and keeps its time.
+"""Checks of sessions between hooks: a silent agent calls no hook, so its silence is found by looking.
 
-A silent agent calls no hook, so nobody would hear that it is. The watcher (see `watcher.py`) looks
-every few seconds; one look is one transaction, and everything it decides is decided in there. Where
-the agent's process is not known there is no watcher: then whoever runs anyway looks (`rounds.py`).
+`look` is one check, in one transaction. The resident process checks the sessions whose agent process is
+known (`WatchedSession`, `visit`): every few seconds, in a process for each project. `switchgear serve` and
+`watch` check the others, and interrupt no agent.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Override, Record, Signal
+from switchgear._core.types import Event, EventKind, Override, Record, Signal
 from switchgear._detectors import Silence
+from switchgear._hooks import after_reply, compiled
 from switchgear._hooks import session as sessions
-from switchgear._hooks.session import Notes
+from switchgear._hooks.after_reply import Recorder, hand_over
+from switchgear._hooks.interrupt import began_at
+from switchgear._hooks.process import open_store
+from switchgear._hooks.recompile import take_tampering
+from switchgear._hooks.session import Notes, folder_mark
 from switchgear._stores.base import Store, Transaction
 from switchgear._stuck.escalation import Interventions, StepTaken
 from switchgear._stuck.messages import tampering_text
@@ -114,17 +123,20 @@ def look_for_a_watcher(
     policy: Policy,
     plan: Interventions | None = None,
     root: str | None = None,
+    *,
+    watcher: int | None = None,
 ) -> Look:
     """A look at a session that has no watcher of its own, as long as it is not gone.
 
-    Without a `plan` its silence is only told, and the rung is left to its next hook. With a
-    `root` only a session of that project is looked at. Its time is left to its hooks, who tell the
-    agent: from here nobody is interrupted.
+    Without a `plan` its silence is only recorded, and the step is left to its next hook. With a
+    `root` only a session of that project is looked at. Its time limit is left to its hooks: no
+    agent is interrupted from here. `watcher` is the process that looks, if the session's note names it.
     """
 
     def work(tx: Transaction, notes: Notes) -> Look:
         unheard_s = 0.0 if notes.heard_s is None else tx.now_s - notes.heard_s
-        others = sessions.is_watched(notes) or root not in {None, notes.root}
+        is_watched = notes.watcher != watcher and sessions.is_watched(notes)
+        others = is_watched or root not in {None, notes.root}
         if others or unheard_s >= gone_after_s(policy):
             return Look(notes, known=False)
         return _told(tx, notes, session, policy, plan)
@@ -162,3 +174,262 @@ def _told(
     circuit = sessions.SessionCircuit(tx.apply, subject, policy)
     notes, taken = sessions.stuck(circuit, notes, score, plan)
     return Look(notes, taken=taken)
+
+
+FIND_S = 30.0
+"""How often it is looked for sessions."""
+LONGEST = 1000
+"""Sessions that are watched at a time; of more the oldest are let go."""
+
+
+class Rounds:
+    """Looks at sessions, one after the other, in a thread of its own. Thread-safe.
+
+    `look` looks at one; `help_` is called with a session and the evidence where help is wanted;
+    `find` finds sessions at work.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[str], Look],
+        help_: Callable[[str, str], object] = lambda _, __: None,
+        find: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._look = look
+        self._help = help_
+        self._find = find
+        self._find_due_s = 0.0
+        self._lock = threading.Lock()
+        self._due_s: dict[str, float] = {}
+        self._under_way: threading.Thread | None = None
+
+    def add(self, session: str) -> None:
+        """Watch this session, too."""
+        with self._lock:
+            self._due_s.setdefault(session, 0.0)
+            while len(self._due_s) > LONGEST:
+                del self._due_s[next(iter(self._due_s))]
+
+    def tick(self, now_s: float) -> None:
+        """Begin a round, if one is due and the last is over. Does not wait for it."""
+        with self._lock:
+            due = now_s >= self._find_due_s or any(at_s <= now_s for at_s in self._due_s.values())
+            if not due or (self._under_way is not None and self._under_way.is_alive()):
+                return
+            self._under_way = threading.Thread(target=self.make, args=(now_s,), daemon=True)
+            self._under_way.start()
+
+    def make(self, now_s: float) -> None:
+        """Look for sessions, and at those that are due."""
+        if now_s >= self._find_due_s:
+            self._find_due_s = now_s + FIND_S
+            with suppress(Exception):  # the store may be gone for a while
+                for session in self._find():
+                    self.add(session)
+        with self._lock:
+            due = [name for name, due_s in self._due_s.items() if due_s <= now_s]
+        for session in due:
+            self._visit(session, now_s)
+
+    def _visit(self, session: str, now_s: float) -> None:
+        every_s = LEAST_S
+        try:
+            looked = self._look(session)
+            if looked.taken is not None and looked.taken.step_name == "escalate":
+                self._help(session, looked.notes.stop or "")
+            every_s = looked.every_s
+        except Exception:  # noqa: BLE001  the store may be gone for a while
+            looked = None
+        with self._lock:
+            if looked is not None and looked.ends:
+                self._due_s.pop(session, None)
+            elif session in self._due_s:
+                self._due_s[session] = now_s + every_s
+
+
+EVERY_S = 5.0
+"""Seconds until the next look after one that failed."""
+RESTING_S = 30.0
+"""Seconds between looks at a session whose agent waits for its user."""
+LONGEST_S = 86_400.0
+"""Seconds for which a session is watched."""
+GRACE_S = 15.0
+"""Seconds that an interrupted agent has to react before it is ended."""
+MOST_FAILURES = 60
+"""Failed looks in a row after which a session is no longer watched."""
+
+
+class WatchedProcess(NamedTuple):
+    """The process of an agent, told from a later one with the same number by when it began."""
+
+    pid: int
+    began: str
+
+    @classmethod
+    def of(cls, pid: int) -> "WatchedProcess":
+        """The process that has this number now."""
+        return cls(pid, began_at(pid))
+
+    @property
+    def lives(self) -> bool:
+        """Whether it still runs."""
+        try:
+            os.kill(self.pid, 0)
+        except (OSError, OverflowError):
+            return False
+        return began_at(self.pid) == self.began
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        if self.lives:
+            try:
+                os.kill(self.pid, number)
+            except OSError:
+                return
+
+
+class WatchedSession(NamedTuple):
+    """A session that is watched. Times are seconds on the monotonic clock."""
+
+    agent: WatchedProcess | None
+    """Its process; `None`: not known, so the agent is never interrupted."""
+    root: str
+    session: str
+    environ: Mapping[str, str]
+    """The environment of its hooks."""
+    since_s: float
+    due_s: float
+    failures: int = 0
+    interrupted_s: float | None = None
+    heard_s: float | None = None
+    """When a hook of it was last called before it was interrupted, on the store's clock."""
+    is_noted: bool = False
+    """Whether its note names the process that watches it."""
+    rests: bool = False
+    """Whether its agent waits for its user."""
+    posted: bool = False
+    """Whether its events come over HTTP."""
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it is watched. Without a process, only while its events come over HTTP."""
+        return self.agent is not None or self.posted
+
+
+class Visit(NamedTuple):
+    """What came of one look."""
+
+    session: WatchedSession
+    ends: str = ""
+    """Why the session is no longer watched; empty: it is."""
+
+
+LookAtSession = Callable[[WatchedSession], Look]
+
+
+def visit(
+    watched: WatchedSession,
+    now_s: float,
+    look: LookAtSession,
+    help_: Callable[[WatchedSession, str], object],
+) -> Visit:
+    """Look at a session once, and act on what is found.
+
+    `help_` starts the escalation agent with the evidence.
+    """
+    if not watched.is_looked_at or now_s - watched.since_s >= LONGEST_S:
+        return Visit(watched, "it was watched for a day")
+    if watched.agent is not None and not watched.agent.lives:
+        return Visit(watched, AGENT_GONE)
+    try:
+        found = look(watched)
+    except Exception:  # noqa: BLE001  the store may be gone for a while
+        failures = watched.failures + 1
+        ends = "the store cannot be reached" if failures >= MOST_FAILURES else ""
+        return Visit(watched._replace(failures=failures, due_s=now_s + EVERY_S), ends)
+    if found.ends:
+        return Visit(watched, "the session is over")
+    if found.taken is not None and found.taken.step_name == "escalate":
+        help_(watched, found.notes.stop or "")
+    rests = not found.notes.works
+    every_s = max(found.every_s, RESTING_S) if rests else found.every_s
+    after = watched._replace(failures=0, is_noted=True, rests=rests, due_s=now_s + every_s)
+    return Visit(
+        after if watched.agent is None else _interrupted(after, watched.agent, found, now_s)
+    )
+
+
+def _interrupted(
+    after: WatchedSession, agent: WatchedProcess, found: Look, now_s: float
+) -> WatchedSession:
+    """Interrupt the agent if the look says so; end one that has not reacted to that."""
+    if found.interrupts:
+        agent.send(signal.SIGINT)
+        return after._replace(interrupted_s=now_s, heard_s=found.notes.heard_s)
+    if after.interrupted_s is not None and now_s - after.interrupted_s >= GRACE_S:
+        # An agent that works on without calling a hook has not reacted to the interrupt.
+        if found.notes.works and found.notes.heard_s == after.heard_s:
+            agent.send(signal.SIGTERM)
+        return after._replace(interrupted_s=None)
+    return after
+
+
+AGENT_GONE = "the agent is gone"
+
+
+def look_at(watched: WatchedSession, watcher: int) -> Look:
+    """One look at a session, with the configuration and the store of its project.
+
+    `watcher` is the process that watches it, for its note. Raises what the store raises.
+    """
+    # Changed files hold from now on, and changes that no operator made are reverted.
+    known = compiled.compiled(watched.root, during_call=None)
+    committed: list[Event] = []
+    store: Any = Recorder(open_store(known), committed)
+    agent = watched.agent
+    if not watched.is_noted:
+
+        def note(inside: Transaction) -> None:
+            if inside.note is not None:
+                notes = sessions.Notes.load(inside.note)._replace(watcher=watcher)
+                if agent is not None:
+                    notes = notes._replace(pid=agent.pid, pid_began=agent.began)
+                inside.note = notes.dump()
+
+        store.transact(sessions.note_name(watched.session), note)
+    policy = known.policy_for(sessions.note_name(watched.session))
+    if known.tampered:
+        rules = known.policy_for("rules")
+        found = stop_for_tampering(store, watched.session, policy, rules, known.tampered)
+        take_tampering(watched.root, known.tampered)
+    elif agent is None:
+        plan, mark = known.interventions, folder_mark(watched.root)
+        found = look_for_a_watcher(store, watched.session, policy, plan, mark, watcher=watcher)
+    else:
+        found = look(store, watched.session, policy, known.interventions)
+    if committed and known.listens:
+        hand_over(watched.root, committed)
+    return found
+
+
+def start_help(watched: WatchedSession, evidence: str) -> None:
+    """Start the escalation agent, where one is configured."""
+    escalate = compiled.compiled(watched.root).interventions.escalate
+    if escalate:
+        after_reply.start_help(escalate, evidence, watched.session, root=watched.root)
+
+
+def mark_ended(watched: WatchedSession, watcher: int) -> None:
+    """Note that the session of an agent that is gone is over, so that its silence is no sign.
+
+    Not if another process watches by now: then the session goes on there.
+    """
+    store = open_store(compiled.compiled(watched.root))
+    store.transact(sessions.note_name(watched.session), lambda inside: end(inside, watcher))
+
+
+def end(inside: Transaction, watcher: int) -> None:
+    """Mark the session of a transaction as over, unless another process watches it."""
+    notes = sessions.Notes.load(inside.note)
+    if notes.watcher == watcher:
+        inside.note = notes._replace(ended=True, watcher=None).dump()

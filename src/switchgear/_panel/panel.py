@@ -153,6 +153,20 @@ class Panel:
             raise _made_otherwise(name)
         return known
 
+    def _run_breaker(self, name: str, policy: Policy) -> CircuitBreaker:
+        """The breaker of a circuit that matters as long as one run of an agent.
+
+        The panel's own policies come first. It is kept like a breaker without a policy of its own:
+        there may be a new one for every request of a server.
+        """
+        known = self._breakers.get(name)
+        if known is None:
+            shared = self._shared(name, self._configured(name) or policy, (), classic)
+            made = CircuitBreaker(name, on_call=self._on_call, **shared)
+            known = self._breakers.add(name, made, releasable=True)
+            self._join(known)
+        return known
+
     def loop(
         self,
         name: str,

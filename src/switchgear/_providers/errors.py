@@ -4,6 +4,7 @@ Reads the exceptions of the SDKs (Anthropic, OpenAI, Google, and those with the 
 attributes, not by their types: no SDK is imported.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from switchgear._providers.table import (
     kind_of_phrase,
     kind_of_status,
 )
+from switchgear._providers.waits import wait_s
 from switchgear._text.redact import redact
 
 LOOKED_AT = 4_000
@@ -84,9 +86,14 @@ def classify(error: BaseException) -> ProviderError | None:
 
 
 def classify_response(
-    status: int, headers: Mapping[str, str] | None = None, body: Any = None
+    status: int,
+    headers: Mapping[str, str] | None = None,
+    body: Any = None,
+    now_s: float | None = None,
 ) -> ProviderError | None:
     """What an HTTP response means; `None`: it is no error. `body`: a text, bytes or parsed JSON.
+
+    `now_s` is the time since the epoch in seconds; `None`: now.
 
     >>> classify_response(429, {"Retry-After": "20"}).retry_after_s
     20.0
@@ -100,10 +107,10 @@ def classify_response(
         or kind_of_status(status)
         or ProviderErrorKind.OUTAGE
     )
-    answer = _Headers(headers)
-    wait_s = retry_after_s(answer) or facts.delay_s
+    at_s = time.time() if now_s is None else now_s
+    asked_s = _wait_s(_Headers(headers), status, facts.delay_s, at_s)
     text = redact(f"HTTP {status}: {facts.message}" if facts.message else f"HTTP {status}")
-    return ProviderError(kind, status, wait_s if kind in PROVIDER_FAILURES else None, text)
+    return ProviderError(kind, status, asked_s if kind in PROVIDER_FAILURES else None, text)
 
 
 def was_not_started(error: BaseException) -> bool:
@@ -172,8 +179,20 @@ def _understood(error: BaseException) -> ProviderError | None:
     kind = kind or _by_names(names, EXCEPTIONS) or _by_names(names, NO_RESPONSE)
     if kind is None:
         return None
-    wait_s = (retry_after_s(error) or facts.delay_s) if kind in PROVIDER_FAILURES else None
-    return ProviderError(kind, facts.status, wait_s)
+    if kind not in PROVIDER_FAILURES:
+        return ProviderError(kind, facts.status)
+    asked_s = _wait_s(error, facts.status or 0, facts.delay_s, time.time())
+    return ProviderError(kind, facts.status, asked_s)
+
+
+def _wait_s(error: Any, status: int, delay_s: float | None, now_s: float) -> float | None:
+    """What the headers of an error ask for, then its body, then its rate limits that are used up."""
+    asked_s = retry_after_s(error) or delay_s
+    if asked_s is not None:
+        return asked_s
+    response = getattr(error, "response", None)
+    headers = getattr(response, "headers", None) or getattr(error, "headers", None)
+    return wait_s(status, headers, now_s) if isinstance(headers, Mapping) else None
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -212,8 +212,8 @@ class _Paths:
         """
         found = self._known.get(patterns)
         if found is None:
-            small = [pattern.lower() for pattern in self._absolute(patterns)]
-            found = self._known[patterns] = _Denied.of(small)
+            small = tuple(pattern.lower() for pattern in self._absolute(patterns))
+            found = self._known[patterns] = _denied(small)
         return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
@@ -277,6 +277,19 @@ class _Denied(NamedTuple):
                 folder = folder.rpartition("/")[0]
             above.add("/")
         return cls([(telling_part(each), each) for each in patterns], frozenset(above), wild)
+
+
+_known_denied: dict[Patterns, _Denied] = {}
+MOST_DENIED = 64
+
+
+def _denied(patterns: Patterns) -> _Denied:
+    """What is denied by these patterns; the newest are kept, for the next calls of a process."""
+    found = _known_denied.pop(patterns, None) or _Denied.of(patterns)
+    _known_denied[patterns] = found
+    while len(_known_denied) > MOST_DENIED:
+        del _known_denied[next(iter(_known_denied))]
+    return found
 
 
 def _hits(path: str, denied: _Denied, how: str) -> bool:
@@ -467,12 +480,21 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
         raise ValueError(f"a rule cannot be read: {error}") from None
 
 
-def load_rules_about(data: Any, deed: Deed) -> tuple[Rule, ...]:
-    """Those of the rules that a deed could break: of most it does nothing, and a hook is in haste."""
+def load_rules_about(
+    data: Any, deed: Deed, made: dict[int, Rule] | None = None
+) -> tuple[Rule, ...]:
+    """Those of the rules that a deed could break: making all of them would take longer.
+
+    `made`: rules of the same data that are made already, by their places in it; it gets the others.
+    """
     if deed.unread or not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         return load_rules(data)
+    made = {} if made is None else made
     programs = {words[0].lower() for words in deed.commands if words}
-    return load_rules([each for each in data if _could_break(each, deed, programs)])
+    found = [at for at, each in enumerate(data) if _could_break(each, deed, programs)]
+    new = [at for at in found if at not in made]
+    made.update(zip(new, load_rules([data[at] for at in new]), strict=True))
+    return tuple(made[at] for at in found)
 
 
 def _could_break(rule: dict[str, Any], deed: Deed, programs: set[str]) -> bool:

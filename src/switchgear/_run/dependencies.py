@@ -8,6 +8,7 @@ from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool
 from switchgear._core.policy import Policy
 from switchgear._measure.tree import Tree
+from switchgear._opinion.opinion import SecondOpinion
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder
@@ -38,6 +39,8 @@ class RunDependencies(NamedTuple):
     """The operator's answer to the agent's question, for the first prompt."""
     interventions: Interventions = Interventions()
     """What is done about a stuck agent, where the options watch for one."""
+    second_opinion: SecondOpinion | None = None
+    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
     stuck_policy: Policy | None = None
     """Instead of the preset `stuck`."""
     progress_policy: Policy | None = None

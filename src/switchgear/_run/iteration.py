@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from switchgear._agents.events import StreamEvent, total_usage
-from switchgear._agents.prices import UsageCost, cost_of, price_list
+from switchgear._agents.prices import UsageCost, cost_of
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Tree, TreeChange, mark
+from switchgear._providers.prices import price_list
 from switchgear._run.dependencies import IterationContext
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso

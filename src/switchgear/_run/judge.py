@@ -35,8 +35,9 @@ from switchgear._agents.events import (
     ToolStep,
     Usage,
 )
-from switchgear._agents.prices import Rates, cost_of
+from switchgear._agents.prices import cost_of
 from switchgear._agents.process import AgentRun, ProcessEnd
+from switchgear._providers.prices import Rates
 from switchgear._run import formats, validation
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.record import full_sentence

@@ -12,7 +12,7 @@ loop's circuit, so the steps taken outlast the run.
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._agents.hook_protocol import safe_id
@@ -44,6 +44,10 @@ from switchgear._stuck.messages import Stuck, progress_warning
 from switchgear._stuck.score import Score, grounds_of, session_policy
 from switchgear._text.redact import redact
 
+if TYPE_CHECKING:
+    from switchgear._opinion.opinion import SecondOpinion
+    from switchgear._run.second_opinion import Reviewer
+
 STUCK = "score"
 """Why the agent was stopped, in the record of an iteration."""
 MEASURE_EVERY = 10
@@ -73,7 +77,7 @@ class StuckWatch:
 
     `changed` measures how many files differ since it was last called, `None`: not known; `state`
     is a key of what it found. `sub_agent` makes the circuit of a sub-agent; `None`: what they do
-    counts as the agent's own.
+    counts as the agent's own. `reviewer` is asked before the agent is stopped.
     """
 
     def __init__(
@@ -83,7 +87,9 @@ class StuckWatch:
         *,
         state: Callable[[], str | None] = lambda: None,
         sub_agent: Callable[[str], Breaker] | None = None,
+        reviewer: "Reviewer | None" = None,
     ) -> None:
+        self._reviewer = reviewer
         self._own = WatchedAgent(circuit)
         self._lanes: dict[str, WatchedAgent] = {}
         self._changed = changed
@@ -172,14 +178,24 @@ class StuckWatch:
     def _tell(self, circuit: Breaker, signal: Signal) -> str | None:
         if self.score is not None:
             return None
+        reviewer = self._reviewer if circuit is self._own.circuit else None
+        if reviewer is not None:
+            reviewer.see(signal)
         circuit.advance()
         was_open = circuit.last_known.phase is Phase.OPEN
         verdict = circuit.record(signal)
         opened = circuit.last_known
         if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
-            return None
-        readings = circuit.policy.readings(opened.memories, opened.outage.opened_at_s)
-        self.score = grounds_of(circuit.policy, readings)
+            delayed = None if reviewer is None else reviewer.due(signal)
+            if delayed is None:
+                return None
+            score = delayed
+        else:
+            readings = circuit.policy.readings(opened.memories, opened.outage.opened_at_s)
+            score = grounds_of(circuit.policy, readings)
+            if reviewer is not None and reviewer.delays(circuit, score):
+                return None
+        self.score = score
         self._begin_anew(circuit)
         return STUCK
 
@@ -293,10 +309,13 @@ class Escalation:
         """The configured interventions."""
         return self._plan
 
-    def intervene(self, score: Score, task: str, *, limited: bool) -> Intervention:
+    def intervene(
+        self, score: Score, task: str, *, limited: bool, hint: str | None = None
+    ) -> Intervention:
         """Choose the next step for a stuck agent, and record it.
 
-        `limited`: whether the run has a timeout that could be extended.
+        `limited`: whether the run has a timeout that could be extended. `hint`: the text of a nudge,
+        instead of the configured one.
         """
         seen = Stuck(self._agent, task, score.points, score.evidence)
         idle = {ESCALATE} if self._plan.escalate is None else set[str]()
@@ -309,7 +328,7 @@ class Escalation:
             advice = messages.nudge(seen, "You have more time now")
             return Intervention(EXTEND, "you", advice, block, score.evidence)
         taken = self._taken(chosen, "; ".join(score.evidence))
-        advice = messages.nudge(seen, self._plan.hint)
+        advice = messages.nudge(seen, hint or self._plan.hint)
         if taken.step_name in {RESET, ESCALATE}:
             advice = messages.fresh_start(seen, (*taken.tried, taken.step_name))
         by = "the escalation" if chosen is None else "you"
@@ -395,6 +414,7 @@ class StuckResponse:
             dependencies.stuck_policy or preset_policy("stuck"), progress if plan.progress else None
         )
         self._circuit = panel.breaker(self._inbox.circuit, policy)
+        self._reviewer = _reviewer(context, dependencies.second_opinion)
 
     def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
         """The stuck detection of one iteration; `before` is the state of the folder now."""
@@ -414,6 +434,7 @@ class StuckResponse:
             changed,
             state=lambda: last,
             sub_agent=self._sub_agent,
+            reviewer=self._reviewer,
         )
 
     def _sub_agent(self, name: str) -> Breaker:
@@ -452,7 +473,8 @@ class StuckResponse:
             return AfterResponse(state._replace(advice=advice), context)
         task = " ".join(context.options.task.split())[:_LONGEST_TASK]
         limited = context.options.timeout_s is not None
-        given = self._escalation.intervene(stuck.score, task, limited=limited)
+        hint = None if self._reviewer is None else self._reviewer.take_hint()
+        given = self._escalation.intervene(stuck.score, task, limited=limited, hint=hint)
         context.view.noted(f"stuck, score {stuck.score.points:g}: {given.what}, by {given.by}")
         context = context._replace(evidence=write_evidence(context.record.path, given))
         return self._done(context, state._replace(advice=given.advice), given)
@@ -484,3 +506,17 @@ class StuckResponse:
     def progressed(self) -> None:
         """Record measured progress, which ends an incident."""
         self._escalation.progressed()
+
+
+def _reviewer(context: IterationContext, settings: "SecondOpinion | None") -> "Reviewer | None":
+    """What is asked before the agent is stopped; `None`: nothing is configured."""
+    if settings is None:
+        return None
+    from switchgear._run.second_opinion import (  # noqa: PLC0415  only where configured
+        ReviewedRun,
+        Reviewer,
+    )
+
+    task = " ".join(context.options.task.split())[:_LONGEST_TASK]
+    run = ReviewedRun(context.options.agent_label, task, str(context.folder))
+    return Reviewer(settings, run, context.view.noted)

@@ -34,6 +34,9 @@ class ScriptedApi:
         self.play(scenario)
         self.requests = 0
         self.bodies: list[str] = []
+        self.side_text = ""
+        """The answer to a question without tools; empty: one of the shape that is asked for."""
+        self.side_bodies: list[str] = []
         self.problems: list[str] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
@@ -120,8 +123,10 @@ def _handler_for(api_server: ScriptedApi) -> type[BaseHTTPRequestHandler]:
                 api_server.heard(raw)
                 turn = api_server.turn(answers_in(api, body))
             else:  # a side question, such as a title
+                api_server.side_bodies.append(raw.decode(errors="replace"))
                 turn = api_server.turn(0)
-                turn = turn if turn.status != 200 else Turn(text=side_answer(body))
+                text = api_server.side_text or side_answer(body)
+                turn = turn if turn.status != 200 else Turn(text=text)
             if turn.status != 200:
                 wait = (
                     {} if turn.retry_after_s is None else {"retry-after": str(turn.retry_after_s)}

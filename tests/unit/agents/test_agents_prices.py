@@ -11,9 +11,10 @@ from genai_prices import Usage as Tokens
 from genai_prices import calc_price
 from genai_prices.data import providers
 
-from switchgear._agents import prices
 from switchgear._agents.events import Usage
-from switchgear._agents.prices import Rates, cost_of, price_list, rates_of, window_of
+from switchgear._agents.prices import cost_of
+from switchgear._providers import prices
+from switchgear._providers.prices import Rates, price_list, rates_of, window_of
 
 PRICES = Path(prices.__file__).parent / "data" / "prices.json"
 

@@ -22,7 +22,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Signal
 from switchgear._detectors import ALL, ConsecutiveFailures, ContextBurn
 from switchgear._hooks import decide as deciding
-from switchgear._hooks import session, signals
+from switchgear._hooks import inspect_call, session
 from switchgear._hooks.inspect_call import Looked, look_at
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.effects import Place
@@ -150,12 +150,12 @@ def test_a_detector_whose_facts_nobody_tells_on_its_path_is_a_failure(project: P
 def test_a_guard_that_stops_telling_its_facts_is_found_out(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = signals.call_signal
+    whole = inspect_call.call_signal
 
     def without_the_act(*args: Any, **facts: Any) -> Signal:
         return whole(*args, **facts)._replace(step=None)
 
-    monkeypatch.setattr(signals, "call_signal", without_the_act)
+    monkeypatch.setattr(inspect_call, "call_signal", without_the_act)
     rows = rows_of(project, "", "guards", "loop")
     bad = [row.reason for row in rows if row.status == "failed" and "session/*" in row.guard]
     assert any("same_tool: nobody tells it its facts" in why and "act" in why for why in bad)

@@ -14,8 +14,8 @@ from switchgear._agents.codex.hook_trust import Trust, ask_codex
 from switchgear._cli import main
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.install import saved
-from switchgear._hooks.install.agents import HOOKED
 from switchgear._hooks.install.probe import AFTER, BEFORE, read, sample
+from switchgear._hooks.install.settings import HOOKED
 
 TOKEN = "swg_secret"
 SEALED = f"operator_token_sha256: '{hashlib.sha256(TOKEN.encode()).hexdigest()}'\n"

@@ -17,9 +17,8 @@ from switchgear._cli import main
 from switchgear._core.types import Record, Signal
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.decide import decide
-from switchgear._hooks.host_id import here
 from switchgear._hooks.interrupt import began_at
-from switchgear._hooks.session import Notes
+from switchgear._hooks.session import Notes, here
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import open_store
 from timeouts import LIMIT_S

@@ -10,8 +10,8 @@ from switchgear._config import Config, preset_policy
 from switchgear._core.types import Event, Record
 from switchgear._fleet.categories import default_breakers
 from switchgear._fleet.manifest import agent, crew
-from switchgear._hooks import committed as handing
-from switchgear._hooks.committed import Recorder, hand_over
+from switchgear._hooks import after_reply as handing
+from switchgear._hooks.after_reply import Recorder, hand_over
 from switchgear._stores.memory import MemoryStore
 from switchgear.fleet import Fleet
 from switchgear.testing import FakeClock

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,3 +161,41 @@ def test_a_policy_that_changes_judges_from_then_on(tmp_path: Path) -> None:
     agent.known = compiled(str(tmp_path))
     agent.call("Bash", push, "t2", error="Exit code 1\nno")
     assert agent.hear(before("Bash", push, "t3")).action == "deny"
+
+
+def test_what_was_read_is_kept_until_the_file_changes(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(str(project))
+    first = compiled(str(project))
+    reads: list[str] = []
+    read = module.read
+
+    def counted(place: str) -> dict[str, Any] | None:
+        reads.append(place)
+        return read(place)
+
+    monkeypatch.setattr(module, "read", counted)
+    assert compiled(str(project)) is first
+    assert first.policy_for("op/shell") is compiled(str(project)).policy_for("op/shell")
+    assert reads == []
+    write_config(project / "switchgear.yaml", "hooks: {on_trouble: refuse}\n")
+    assert compiled(str(project)).on_trouble == "refuse"
+    assert reads
+    monkeypatch.setenv(module.STORE_VARIABLE, "sqlite:////elsewhere/state.db")
+    assert compiled(str(project)).store == "sqlite:////elsewhere/state.db"
+    monkeypatch.delenv(module.STORE_VARIABLE)
+    place = Path(module.place_of(str(project)))
+    compiled(str(project))
+    text = place.read_text()
+    place.write_text(text.replace('"refuse"', '"admitt"'))
+    assert compiled(str(project)).on_trouble == "refuse", "what others wrote is compiled anew"
+
+
+def test_kept_configurations_are_few(tmp_path: Path) -> None:
+    for number in range(module.MOST_KEPT + 3):
+        folder = tmp_path / str(number)
+        (folder / ".git").mkdir(parents=True)
+        compiled(str(folder))
+        compiled(str(folder))
+    assert len(module._kept) <= module.MOST_KEPT

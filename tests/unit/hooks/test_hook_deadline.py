@@ -18,7 +18,7 @@ import pytest
 
 from switchgear import Panel
 from switchgear._core.types import EventKind
-from switchgear._hooks import deadline
+from switchgear._hooks import process
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.undecided import SPILL
@@ -28,7 +28,7 @@ from unit.hook_calls import after, before
 
 HOOK = """
 import sys
-from switchgear._hooks import client, pending, process
+from switchgear._hooks import client, undecided as pending, process
 pending.CIRCUITS_S = float(sys.argv[1])
 sys.argv[1:] = ["claude-code", "--root", sys.argv[2]]
 client.run()
@@ -104,11 +104,18 @@ def test_a_rule_refuses_though_the_store_is_busy(project: Path) -> None:
     assert "rule deletes/outside: /etc" in told["permissionDecisionReason"]
 
 
-@pytest.mark.usefixtures("busy")
-def test_input_that_cannot_be_read_is_answered_in_time_as_well(project: Path) -> None:
+def test_input_that_cannot_be_read_is_answered_in_time_and_counted_as_well(
+    project: Path, busy: sqlite3.Connection
+) -> None:
     code, out, err = hook(project, b"{", 0.2)
     assert (code, out) == (2, "")
     assert "cannot be checked: claude-code sent what cannot be used" in err
+    busy.execute("ROLLBACK")
+    assert hook(project, before(call="t2"), 60.0) == (0, "", "")
+    with Panel(f"sqlite:///{project}/.switchgear/state.db") as panel:
+        (entry,) = panel.events(glob="hooks/claude-code")
+    assert entry.event.kind is EventKind.UNDECIDED
+    assert "claude-code sent what cannot be used" in entry.event.reason
 
 
 @pytest.mark.usefixtures("busy")
@@ -129,10 +136,10 @@ def test_one_answers_the_hook_or_the_deadline(
         threads[0].start()
 
     started = SimpleNamespace(allocate_lock=_thread.allocate_lock, start_new_thread=start)
-    monkeypatch.setattr(deadline, "_thread", started)
+    monkeypatch.setattr(process, "_thread", started)
     clock = SimpleNamespace(sleep=lambda _: over.wait(), monotonic=lambda: float(over.is_set()))
-    monkeypatch.setattr(deadline, "time", clock)
-    may_answer: Any = deadline.watch(lambda: late.append("answered"), lambda: 1.0)
+    monkeypatch.setattr(process, "time", clock)
+    may_answer: Any = process.watch(lambda: late.append("answered"), lambda: 1.0)
     assert not in_time or may_answer()
     over.set()
     threads[0].join()

@@ -15,7 +15,7 @@ from switchgear._config import trust
 from switchgear._hooks import compiled, compiler, recompile
 from switchgear._hooks.compiled import Unconfigured
 from switchgear._hooks.handler import answer
-from switchgear._hooks.install.agents import HOOKED, command_line, groups
+from switchgear._hooks.install.settings import HOOKED, command_line, groups
 from switchgear._hooks.process import open_store
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S

@@ -10,12 +10,10 @@ from switchgear._agents.hook_protocol import Errand
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Record, Signal
 from switchgear._detectors import Silence
-from switchgear._hooks import silence as rounds
+from switchgear._hooks import session_check as rounds
 from switchgear._hooks.decide import decide
-from switchgear._hooks.host_id import folder_mark
-from switchgear._hooks.session import Notes
-from switchgear._hooks.session_check import GONE_S, Look, at_work, look, look_for_a_watcher
-from switchgear._hooks.silence import Rounds
+from switchgear._hooks.session import Notes, folder_mark
+from switchgear._hooks.session_check import GONE_S, Look, Rounds, at_work, look, look_for_a_watcher
 from switchgear._stores.base import Transaction
 from switchgear._stuck.escalation import StepTaken
 from unit.hook_calls import Guarded, batch, before, claude

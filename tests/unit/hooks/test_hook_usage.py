@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from switchgear._agents import hook_events
-from switchgear._hooks import prices
-from switchgear._hooks.prices import Card, card_of
+from switchgear._hooks import usage as prices
+from switchgear._hooks.usage import Card, card_of
 from unit.hook_calls import Guarded, after, before, claude
 
 STORY = """\

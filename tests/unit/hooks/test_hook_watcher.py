@@ -8,11 +8,9 @@ import sys
 import pytest
 
 from switchgear._agents.hook_protocol import Moment
-from switchgear._hooks import session, watched
-from switchgear._hooks.host_id import here
-from switchgear._hooks.session import Notes
-from switchgear._hooks.session_check import Look
-from switchgear._hooks.watched import Visit, WatchedProcess, WatchedSession, visit
+from switchgear._hooks import session, session_check
+from switchgear._hooks.session import Notes, here
+from switchgear._hooks.session_check import Look, Visit, WatchedProcess, WatchedSession, visit
 from switchgear._stores.base import Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._stuck.escalation import StepTaken
@@ -66,7 +64,7 @@ def test_watching_ends_with_the_session(agent: FakeAgent) -> None:
 
 def test_watching_ends_with_the_agent(agent: FakeAgent) -> None:
     FakeAgent.alive = False
-    assert visits(agent)[0] == watched.AGENT_GONE
+    assert visits(agent)[0] == session_check.AGENT_GONE
 
 
 def test_watching_ends_after_a_day(agent: FakeAgent) -> None:
@@ -74,14 +72,16 @@ def test_watching_ends_after_a_day(agent: FakeAgent) -> None:
 
 
 def test_a_store_that_is_gone_for_a_while_is_asked_again(agent: FakeAgent) -> None:
-    gone = [OSError("gone")] * (watched.MOST_FAILURES - 1)
+    gone = [OSError("gone")] * (session_check.MOST_FAILURES - 1)
     assert visits(agent, *gone)[0] == "the session is over"
     assert visits(agent, *gone, OSError("gone"))[0] == "the store cannot be reached"
 
 
 def test_an_agent_that_waits_for_its_user_is_looked_at_less_often(agent: FakeAgent) -> None:
     rests = WORKS._replace(works=False)
-    assert visits(agent, Look(WORKS), Look(rests), Look(rests))[2] == 5.0 + 2 * watched.RESTING_S
+    assert (
+        visits(agent, Look(WORKS), Look(rests), Look(rests))[2] == 5.0 + 2 * session_check.RESTING_S
+    )
 
 
 def test_an_agent_that_must_stop_is_interrupted_and_ended_if_it_stays_silent(
@@ -151,7 +151,7 @@ def test_the_session_of_a_gone_agent_is_over_unless_another_process_watches_it(
         tx.note = Notes(watcher=noted, works=True).dump()
 
     store.transact("session/s1", begin)
-    store.transact("session/s1", lambda inside: watched.end(inside, os.getpid()))
+    store.transact("session/s1", lambda inside: session_check.end(inside, os.getpid()))
     notes = store.transact("session/s1", lambda tx: Notes.load(tx.note))
     assert notes.ended is over
     assert notes.watcher == (None if over else noted)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._hooks import host_id
-from switchgear._hooks.host_id import folder_mark, here, lives
+from switchgear._hooks import session
+from switchgear._hooks.session import folder_mark, here, lives
 
 
 def test_a_folder_is_the_same_by_another_name_and_no_other(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_machine_that_tells_nothing_of_itself_is_known_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_BOOT", "_NUMBERS"):
-        monkeypatch.setattr(host_id, name, str(tmp_path / "none"))
+        monkeypatch.setattr(session, name, str(tmp_path / "none"))
     assert here() == os.uname().nodename
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._hooks.install import edit
-from switchgear._hooks.install.jsonc import NotJson, parse
+from switchgear._hooks.install.edit import NotJson, parse
 
 OURS = "python3 -I -S /opt/switchgear/hooks/entry.py codex"
 GROUPS = {

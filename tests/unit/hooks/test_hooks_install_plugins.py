@@ -11,7 +11,7 @@ import pytest
 
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.place import place
+from switchgear._hooks.install.settings import place
 from timeouts import LIMIT_S
 
 PLUGINS = ("opencode", "pi")

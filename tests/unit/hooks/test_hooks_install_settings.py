@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from switchgear._agents.hook_protocol import PROJECT, USER
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install import files
-from switchgear._hooks.install.agents import HOOKED, PROJECT, USER, is_ours
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.outcome import HookFile
-from switchgear._hooks.install.place import place
+from switchgear._hooks.install.settings import HOOKED, HookFile, is_ours, place
 from timeouts import LIMIT_S
 
 WITH_SETTINGS = [name for name, agent in HOOKED.items() if not agent.is_plugin]
@@ -252,7 +251,7 @@ def test_installations_at_the_same_time_make_one_installation(project: Path) -> 
     path = prepared(there, BY_HAND.replace(b"// what I like", b"").replace(b"/* and this */", b""))
     before = path.read_bytes()
     script = (
-        "import sys; from switchgear._hooks.install.place import place;"
+        "import sys; from switchgear._hooks.install.settings import place;"
         "place('claude-code', 'project', sys.argv[1]).install()"
     )
     crowd = [

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._hooks import pending
 from switchgear._hooks import server as serving
+from switchgear._hooks import undecided
 from switchgear._hooks.process import open_store
 from switchgear._hooks.server import MOST_CONNECTIONS, HookServer
 from timeouts import LIMIT_S
@@ -144,7 +144,7 @@ def test_when_too_many_are_connected_the_slowest_is_told_so_and_the_new_one_is_a
 def test_a_decision_that_takes_too_long_is_answered_as_the_process_would(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "CIRCUITS_S", 0.2)
+    monkeypatch.setattr(undecided, "CIRCUITS_S", 0.2)
     released = threading.Event()
 
     def slow(*_: Any) -> Any:
@@ -227,7 +227,7 @@ def test_a_post_that_is_no_proper_request_is_refused_in_words_that_agents_obey(
 def test_a_refusal_that_cannot_be_counted_in_time_is_given_all_the_same(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "CIRCUITS_S", 0.2)
+    monkeypatch.setattr(undecided, "CIRCUITS_S", 0.2)
     released = threading.Event()
 
     def jammed(*_: Any) -> Any:

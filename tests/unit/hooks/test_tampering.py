@@ -19,7 +19,7 @@ from switchgear._hooks import handler
 from switchgear._hooks.command import hook_command
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.install import saved
-from switchgear._hooks.install.agents import HOOKED
+from switchgear._hooks.install.settings import HOOKED
 from switchgear._hooks.process import open_store
 from switchgear._measure import saved_refs
 from switchgear._stores.sqlite import SqliteStore

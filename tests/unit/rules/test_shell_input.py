@@ -10,7 +10,7 @@ import pytest
 from rules.project import Project
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.inspect_call import look_at
-from switchgear._rules.shell.typed_input import LONGEST_INPUT, typed
+from switchgear._hooks.shell_input import LONGEST_INPUT, typed
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 import click
 import pytest
 
-from switchgear._cli.json_values import printed
 from switchgear._cli.views.batch import BatchTable, as_values, in_words, table
 from switchgear._cli.views.terminal import Screen
+from switchgear._console.values import printed
 from switchgear._run.batch.model import BATCH_ENDS, Progress, Status
 from switchgear._run.batch.view import BatchLineView
 from switchgear._run.formats import local_time

@@ -9,9 +9,7 @@ from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._config import Config
 from switchgear._config.model import Hooks
 from switchgear._core.types import Mode
-from switchgear._hooks.install.agents import HOOKED
-from switchgear._hooks.install.outcome import InstallState
-from switchgear._hooks.install.place import place, scopes_of
+from switchgear._hooks.install.settings import HOOKED, InstallState, place, scopes_of
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import Interventions
 from switchgear._text.redact import redact

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
+from switchgear._agents.hook_protocol import TIMEOUT_S
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
-from switchgear._hooks.install.agents import TIMEOUT_S
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.place import place, scopes_of
 from switchgear._hooks.install.probe import BEFORE, ProbeAnswer, event_of, read, sample
+from switchgear._hooks.install.settings import place, scopes_of
 
 # ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
 

@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from switchgear._breaker.views import IsolatedView, View
-from switchgear._cli.json_values import heat_of
 from switchgear._cli.views.terminal import NARROW, WIDE, Screen, fitted, wrapped
 from switchgear._cli.views.text import Signs, bar, clean, clock_time, percent, plural, words
+from switchgear._console.values import heat_of
 from switchgear._core.errors import duration
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._core.wire import detector_names

@@ -118,14 +118,6 @@ def _local(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, UTC).astimezone()
 
 
-def iso(at_s: float) -> str | None:
-    """UTC in ISO 8601 with milliseconds; `None` for a time beyond the calendar."""
-    try:
-        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, OSError, ValueError):
-        return None
-
-
 def percent(heat: float) -> str:
     """A heat as `40%`, at most `100%`; what is just below the trip does not read as 100."""
     share = min(max(heat, 0.0), 1.0) if math.isfinite(heat) else 1.0

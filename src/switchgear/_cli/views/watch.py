@@ -22,8 +22,7 @@ from switchgear._cli.views.terminal import Screen, fitted, wrapped
 from switchgear._cli.views.text import clean, clock_time, say
 from switchgear._core.errors import StoreError
 from switchgear._hooks.session import Notes, note_name
-from switchgear._hooks.session_check import Look, at_work, look_for_a_watcher
-from switchgear._hooks.silence import Rounds
+from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
 
 
 def rounds_of(session: Session) -> Callable[[], None]:

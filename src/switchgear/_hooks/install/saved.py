@@ -18,11 +18,11 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from switchgear._agents.hook_protocol import USER, HookSettings
 from switchgear._hooks.install import edit, files, settings
-from switchgear._hooks.install.agents import HOOKED, USER, HookSettings, is_ours
+from switchgear._hooks.install.edit import NotJson, parse
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.jsonc import NotJson, parse
-from switchgear._hooks.install.place import place, scopes_of
+from switchgear._hooks.install.settings import HOOKED, is_ours, place, scopes_of
 from switchgear._system.files import read_private, state_folder, write_private
 
 LARGEST_RECORD = 2 * files.LARGEST_BYTES

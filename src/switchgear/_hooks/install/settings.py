@@ -1,19 +1,267 @@
-"""Our hooks in settings that belong to somebody else: put in, looked at, taken out."""
+"""Our hooks in the files of agents: entries in their settings, plugins for OpenCode and pi.
 
+What agents accept was tried with the real programs: Claude Code and Qwen Code ignore an invalid file
+silently, Gemini CLI does not start, Codex reports it in the middle of a run. A plugin has two parts, the
+call of the hook and the events of the agent; the line with the command marks it as ours.
+"""
+
+import json
 import os
+import shlex
+import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
 
-from switchgear._agents.hook_protocol import HookSettings
-from switchgear._agents.registry import hooks_of
-from switchgear._hooks.command import OR_REFUSE
+from switchgear._agents.hook_protocol import (
+    PROJECT,
+    USER,
+    HookSettings,
+)
+from switchgear._agents.registry import ROWS, hook_names, hook_settings, hooks_of
+from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install import edit, files
-from switchgear._hooks.install.agents import command_line, groups, is_ours
+from switchgear._hooks.install.edit import Group, NotJson, parse
 from switchgear._hooks.install.files import CannotChange, Journal, Memory
-from switchgear._hooks.install.jsonc import NotJson, parse
-from switchgear._hooks.install.outcome import InstallChange, InstallState, gone
+
+
+class InstallChange(NamedTuple):
+    """What an installation or its removal did."""
+
+    path: str
+    changed: bool
+    """`False`: everything was as it should be already."""
+    backup: str | None = None
+    """Where a copy of the file lies as it was; `None`: there was none, or nothing changed."""
+    removed: bool = False
+    """Whether the file is gone: it was there only for us."""
+
+
+class InstallState(NamedTuple):
+    """What is installed in one file."""
+
+    path: str
+    exists: bool = True
+    commands: tuple[str, ...] = ()
+    """The different command lines of ours that it holds."""
+    events: tuple[str, ...] = ()
+    """The events for which one of them is there."""
+    missing: tuple[str, ...] = ()
+    """Events that this version hooks and the file does not."""
+    outdated: bool = False
+    """Whether this version would install something else."""
+    gone: tuple[str, ...] = ()
+    """Programs and files that the commands need and that are not there."""
+    switched_off: str = ""
+    """The setting by which the agent runs no hooks, and where it stands."""
+    trouble: str = ""
+    """Why the file could not be read."""
+
+    @property
+    def installed(self) -> bool:
+        """Whether anything of ours is there."""
+        return bool(self.commands)
+
+
+class HookFile(Protocol):
+    """One file in which our hook can be: settings that we share, or a plugin of our own.
+
+    All but `look` raise `CannotChange` for a file that is left alone.
+    """
+
+    path: str
+
+    def install(self) -> InstallChange:
+        """Put the hook in; twice is as good as once."""
+        ...
+
+    def uninstall(self) -> InstallChange:
+        """Take it out; everything else stays."""
+        ...
+
+    def look(self) -> InstallState:
+        """What is there. Never raises for what it looks at."""
+        ...
+
+    def commands(self) -> dict[str, str]:
+        """The command that the agent runs for each event, as the file holds it."""
+        ...
+
+
+def gone(command: str) -> list[str]:
+    """The absolute paths in a command line that lead nowhere.
+
+    >>> gone("/no/such/python -I entry.py")
+    ['/no/such/python']
+    """
+    words = shlex.split(command)
+    return [word for word in words if os.path.isabs(word) and not os.path.exists(word)]
+
+
+HOOKED = {name: hook_settings(name) for name in hook_names()}
+"""The settings of each agent that has hooks, by its name in the hook command."""
+ALIASES = {alias: row.hook_name for row in ROWS for alias in row.aliases}
+"""Other names by which people call the agents."""
+LARGEST_SETTINGS = 4_000_000
+"""Characters of settings that are searched for a hook."""
+_ENTRY = "switchgear/hooks/entry.py"
+_SCRIPT = "switchgear-hook"
+
+
+def command_line(agent: HookSettings, scope: str, folder: str) -> str:
+    """The command line that belongs into the settings of an agent."""
+    root = None if scope == USER else os.path.abspath(folder)
+    return shlex.join(hook_command(agent.name, root=root))
+
+
+def groups(agent: HookSettings, command: str) -> dict[str, Group]:
+    """What belongs into the settings of an agent, for each event."""
+    hook: dict[str, object] = {"type": "command", "command": command, "timeout": agent.timeout}
+    if agent.named:
+        hook = {"name": "switchgear", **hook}
+    matched = {event: {"matcher": "*", "hooks": [hook]} for event in agent.tool_events}
+    for event in agent.before_tool:
+        matched[event] = {"matcher": "*", "hooks": [{**hook, "command": command + OR_REFUSE}]}
+    return {**matched, **{event: {"hooks": [hook]} for event in agent.other_events}}
+
+
+def wired(folder: str) -> list[str]:
+    """The settings and plugins of all agents that hold a hook of ours."""
+    files = {agent.file(scope, folder) for agent in HOOKED.values() for scope in agent.scopes}
+    return sorted(path for path in files if _mentions_us(path))
+
+
+def _mentions_us(path: str) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, encoding="utf-8", errors="replace") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return False
+            text = file.read(LARGEST_SETTINGS)
+    except OSError:
+        return False
+    return any(sign in text for sign in (_ENTRY, _SCRIPT, "/hooks/claude-code"))
+
+
+def is_ours(command: str) -> bool:
+    """Whether a command line of some settings runs our hook, of this installation or another.
+
+    >>> is_ours("python3 -I -S /opt/switchgear/hooks/entry.py codex"), is_ours("ls")
+    (True, False)
+    """
+    try:
+        words = [word.replace("\\", "/") for word in shlex.split(command)]
+    except ValueError:
+        return False
+    for word, behind in pairwise(words):
+        ours = word.endswith(f"/{_ENTRY}") or word == _ENTRY
+        if (ours or os.path.basename(word) == _SCRIPT) and behind in HOOKED:
+            return True
+    return False
+
+
+_PLUGINS_MARK = "const SWITCHGEAR = "
+_HEAD = """\
+// Switchgear in {title}: asks before each tool call, tells after it, and does what it is told.
+// Written by `switchgear hooks install {name}`, which replaces it; `switchgear hooks uninstall
+// {name}` removes it. Changes made here are lost.
+"""
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files")
+
+
+class PluginFile:
+    """The plugin of one agent for one scope; see `Place`. Used by one thread."""
+
+    def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
+        self.agent = agent
+        self.path = agent.file(scope, folder)
+        root = os.path.abspath(folder) if scope == PROJECT else None
+        self._command = hook_command(agent.name, root=root)
+        self._memory = Memory(self.path)
+
+    def install(self) -> InstallChange:
+        """Write our file; somebody else's of the same name is left alone."""
+        data = self._made()
+        with self._memory.locked():
+            now = files.read(self.path)
+            if now == data:
+                return InstallChange(self.path, changed=False)
+            if now is not None and _told(now) is None:
+                why = "there is another file of that name, and it is not ours"
+                raise CannotChange(self.path, why, "move it away, then try again")
+            backup = None if now is None else self._memory.back_up(now)
+            journal = self._memory.journal()
+            folders = files.write(self.path, data, now)
+            folders = (*folders, *(journal.folders if journal else ()))
+            self._memory.keep(Journal(files.digest(data), None, {}, folders))
+        return InstallChange(self.path, changed=True, backup=backup)
+
+    def uninstall(self) -> InstallChange:
+        """Remove our file, and the folders that were made for it."""
+        if not os.path.lexists(self.path):
+            return InstallChange(self.path, changed=False)
+        with self._memory.locked():
+            now = files.read(self.path)
+            if now is None or _told(now) is None:
+                return InstallChange(self.path, changed=False)
+            backup = self._memory.back_up(now)
+            journal = self._memory.journal()
+            files.remove(self.path, now, journal.folders if journal else ())
+            self._memory.forget()
+        return InstallChange(self.path, changed=True, backup=backup, removed=True)
+
+    def look(self) -> InstallState:
+        """What is there."""
+        try:
+            now = files.read(self.path)
+        except CannotChange as error:
+            return InstallState(self.path, trouble=error.args[1])
+        told = None if now is None else _told(now)
+        if told is None:
+            return InstallState(self.path, exists=now is not None, missing=self.agent.events)
+        command = shlex.join(told["command"])
+        return InstallState(
+            self.path,
+            commands=(command,),
+            events=self.agent.events,
+            outdated=now != self._made(),
+            gone=tuple(gone(command)),
+        )
+
+    def commands(self) -> dict[str, str]:
+        """The command of the plugin, for each event that it passes on."""
+        now = files.read(self.path)
+        told = None if now is None else _told(now)
+        command = "" if told is None else shlex.join(told["command"])
+        return dict.fromkeys(self.agent.events, command) if command else {}
+
+    def _made(self) -> bytes:
+        facts = {"command": self._command, "timeout_s": self.agent.timeout}
+        asking = _part("asking").replace(_PLUGINS_MARK + "{}", _PLUGINS_MARK + json.dumps(facts))
+        head = _HEAD.format(title=self.agent.title, name=self.agent.name)
+        return f"{head}{asking}\n{_part(self.agent.name)}".encode()
+
+
+def _part(name: str) -> str:
+    with open(os.path.join(_FOLDER, f"{name}.js"), encoding="utf-8") as file:
+        return file.read()
+
+
+def _told(data: bytes) -> dict[str, Any] | None:
+    """What a file of ours says of itself; `None`: it is not ours."""
+    for line in data.decode(errors="replace").splitlines():
+        if line.startswith(_PLUGINS_MARK):
+            try:
+                told = json.loads(line.removeprefix(_PLUGINS_MARK))
+            except ValueError:
+                return None
+            words = told.get("command") if isinstance(told, dict) else None
+            good = isinstance(words, list) and all(isinstance(word, str) for word in words)
+            return told if good and words else None
+    return None
+
 
 _MARK = "\ufeff"
 
@@ -173,3 +421,28 @@ class SettingsFile:
 def _bytes(text: str, model: bytes | None) -> bytes:
     mark = _MARK if model is not None and model.startswith(_MARK.encode()) else ""
     return (mark + text).encode()
+
+
+def place(agent: str, scope: str, folder: str) -> HookFile:
+    """Where the hook of an agent belongs, for `project` or `local` (in `folder`) or `user`.
+
+    Raises ValueError for an agent that has no hooks.
+    """
+    if agent not in HOOKED:
+        raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
+    hooked = HOOKED[agent]
+    if hooked.is_plugin:
+        return PluginFile(hooked, scope, folder)
+    return SettingsFile(hooked, scope, folder)
+
+
+def scopes_of(agent: str, folder: str) -> tuple[str, ...]:
+    """The scopes that differ in a folder: in one's home, most projects' settings are the user's."""
+    hooked = HOOKED[agent]
+    shared = os.path.realpath(hooked.file(USER, folder))
+    apart = [
+        scope
+        for scope in hooked.scopes
+        if scope == USER or os.path.realpath(hooked.file(scope, folder)) != shared
+    ]
+    return tuple(apart) if PROJECT in apart else (USER,)

@@ -11,6 +11,7 @@ from switchgear._breaker.presets import LoopPreset
 from switchgear._core.detector import plural
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy
+from switchgear._opinion.opinion import SecondOpinion
 from switchgear._panel.panel import Panel
 from switchgear._run.batch.model import AUTO, Progress, Status, Task
 from switchgear._run.circuits import loop_name, task_name
@@ -48,6 +49,7 @@ class AttemptDependencies(NamedTuple):
     """The policy that the configuration has for a circuit."""
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
+    second_opinion: SecondOpinion | None = None
 
 
 class Attempt(NamedTuple):
@@ -166,6 +168,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
             sinks=place.sinks,
             report=place.report,
             interventions=place.interventions,
+            second_opinion=place.second_opinion,
             stuck_policy=place.policy_for("session/run"),
             progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from switchgear._rules.shell.typed_input import LONGEST_INPUT, Typed, typed
+from switchgear._hooks.shell_input import LONGEST_INPUT, Typed, typed
 
 MOVING = "a line with keys that move in it cannot be judged; send it without them"
 

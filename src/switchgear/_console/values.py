@@ -1,16 +1,24 @@
-"""What the command prints as JSON. The fields are documented in docs/command.md and only grow.
+"""What the command prints and the API returns as JSON. docs/command.md has the fields; they only grow.
 
 Always ASCII, always valid JSON: what agents wrote is escaped, what is not finite is null.
 """
 
 import json
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 from switchgear._breaker.views import View
-from switchgear._cli.views.text import iso
 from switchgear._core.types import Circuit, Event, Step
 from switchgear._stores.base import Entry
+
+
+def iso(at_s: float) -> str | None:
+    """UTC in ISO 8601 with milliseconds; `None` for a time beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def printed(value: Any, indent: int | None = 2) -> str:

@@ -1,0 +1,30 @@
+"""Runs and batches of a project as rows, for `switchgear runs`, the API and the page."""
+
+from typing import Any
+
+from switchgear._run.record import is_alive
+
+
+def run_status(run: dict[str, Any]) -> str:
+    """How it ended, or that it is running, or that it was broken off."""
+    end = run.get("end")
+    if isinstance(end, dict):
+        return str(end.get("exit_reason"))
+    return "running" if is_alive(run) else "broken off"
+
+
+def run_row(run: dict[str, Any]) -> dict[str, Any]:
+    """A run without its iterations."""
+    state = run.get("state") or {}
+    return {
+        "id": run["id"],
+        "status": run_status(run),
+        "agent": run.get("agent"),
+        "task": run.get("task"),
+        "circuit": run.get("circuit"),
+        "started_at": run.get("started_at"),
+        "ended_at": run.get("ended_at"),
+        "iterations": state.get("iterations"),
+        "cost_micros": state.get("spent_micros"),
+        "seconds": state.get("seconds"),
+    }

@@ -1,0 +1,95 @@
+"""Guarded agent sessions as rows, for `switchgear sessions`, the API and the page."""
+
+from typing import NamedTuple
+
+from switchgear._core.types import Mode
+from switchgear._hooks import session as guarded
+from switchgear._hooks.session import Notes
+from switchgear._hooks.session_check import gone_after_s
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import StoredCircuit
+from switchgear._stuck.messages import HELD
+
+PREFIX = "session/"
+
+
+class SessionRow(NamedTuple):
+    """One session, ready to be shown."""
+
+    id: str
+    agent: str
+    project: str
+    task: str
+    state: str
+    reason: str
+    """Why it is stopped or struggling, or was stopped when it ended; empty: it is neither."""
+    since_s: float | None
+    """When it was stopped, in seconds since the epoch."""
+    heat: float
+    spent_micros: int | None
+    last_step: str
+    heard_s: float
+    """When its last event arrived."""
+
+
+def session_rows(panel: Panel, *, everything: bool) -> list[SessionRow]:
+    """The sessions of the store, sub-agents left out; ended ones only with `everything`."""
+    now_s = panel.store.now_s()
+    rows = [
+        session_row(found, notes_of(panel, found.circuit.key), now_s)
+        for found in panel.store.find(f"{PREFIX}*")
+        if "/" not in found.circuit.key.removeprefix(PREFIX)
+    ]
+    return [row for row in rows if everything or row.state != "ended"]
+
+
+def stopped_words(ended: list[SessionRow]) -> str:
+    """How many of the ended sessions were stopped, as the end of a phrase; empty: none."""
+    count = sum(bool(row.reason) for row in ended)
+    if count == len(ended) == 1:
+        return ", which was stopped"
+    return f", {count} of them stopped" if count else ""
+
+
+def notes_of(panel: Panel, name: str) -> Notes:
+    """The note of a session, by the name of its circuit."""
+    return panel.store.transact(name, lambda tx: Notes.load(tx.note))
+
+
+def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
+    """A stored session, ready to be shown."""
+    circuit, policy = found.circuit, found.policy
+    state = guarded.state_of(notes, circuit)
+    heard_s = notes.heard_s or circuit.seen_s
+    if now_s - heard_s >= gone_after_s(policy) and not guarded.is_watched(notes):
+        state = guarded.State.ENDED  # its end was never reported
+    stopped = state in {guarded.State.STOPPED, guarded.State.ENDED} and guarded.is_stopped(circuit)
+    heat = min(1.0, policy.heat(circuit.memories, max(now_s, circuit.seen_s)))
+    reason = ""
+    if stopped:
+        reason = circuit.outage.reason or (circuit.order.why if circuit.order else "")
+        if circuit.mode is Mode.HELD_OPEN and circuit.order is not None:
+            reason = f"{HELD} by {circuit.order.by}: {circuit.order.why}"
+    elif state in {guarded.State.STRUGGLING, guarded.State.TRYING_AGAIN}:
+        reason = policy.reason(circuit.memories, max(now_s, circuit.seen_s))
+    return SessionRow(
+        circuit.key.removeprefix(PREFIX),
+        notes.agent or "agent",
+        notes.project,
+        notes.task,
+        str(state),
+        reason,
+        circuit.outage.opened_at_s if stopped and circuit.outage.opened_at_s else None,
+        heat,
+        notes.spent_micros,
+        notes.last_step,
+        heard_s,
+    )
+
+
+ORDER = ("stopped", "trying again", "struggling", "paused", "working", "idle", "ended")
+
+
+def ordered(rows: list[SessionRow]) -> list[SessionRow]:
+    """Stopped sessions first, then those heard of last."""
+    return sorted(rows, key=lambda row: (ORDER.index(row.state), -row.heard_s))

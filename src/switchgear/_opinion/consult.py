@@ -1,0 +1,361 @@
+"""Asks the second opinion: cache, budget, then the command or the model, within a time limit.
+
+Nothing here raises for what the other side does: a failure, a timeout, a malformed answer and an
+exhausted budget are all `Opinion("none", why)`, and the stop stands.
+"""
+
+import fcntl
+import hashlib
+import http.client
+import ipaddress
+import json
+import math
+import os
+import select
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from switchgear._agents.events import Usage
+from switchgear._agents.prices import cost_of
+from switchgear._opinion import opinion
+from switchgear._opinion.opinion import (
+    ANTHROPIC,
+    LARGEST_ANSWER,
+    NONE,
+    ModelAnswer,
+    Opinion,
+    SecondOpinion,
+    no_opinion,
+)
+from switchgear._system.files import make_private_folder, read_private, write_private
+from switchgear._text.redact import redact
+
+FOLDER = "opinions"
+"""The folder beside the store with requests, answers, the cache and what was spent."""
+DAY_S = 86_400.0
+MOST_TOKENS = 400
+"""Tokens that a model may answer with."""
+_KEPT_FILES = 200
+_LEDGER = "spent.json"
+
+
+class AskingFailed(Exception):
+    """The other side gave no answer that can be used; the text says why."""
+
+
+def consult(
+    settings: SecondOpinion,
+    request: Mapping[str, Any],
+    folder: str,
+    cwd: str,
+    environ: Mapping[str, str] | None = None,
+) -> Opinion:
+    """Ask for an opinion, and wait for it at most `settings.timeout_s`.
+
+    - `folder`: where cache and budget are kept, for this user alone.
+    - `cwd`: where a command runs.
+    """
+    environ = os.environ if environ is None else environ
+    try:
+        make_private_folder(folder)
+        cached = _cached(settings, request, folder)
+        if cached is not None:
+            return cached._replace(cost_micros=0)
+        refused = _reserve(settings, request, folder)
+        if refused:
+            return no_opinion(refused, settings.source)
+        answer = _asked(settings, request, cwd, environ)
+        found = opinion.parsed(answer.text, settings)
+        found = found._replace(cost_micros=_cost(settings, answer))
+        _settle(settings, request, folder, found.cost_micros)
+        if found.verdict != NONE:
+            write_private(_cache_file(settings, request, folder), opinion.dumped(found).encode())
+        _tidy(folder)
+    except AskingFailed as error:
+        return no_opinion(str(error), settings.source)
+    except (OSError, ValueError) as error:
+        return no_opinion(f"not asked: {error}", settings.source)
+    return found
+
+
+def consult_in_thread(
+    settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str
+) -> Opinion:
+    """The same for a process that must not hang, whatever the other side does."""
+    answers: list[Opinion] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(consult(settings, request, folder, cwd)),
+        name="switchgear-second-opinion",
+        daemon=True,
+    )
+    asking.start()
+    asking.join(settings.timeout_s + 1.0)
+    late = no_opinion(f"no answer within {settings.timeout_s:g} s", settings.source)
+    return answers[0] if answers else late
+
+
+# The cache and the budget
+
+
+def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> str:
+    asked = [settings.command, settings.model, settings.api, {**request, "heat": 0}]
+    key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+    return os.path.join(folder, f"cache-{key}.json")
+
+
+def _cached(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> Opinion | None:
+    path = _cache_file(settings, request, folder)
+    try:
+        age_s = time.time() - os.stat(path).st_mtime
+    except OSError:
+        return None
+    if not 0 <= age_s < settings.cache_s:
+        return None
+    found = opinion.loaded(read_private(path, LARGEST_ANSWER), settings)
+    return None if found is None else found._replace(source=f"{settings.source}, cached")
+
+
+class SpendLedger(NamedTuple):
+    """What the last 24 hours have used. Immutable."""
+
+    began_s: float = 0.0
+    calls: int = 0
+    micros: int = 0
+
+    @classmethod
+    def load(cls, data: bytes | None, now_s: float) -> "SpendLedger":
+        """The ledger of a file; a new one where it is older than a day, or cannot be read."""
+        try:
+            told = json.loads(data or b"{}")
+            found = cls(float(told["began_s"]), int(told["calls"]), int(told["micros"]))
+        except (ValueError, TypeError, KeyError, OverflowError):
+            return cls(now_s)
+        return found if 0 <= now_s - found.began_s < DAY_S else cls(now_s)
+
+
+@contextmanager
+def _ledger(folder: str) -> Iterator[tuple[SpendLedger, str]]:
+    """The ledger while no other process changes it."""
+    path = os.path.join(folder, _LEDGER)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield SpendLedger.load(read_private(path, 4096), time.time()), path
+    finally:
+        os.close(lock)
+
+
+def _write_ledger(path: str, ledger: SpendLedger) -> None:
+    write_private(path, json.dumps(ledger._asdict()).encode())
+
+
+def _reserve(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> str:
+    """Reserve a call and its highest cost; returns why not, or an empty text."""
+    with _ledger(folder) as (ledger, path):
+        if ledger.calls >= settings.calls_per_day:
+            return f"{ledger.calls} opinions in 24 h (limit {settings.calls_per_day})"
+        highest = _highest_cost(settings, request)
+        limit = settings.budget_micros
+        if ledger.micros + highest > limit:
+            spent, most = ledger.micros / 1e6, limit / 1e6
+            return f"budget: ${spent:.2f} spent in 24 h, and one more would exceed ${most:.2f}"
+        _write_ledger(path, ledger._replace(calls=ledger.calls + 1, micros=ledger.micros + highest))
+    return ""
+
+
+def _settle(
+    settings: SecondOpinion, request: Mapping[str, Any], folder: str, cost_micros: int | None
+) -> None:
+    """Replace the reserved cost by the real one; an unknown one keeps the reservation."""
+    if cost_micros is None:
+        return
+    with _ledger(folder) as (ledger, path):
+        spent = max(0, ledger.micros - _highest_cost(settings, request) + cost_micros)
+        _write_ledger(path, ledger._replace(micros=spent))
+
+
+def _highest_cost(settings: SecondOpinion, request: Mapping[str, Any]) -> int:
+    """What one call costs at most; 0: its price is not known, and only the calls are limited."""
+    if settings.model is None:
+        return 0
+    characters = len(opinion.prompt(request)) + len(opinion.SYSTEM)
+    tokens = math.ceil(characters / 2)  # no tokenizer makes more than one of two characters
+    return cost_of([Usage(settings.model, tokens, MOST_TOKENS)]).micros or 0
+
+
+def _cost(settings: SecondOpinion, answer: ModelAnswer) -> int | None:
+    if settings.model is None:
+        return 0
+    if not (answer.input_tokens or answer.output_tokens):
+        return None
+    usage = Usage(settings.model, answer.input_tokens, answer.output_tokens)
+    return cost_of([usage]).micros
+
+
+def _tidy(folder: str) -> None:
+    """Remove the oldest files beyond a few hundred."""
+    with suppress(OSError):
+        found = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
+        found = [entry for entry in found if entry.name != _LEDGER]
+        if len(found) <= _KEPT_FILES:
+            return
+        found.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
+        for entry in found[: len(found) - _KEPT_FILES]:
+            os.unlink(entry.path)
+
+
+# The other side
+
+
+def _asked(
+    settings: SecondOpinion, request: Mapping[str, Any], cwd: str, environ: Mapping[str, str]
+) -> ModelAnswer:
+    due_s = time.monotonic() + settings.timeout_s
+    if settings.command is not None:
+        return ModelAnswer(_from_command(settings, request, cwd, environ, due_s))
+    return _from_model(settings, request, environ, due_s)
+
+
+def _from_command(
+    settings: SecondOpinion,
+    request: Mapping[str, Any],
+    cwd: str,
+    environ: Mapping[str, str],
+    due_s: float,
+) -> str:
+    argv = shlex.split(settings.command or "")
+    if not argv:
+        raise AskingFailed("the command is empty")
+    with tempfile.TemporaryFile() as given:
+        given.write(json.dumps(request).encode())
+        given.seek(0)
+        process = subprocess.Popen(  # noqa: S603  the user's own command
+            argv,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=cwd or None,
+            env={**environ, "SWITCHGEAR_SECOND_OPINION": "1"},
+            start_new_session=True,
+        )
+    try:
+        output = _output(process, due_s, settings.timeout_s)
+        left_s = max(0.0, due_s - time.monotonic())
+        code = process.wait(timeout=left_s)
+    except subprocess.TimeoutExpired:
+        raise AskingFailed(f"no answer within {settings.timeout_s:g} s") from None
+    finally:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
+        process.wait()
+    if code != 0:
+        raise AskingFailed(f"the command ended with exit code {code}")
+    return output.decode(errors="replace")
+
+
+def _output(process: "subprocess.Popen[bytes]", due_s: float, timeout_s: float) -> bytes:
+    if process.stdout is None:
+        raise AskingFailed("the command has no output")
+    file = process.stdout.fileno()
+    found = b""
+    while True:
+        left_s = due_s - time.monotonic()
+        if left_s <= 0 or not select.select([file], [], [], left_s)[0]:
+            raise AskingFailed(f"no answer within {timeout_s:g} s")
+        part = os.read(file, 65_536)
+        if not part:
+            return found
+        found += part
+        if len(found) > LARGEST_ANSWER:
+            raise AskingFailed(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The key must not follow a redirect to another host."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        del arguments
+
+
+def _from_model(
+    settings: SecondOpinion,
+    request: Mapping[str, Any],
+    environ: Mapping[str, str],
+    due_s: float,
+) -> ModelAnswer:
+    base = (environ.get(settings.url_variable) or settings.default_url).rstrip("/")
+    _check_url(base, settings.url_variable)
+    key = environ.get(settings.key_variable, "")
+    if not key or not key.isascii() or not key.isprintable():
+        raise AskingFailed(f"no API key in ${settings.key_variable}")
+    headers = {"content-type": "application/json", "accept": "application/json"}
+    if settings.api == ANTHROPIC:
+        url = f"{base}/v1/messages"
+        headers |= {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    else:
+        url, headers = f"{base}/chat/completions", {**headers, "authorization": f"Bearer {key}"}
+    data = json.dumps(opinion.body(settings, request, MOST_TOKENS)).encode()
+    asking = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  checked
+    opener = urllib.request.build_opener(_NoRedirects)
+    try:
+        with opener.open(asking, timeout=max(0.1, due_s - time.monotonic())) as response:
+            raw = _read(response, due_s, settings.timeout_s)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise AskingFailed(f"the model API answered {error.code}") from None
+    except TimeoutError:
+        raise AskingFailed(f"no answer within {settings.timeout_s:g} s") from None
+    except (urllib.error.URLError, http.client.HTTPException) as error:
+        raise AskingFailed(f"the model API cannot be reached: {redact(str(error))}") from None
+    try:
+        found = opinion.answer_in(settings.api, json.loads(raw))
+    except (ValueError, RecursionError):
+        found = None
+    if found is None:
+        raise AskingFailed("the model API answered without a text")
+    return found
+
+
+def _read(response: Any, due_s: float, timeout_s: float) -> bytes:
+    found = b""
+    while part := response.read1(65_536):
+        found += part
+        if len(found) > LARGEST_ANSWER:
+            raise AskingFailed(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+        if time.monotonic() > due_s:
+            raise AskingFailed(f"no answer within {timeout_s:g} s")
+    return found
+
+
+def _check_url(url: str, variable: str) -> None:
+    """Refuse what is no HTTP address, and plain HTTP to another machine: it would show the key."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        raise AskingFailed(f"${variable} holds no URL") from None
+    if parts.scheme == "https" and host:
+        return
+    if parts.scheme != "http" or not _is_this_machine(host):
+        raise AskingFailed(f"${variable} must be https://, or http:// to this machine")
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

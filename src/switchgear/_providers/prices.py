@@ -1,0 +1,239 @@
+"""What tokens of a model cost, in integer millionths of a dollar.
+
+Prices come from the package genai-prices where it is installed (`pip install switchgear[prices]`), else from
+the list that ships with Switchgear. Nothing is looked up over the network. An unknown price is `None` with
+the reason, and never 0.
+"""
+
+import json
+import re
+from decimal import ROUND_CEILING, Decimal
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+_COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")
+_MILLION = 1_000_000
+ORDINARY_TOKENS = 100_000
+"""The largest input of a request at the ordinary price: some models cost more for very long requests."""
+
+
+class TokenUsage(NamedTuple):
+    """The tokens of one response, or of several."""
+
+    input: int = 0
+    """All input, tokens read from and written to a cache included."""
+    output: int = 0
+    """All output, reasoning included."""
+    cache_read: int = 0
+    cache_write: int = 0
+    """Written to a cache for 5 minutes, or for the time that the provider gives."""
+    cache_write_1h: int = 0
+    """Written to a cache for an hour, as Anthropic offers it."""
+
+    def plus(self, other: "TokenUsage") -> "TokenUsage":
+        """The sum of both.
+
+        >>> TokenUsage(10, 1).plus(TokenUsage(5, 2, 4))
+        TokenUsage(input=15, output=3, cache_read=4, cache_write=0, cache_write_1h=0)
+        """
+        return TokenUsage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Rates(NamedTuple):
+    """Prices in millionths of a dollar for a million tokens."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    window: int | None = None
+    """How many tokens the model can hold."""
+
+    def cost_micros(
+        self, sent: int, said: int, read: int = 0, written: int = 0, written_1h: int = 0
+    ) -> int:
+        """What tokens cost, rounded up; `sent` includes what was read from and written to a cache.
+
+        A token that is cached for an hour costs 8/5 of one that is cached for 5 minutes: Anthropic's
+        ratio, the only provider that offers both.
+
+        >>> Rates(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros(1_100, 20, 1_000)
+        900
+        >>> Rates(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros(1_000, 0, 0, 0, 1_000)
+        6000
+        """
+        fresh = max(0, sent - read - written - written_1h)
+        total = fresh * self.input + said * self.output
+        total += read * self.cache_read + written * self.cache_write
+        total += written_1h * self.cache_write * 8 // 5
+        return -(-total // _MILLION)
+
+
+def snapshot_date() -> str:
+    """The day of the list, as `2026-11-16`."""
+    return str(_list()["date"])
+
+
+def rates_of(model: str, provider: str = "") -> Rates | None:
+    """The prices of a model, at a provider if one is named; `None`: the list does not know it."""
+    name = model.lower()
+    rows: list[dict[str, Any]] = _list()["providers"]
+    if provider:
+        wanted = provider.lower().strip()
+        found = next((row for row in rows if row["id"] == wanted), None) or next(
+            (row for row in rows if _matches(row["provider_match"], wanted)), None
+        )
+    else:
+        found = next((row for row in rows if _matches(row["model_match"], name)), None)
+    if found is None:
+        return None
+    dashed = _COMPACT_DATE.sub(r"-\1-\2-\3", name)
+    for text in dict.fromkeys((name, dashed)):
+        by_id = {row["id"]: row for row in rows}
+        for row in (found, *(by_id[other] for other in found["fallback"] if other in by_id)):
+            for _, clause, *prices in row["models"]:
+                if _matches(clause, text):
+                    return Rates(*prices)
+    return None
+
+
+def _matches(clause: Any, text: str) -> bool:
+    if clause is None:
+        return False
+    sign, *parts = clause
+    if sign == "|":
+        return any(_matches(part, text) for part in parts)
+    if sign == "&":
+        return all(_matches(part, text) for part in parts)
+    what = str(parts[0])
+    if sign == "~":
+        return bool(re.search(what, text))
+    what = what.lower()
+    return {
+        "=": text == what,
+        "^": text.startswith(what),
+        "$": text.endswith(what),
+        "*": what in text,
+    }[sign]
+
+
+@cache
+def _list() -> dict[str, Any]:
+    file = resources.files("switchgear._providers") / "data" / "prices.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
+    return found
+
+
+def price_list() -> str:
+    """Which list prices tokens: the installed package, or the bundled one with its date."""
+    try:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        import genai_prices  # noqa: F401, PLC0415 - an extra, and slow to import
+    except ImportError:
+        return f"bundled price list of {snapshot_date()}"
+    return f"price list of genai-prices {version('genai-prices')}"
+
+
+def window_of(model: str) -> int | None:
+    """How many tokens a model can hold, by the same list; `None`: it does not say."""
+    provider, _, name = model.rpartition("/")
+    try:
+        from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
+        from genai_prices import calc_price  # noqa: PLC0415
+
+        return calc_price(Tokens(input_tokens=1), model_ref=name).model.context_window
+    except ImportError:
+        found = rates_of(name, provider) or rates_of(name)
+        return None if found is None else found.window
+    except (LookupError, ValueError):
+        return None
+
+
+class TokenCost(NamedTuple):
+    """What tokens cost, or why that is unknown."""
+
+    micros: int | None
+    """Millionths of a dollar; `None`: unknown, and never 0 for that reason."""
+    unknown: str = ""
+    """Why the cost is unknown; empty where it is known."""
+
+
+def token_cost(model: str, usage: TokenUsage, provider: str = "", requests: int = 1) -> TokenCost:
+    """What the tokens of `requests` requests cost together. Cheap after the first call for a model.
+
+    A model is looked up at the provider first, then at any. `provider/model` names both.
+
+    >>> token_cost("claude-sonnet-4-5", TokenUsage(1_000, 100)).micros
+    4500
+    >>> token_cost("no-such-model", TokenUsage(1_000, 100)).micros is None
+    True
+    """
+    sent = max(usage.input, usage.cache_read + usage.cache_write + usage.cache_write_1h)
+    if sent > ORDINARY_TOKENS * requests:
+        micros = _by_package(model, usage._replace(input=sent), provider, requests)
+        if micros is not None:
+            return TokenCost(micros)
+    rates = model_price(model, provider)
+    if rates is None:
+        named = repr(model) if model else "without a name"
+        return TokenCost(None, f"the {price_list()} does not know the model {named}")
+    return TokenCost(rates.cost_micros(sent, *usage[1:]))
+
+
+@lru_cache(256)
+def model_price(model: str, provider: str = "") -> Rates | None:
+    """The prices of a model for requests of ordinary length; `None`: no list knows it."""
+    within, _, name = model.rpartition("/")
+    for at in dict.fromkeys((provider, within, "")):
+        for each in dict.fromkeys((model, name)):
+            found = _package_rates(each, at) or rates_of(each, at)
+            if found is not None:
+                return found
+    return None
+
+
+def _package_rates(model: str, provider: str) -> Rates | None:
+    kinds = (
+        *(TokenUsage(ORDINARY_TOKENS), TokenUsage(0, ORDINARY_TOKENS)),
+        *(TokenUsage(ORDINARY_TOKENS, 0, ORDINARY_TOKENS),),
+        *(TokenUsage(ORDINARY_TOKENS, 0, 0, ORDINARY_TOKENS),),
+    )
+    costs = [by_package(model, usage, provider, 2) for usage in kinds]
+    if None in costs:
+        return None
+    return Rates(*(cost * (_MILLION // ORDINARY_TOKENS) for cost in costs if cost is not None))
+
+
+def _by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> int | None:
+    within, _, name = model.rpartition("/")
+    for at in dict.fromkeys((provider, within, "")):
+        found = by_package(name, usage, at, requests)
+        if found is not None:
+            return found
+    return None
+
+
+def by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> int | None:
+    """The cost by the installed package genai-prices; `None`: it is missing, or does not know the model."""
+    try:
+        from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
+        from genai_prices import calc_price  # noqa: PLC0415
+    except ImportError:
+        return None
+    written = usage.cache_write + usage.cache_write_1h
+    counts = {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_tokens": written,
+    }
+    if usage.cache_write_1h:
+        counts["cache_write_1h_tokens"] = usage.cache_write_1h
+    tokens = Tokens(**{name: Decimal(count) / requests for name, count in counts.items()})
+    try:
+        price = calc_price(tokens, model_ref=model, provider_id=provider or None).total_price
+    except (LookupError, ValueError):
+        return None
+    return int(round(price * requests * _MILLION, 3).to_integral_value(ROUND_CEILING))

@@ -1,0 +1,432 @@
+"""Tokens, completeness and errors of a model response, read from its bytes as they pass.
+
+A `ResponseMeter` changes nothing and keeps at most 256 KiB, however long the response is. It reads server-sent
+events and JSON, plain or compressed by gzip or deflate, in chunks of any size. Other encodings pass unread.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from switchgear._providers.errors import ProviderError, classify_response
+from switchgear._providers.prices import TokenCost, TokenUsage, token_cost
+from switchgear._providers.table import ProviderErrorKind
+from switchgear._providers.traffic import ModelProtocol, ModelRequest
+
+LONGEST_KEPT = 256 * 1024
+"""Bytes of one event, or of a JSON body, that are kept whole; of a longer one both ends are kept."""
+_ENDS = 64 * 1024
+_MOST_INFLATED = 1024 * 1024 * 1024
+_MOST_TOKENS = 10**9
+
+_NULL_USAGE = re.compile(rb'"usage"\s*:\s*null')
+_RESPONSES_END = re.compile(
+    rb'"type"\s*:\s*"(response\.(?:completed|incomplete|failed|cancelled|created)|error)"'
+)
+_FINISHED = re.compile(rb'"(?:finishReason|finish_reason|blockReason)"\s*:\s*"[A-Z_]+"')
+_REQUEST_ERRORS = {"invalid_request_error": 400, "not_found_error": 404, "invalid_prompt": 400}
+
+
+class Metered(NamedTuple):
+    """What a response contained, as far as it went."""
+
+    usage: TokenUsage | None = None
+    """The tokens that it reported; `None`: none."""
+    model: str = ""
+    """The model that answered; empty where the response names none."""
+    complete: bool = False
+    """Whether it ended as its protocol ends: a stream that breaks off is incomplete."""
+    error: ProviderError | None = None
+    """The error inside the response, such as an `error` event in a stream with status 200."""
+    output_tokens: int = 0
+    """An estimate of the output by the size of what passed, for responses that report none."""
+
+    def usage_or_estimate(self, request: ModelRequest) -> TokenUsage:
+        """The reported tokens, or an estimate by the sizes of request and response.
+
+        Of a stream that broke off the larger number of output tokens counts: what was reported at its
+        beginning is not its end.
+        """
+        if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
+            return TokenUsage()
+        if self.usage is None:
+            return TokenUsage(request.input_tokens, self.output_tokens)
+        if self.complete:
+            return self.usage
+        return self.usage._replace(output=max(self.usage.output, self.output_tokens))
+
+    def cost(self, request: ModelRequest) -> TokenCost:
+        """What the response cost, by `usage_or_estimate`; counting tokens is free of charge."""
+        if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
+            return TokenCost(0)
+        if self.usage is None and not self.output_tokens:
+            return TokenCost(None, "the response reported no token usage")
+        usage = self.usage_or_estimate(request)
+        found = token_cost(self.model or request.model, usage, request.provider)
+        if found.micros is None and request.model and self.model != request.model:
+            found = token_cost(request.model, usage, request.provider)
+        return found
+
+
+class ResponseMeter:
+    r"""Reads one response: `feed` each chunk as it passes, then `finish` once. Not thread-safe.
+
+    `content_type` and `content_encoding` are those headers of the response; without a content type,
+    `stream` decides between events and JSON. Nothing that is fed raises.
+
+    >>> meter = ResponseMeter(ModelProtocol.OPENAI_CHAT, stream=True, content_type="text/event-stream")
+    >>> meter.feed(b'data: {"model":"gpt-5","choices":[]}\n\ndata: [DO')
+    >>> meter.feed(b"NE]\n\n")
+    >>> meter.finish().complete
+    True
+    """
+
+    def __init__(
+        self,
+        protocol: ModelProtocol,
+        *,
+        stream: bool,
+        content_type: str = "",
+        content_encoding: str = "",
+    ) -> None:
+        kind = content_type.lower()
+        encoding = content_encoding.strip().lower()
+        self._protocol = protocol
+        self._is_events = "event-stream" in kind or (stream and not kind)
+        self._inflater = _Inflater() if encoding in {"gzip", "x-gzip", "deflate"} else None
+        is_read = encoding in {"", "identity"} or self._inflater is not None
+        self._is_opaque = not is_read or bool(kind and "json" not in kind and not self._is_events)
+        self._read: Callable[[bytes], None] = {
+            "anthropic": self._read_anthropic,
+            "openai": self._read_chat,
+            "google": self._read_gemini,
+        }[protocol.family]
+        if protocol is ModelProtocol.OPENAI_RESPONSES:
+            self._read = self._read_responses
+        self._kept = bytearray()
+        self._is_cut = False
+        self._fields: dict[str, Any] = {}
+        self._gemini_last = b""
+        self._model = ""
+        self._is_done = False
+        self._error: ProviderError | None = None
+        self._events = 0
+        self._bytes = 0
+        self._shortest = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes of the response."""
+        if self._is_opaque or not chunk:
+            return
+        if self._inflater is None:
+            self._take(chunk)
+            return
+        try:
+            for piece in self._inflater.pieces(chunk):
+                self._take(piece)
+        except zlib.error:
+            self._is_opaque = True
+
+    def finish(self, *, ended: bool = True) -> Metered:
+        """What was read. `ended=False`: the connection broke, or the client closed it early."""
+        if self._is_opaque:
+            return Metered(complete=ended)
+        if not self._is_events:
+            self._read_body(bytes(self._kept))
+        elif self._kept:
+            self._line(bytes(self._kept))
+        self._kept.clear()
+        if self._gemini_last:
+            self._take_gemini(self._gemini_last)
+        is_whole = self._inflater is None or self._inflater.is_whole
+        return Metered(
+            _usage_of(self._protocol, self._fields),
+            self._model,
+            ended and is_whole and self._is_done and self._error is None,
+            self._error,
+            # The shortest event is about as long as the JSON around the text of each.
+            max(self._events, (self._bytes - self._events * self._shortest) // 4),
+        )
+
+    def _take(self, chunk: bytes) -> None:
+        if not self._is_events:
+            self._bytes += len(chunk)
+            self._keep(chunk)
+            return
+        first, *others = chunk.split(b"\n")
+        if not others:
+            self._keep(first)
+            return
+        if self._kept:
+            self._keep(first)
+            first = bytes(self._kept)
+        self._line(first)
+        self._kept.clear()
+        self._is_cut = False
+        rest = others.pop()
+        for line in others:
+            self._line(line)
+        self._keep(rest)
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += data
+        if len(self._kept) > LONGEST_KEPT:
+            del self._kept[_ENDS : len(self._kept) - _ENDS]
+            self._is_cut = True
+
+    def _line(self, line: bytes) -> None:
+        if line[:5] == b"data:":
+            self._read(line[5:].strip())
+
+    # Events of each protocol. Only those that tell something are parsed.
+
+    def _read_anthropic(self, data: bytes) -> None:
+        if b'"content_block_delta"' in data[:200]:
+            self._count(data)
+            return
+        event = _object(data)
+        kind = event.get("type")
+        if kind == "message_start":
+            self._take_message(event.get("message"))
+        elif kind == "message_delta":
+            self._add_usage(event.get("usage"))
+        elif kind == "message_stop":
+            self._is_done = True
+        elif kind == "error":
+            self._fail(event)
+
+    def _read_chat(self, data: bytes) -> None:
+        if data == b"[DONE]":
+            self._is_done = True
+            return
+        has_usage = b'"usage"' in data and not (b"null" in data and _NULL_USAGE.search(data))
+        if has_usage or not self._model or b'"error"' in data:
+            event = _object(data)
+            if isinstance(event.get("error"), dict | str) and event.get("error"):
+                self._fail(event)
+                return
+            self._model = self._model or _text(event.get("model"))
+            self._add_usage(event.get("usage") or _part(event, "x_groq").get("usage"))
+        self._count(data)
+
+    def _read_responses(self, data: bytes) -> None:
+        found = _RESPONSES_END.search(data)
+        if found is None:
+            self._count(data)
+            return
+        event = _object(data)
+        if not event and self._is_cut:
+            self._model = self._model or _named(data, rb"model")
+            self._add_usage(_last_object(data, b'"usage"'))
+            self._is_done = found[1] in {b"response.completed", b"response.incomplete"}
+            return
+        kind = event.get("type")
+        if kind == "error":
+            self._fail(event)
+        elif kind in {"response.completed", "response.incomplete", "response.failed"}:
+            self._take_response(_part(event, "response"))
+        elif kind == "response.cancelled":
+            self._is_done = True
+        elif kind == "response.created":
+            self._model = self._model or _text(_part(event, "response").get("model"))
+        else:
+            self._count(data)
+
+    def _read_gemini(self, data: bytes) -> None:
+        if b'"error"' in data:
+            event = _object(data)
+            if isinstance(event.get("error"), dict):
+                self._fail(event)
+                return
+        if b'"usageMetadata"' in data:
+            self._gemini_last = data if len(data) <= 2 * _ENDS else data[:_ENDS] + data[-_ENDS:]
+        if _FINISHED.search(data):
+            self._is_done = True
+        self._count(data)
+
+    def _count(self, data: bytes) -> None:
+        size = len(data)
+        self._events += 1
+        self._bytes += size
+        if size < self._shortest or self._events == 1:
+            self._shortest = size
+
+    # Whole bodies
+
+    def _read_body(self, body: bytes) -> None:
+        parsed = None if self._is_cut else _json(body)
+        if self._protocol.family == "google":
+            self._read_gemini_body(body, parsed)
+        elif isinstance(parsed, dict):
+            self._is_done = True
+            if parsed.get("type") == "error" or isinstance(parsed.get("error"), dict):
+                self._fail(parsed)
+            elif self._protocol is ModelProtocol.ANTHROPIC_MESSAGES:
+                self._take_message(parsed)
+            elif self._protocol is not ModelProtocol.ANTHROPIC_COUNT_TOKENS:
+                self._take_response(parsed)
+        else:
+            self._is_done = self._is_cut and body.rstrip()[-1:] == b"}"
+            self._model = _named(body, rb"model")
+            self._add_usage(_last_object(body, b'"usage"'))
+
+    def _read_gemini_body(self, body: bytes, parsed: Any) -> None:
+        parts = parsed if isinstance(parsed, list) else [parsed]
+        for part in parts:
+            if isinstance(part, dict) and isinstance(part.get("error"), dict):
+                self._fail(part)
+        self._take_gemini(body)
+        is_stream = self._protocol is ModelProtocol.GEMINI_STREAM
+        has_end = _FINISHED.search(body) is not None
+        is_json = parsed is not None or (self._is_cut and body.rstrip()[-1:] in {b"}", b"]"})
+        self._is_done = is_json and (has_end or not is_stream)
+
+    def _take_message(self, message: Any) -> None:
+        if isinstance(message, dict):
+            self._model = _text(message.get("model"))
+            self._add_usage(message.get("usage"))
+
+    def _take_response(self, response: Mapping[str, Any]) -> None:
+        self._model = _text(response.get("model")) or self._model
+        self._add_usage(response.get("usage"))
+        if response.get("status") == "failed":
+            self._fail(response)
+        else:
+            self._is_done = True
+
+    def _take_gemini(self, data: bytes) -> None:
+        self._add_usage(_last_object(data, b'"usageMetadata"'))
+        self._model = _named(data, rb"modelVersion") or self._model
+
+    def _add_usage(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            self._fields.update((key, value) for key, value in usage.items() if value is not None)
+
+    def _fail(self, event: Mapping[str, Any]) -> None:
+        if self._error is None:
+            self._error = event_error(event)
+
+
+class _Inflater:
+    """Decompresses gzip and zlib in bounded pieces, several members after another."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=47)
+        self._total = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self._stream.eof
+
+    def pieces(self, chunk: bytes) -> Any:
+        while chunk:
+            if self._stream.eof:
+                self._stream = zlib.decompressobj(wbits=47)
+            piece = self._stream.decompress(chunk, _ENDS)
+            self._total += len(piece)
+            if self._total > _MOST_INFLATED:
+                raise zlib.error("larger than any response of a model")
+            yield piece
+            chunk = self._stream.unconsumed_tail or self._stream.unused_data
+
+
+def event_error(event: Mapping[str, Any]) -> ProviderError:
+    """The error that an event of a stream reports; one without a known code is an outage.
+
+    >>> event_error({"type": "error", "error": {"type": "overloaded_error"}}).kind
+    <ProviderErrorKind.OVERLOAD: 'overload'>
+    """
+    inner = event.get("error")
+    about: Any = inner if isinstance(inner, dict) else event
+    code = about.get("code")
+    status = _REQUEST_ERRORS.get(_text(about.get("type"))) or _REQUEST_ERRORS.get(_text(code))
+    if status is None and type(code) is int and 400 <= code <= 599:
+        status = code
+    body = {"message": inner} if isinstance(inner, str) else {"error": about}
+    found = classify_response(status or 500, None, body)
+    return found or ProviderError(ProviderErrorKind.OUTAGE, status)
+
+
+def _usage_of(protocol: ModelProtocol, fields: Mapping[str, Any]) -> TokenUsage | None:
+    if not fields:
+        return None
+    if protocol.family == "anthropic":
+        read = _count(fields.get("cache_read_input_tokens"))
+        written = _count(fields.get("cache_creation_input_tokens"))
+        for_an_hour = _count(_part(fields, "cache_creation").get("ephemeral_1h_input_tokens"))
+        written = max(written, for_an_hour)
+        fresh = _count(fields.get("input_tokens"))
+        output = _count(fields.get("output_tokens"))
+        sent = fresh + read + written
+        return TokenUsage(sent, output, read, written - for_an_hour, for_an_hour)
+    if protocol.family == "google":
+        sent = _count(fields.get("promptTokenCount")) + _count(
+            fields.get("toolUsePromptTokenCount")
+        )
+        output = _count(fields.get("candidatesTokenCount")) + _count(
+            fields.get("thoughtsTokenCount")
+        )
+        return TokenUsage(sent, output, _count(fields.get("cachedContentTokenCount")))
+    # Chat says prompt and completion, Responses input and output; some servers mix them.
+    details = _part(fields, "prompt_tokens_details") or _part(fields, "input_tokens_details")
+    read = _count(details.get("cached_tokens")) or _count(fields.get("prompt_cache_hit_tokens"))
+    return TokenUsage(
+        _count(fields.get("prompt_tokens", fields.get("input_tokens"))),
+        _count(fields.get("completion_tokens", fields.get("output_tokens"))),
+        read,
+        _count(details.get("cache_write_tokens")),
+    )
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 <= value <= _MOST_TOKENS else 0
+
+
+def _text(value: Any) -> str:
+    return value[:200] if isinstance(value, str) else ""
+
+
+def _part(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _named(data: bytes, key: bytes) -> str:
+    """The first text under a key, wherever it is."""
+    found = re.search(rb'"' + key + rb'"\s*:\s*"([^"\\]{1,200})"', data)
+    return "" if found is None else found[1].decode("utf-8", "replace")
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    found = _json(data)
+    return found if isinstance(found, dict) else {}
+
+
+def _last_object(data: bytes, key: bytes) -> dict[str, Any] | None:
+    """The last object under a key, wherever it is: the rest of the text may be cut off."""
+    at = len(data)
+    for _ in range(20):
+        at = data.rfind(key, 0, at)
+        if at < 0:
+            return None
+        rest = data[at + len(key) : at + len(key) + _ENDS].decode("utf-8", "replace").lstrip()
+        if not rest.startswith(":"):
+            continue
+        try:
+            found, _end = json.JSONDecoder().raw_decode(rest[1:].lstrip())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return None

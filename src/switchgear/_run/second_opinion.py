@@ -1,0 +1,95 @@
+"""The second opinion in a run: asked when the agent is about to be stopped, before the escalation."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._breaker.handle import Breaker
+from switchgear._core.types import EventKind, Override, Signal
+from switchgear._opinion import opinion
+from switchgear._opinion.consult import FOLDER, consult_in_thread
+from switchgear._opinion.opinion import DELAY, HINT, SecondOpinion, StuckEvidence
+from switchgear._stores.url import default_file, keep_out_of_git
+from switchgear._stuck.score import Score
+
+_LOOKED_AT = ("violation",)
+"""Detectors whose verdict is definite: no opinion is asked about them."""
+
+
+class ReviewedRun(NamedTuple):
+    """The run that is reviewed, as the request describes it."""
+
+    agent: str
+    task: str
+    folder: str
+    """Where the agent works."""
+
+
+class Reviewer:
+    """Asks the second opinion of one run. Used by one thread.
+
+    `noted` shows a line to the user.
+    """
+
+    def __init__(
+        self,
+        settings: SecondOpinion,
+        run: ReviewedRun,
+        noted: Callable[[str], object],
+    ) -> None:
+        self._settings = settings
+        self._run = run
+        self._noted = noted
+        self._steps: tuple[str, ...] = ()
+        self._delays = 0
+        self._delay_left = 0
+        self._delayed: Score | None = None
+        self._hint = ""
+
+    def see(self, signal: Signal) -> None:
+        """Keep a step for the evidence; measured progress ends a delay."""
+        act = signal.step
+        if act is not None:
+            told = signal.error or act.result or act.thought or ""
+            line = opinion.step_line(act.tool, act.args, told, ok=signal.ok)
+            self._steps = opinion.tail(self._steps, line)
+        if signal.files_changed:
+            self._delayed = None
+
+    def delays(self, circuit: Breaker, score: Score) -> bool:
+        """Ask about a circuit that has just opened; whether the agent may go on for now."""
+        kinds = {share.kind for share in score.shares if share.trips}
+        if kinds.intersection(_LOOKED_AT):
+            return False
+        settings, run = self._settings, self._run
+        evidence = StuckEvidence(run.agent, run.task, 1.0, score.evidence, (), self._steps)
+        beside = Path(default_file(run.folder)).parent
+        keep_out_of_git(str(beside))
+        folder = str(beside / FOLDER)
+        found = consult_in_thread(settings, evidence.request(settings), folder, run.folder)
+        granted = found.verdict == DELAY and self._delays < settings.max_delays
+        said = found.sentence()
+        if found.verdict == DELAY and not granted:
+            said = f"{said}; not granted: {self._delays} of {settings.max_delays} delays are used"
+        circuit.send(Override("second opinion", said, reset=granted, kind=EventKind.SECOND_OPINION))
+        self._noted(f"second opinion: {said}")
+        self._hint = opinion.for_agent(found.hint) if found.verdict == HINT else ""
+        if granted:
+            self._delays += 1
+            self._delay_left, self._delayed = found.steps, score
+        return granted
+
+    def due(self, signal: Signal) -> Score | None:
+        """Count one step of a delay; the score of the delayed stop, if that is due now."""
+        if self._delayed is None or signal.step is None:
+            return None
+        self._delay_left -= 1
+        if self._delay_left > 0:
+            return None
+        score, self._delayed = self._delayed, None
+        return score
+
+    def take_hint(self) -> str | None:
+        """The hint for the next nudge, once; `None`: there is none."""
+        hint, self._hint = self._hint, ""
+        return hint or None

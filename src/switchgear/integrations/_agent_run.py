@@ -1,0 +1,608 @@
+"""One run of an agent, guarded: model calls, tool calls, progress and budget, for every framework.
+
+An adapter translates the calls of its framework into three context managers, each sync and async:
+`run.model(...)` around a model call, `run.tool(...)` around a tool call, and `run.inside()` around code
+that may start sub-agents. Everything else is decided here, once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from os import urandom
+from threading import Lock
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypedDict
+
+from switchgear._agents.events import Usage
+from switchgear._agents.prices import cost_of
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.nesting import enter_probe, leave_probe
+from switchgear._breaker.signals import describe
+from switchgear._budgets.reservation import Reservation
+from switchgear._config.sections import preset_policy
+from switchgear._core.errors import BudgetRefused, Rejected, StoreError, SwitchgearError
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Latched
+from switchgear._core.types import AgentStep, Mode, Permit, Phase, Signal
+from switchgear._detectors import Violation
+from switchgear._panel.panel import Panel
+from switchgear._providers.errors import classify, was_not_started
+from switchgear._providers.prices import Rates
+from switchgear._sinks.dispatch import log_warning
+from switchgear._stuck.messages import progress_warning
+from switchgear._system.aio import beside
+from switchgear._text.redact import shortened
+
+OnRefusal = Literal["raise", "answer"]
+Refused = (Rejected, BudgetRefused)
+"""What a call raises that was not made."""
+LONGEST_TEXT = 8_000
+"""Characters of arguments, results and thoughts that a step keeps."""
+KEYS = {"provider": "provider/{provider}", "model": "provider/{provider}/{model}"}
+"""The names for keys of circuits, and the templates they stand for."""
+_LONGEST_NAME = 120
+_LONGEST_ERROR = 500
+_MOST_RUNS = 1_000
+_current: ContextVar["GuardedRun | None"] = ContextVar("switchgear_agent_run", default=None)
+
+
+class GuardOptions(TypedDict, total=False):
+    """The options that every `guard` of an agent framework takes.
+
+    - `panel`: the circuits and budgets. Default: a panel over the store of the project, one per process.
+    - `key`: one circuit per `"provider"` (the default) or `"model"`, or a name with `{provider}` and
+      `{model}` in it.
+    - `tool_key`: the circuit of a tool call, with `{tool}`. Default: `tool/{tool}`.
+    - `budget`: the budget node that pays for model calls; sub-agents without one use that of the run
+      around them.
+    - `reserve_micros`: reserved before each model call, in millionths of a dollar. Default: what the most
+      expensive call so far has cost.
+    - `rates`: your own token prices. Default: the price list.
+    - `on_refusal`: `raise` (the default) raises `Rejected` or `BudgetRefused` for a refused model call;
+      `answer` ends the run with the reason as the model's answer. A refused tool call always answers with
+      the tool error of the framework.
+    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for it.
+    """
+
+    panel: Panel | None
+    key: str
+    tool_key: str
+    budget: str | None
+    reserve_micros: int | None
+    rates: Rates | None
+    on_refusal: OnRefusal
+    progress: bool | Policy
+
+
+class ModelName(NamedTuple):
+    """A model, and the provider that serves it."""
+
+    provider: str
+    model: str
+
+
+def is_model_failure(error: BaseException) -> bool:
+    """Whether an exception counts against a provider: all but errors of the request or the account."""
+    if isinstance(error, SwitchgearError):
+        return False
+    found = classify(error)
+    return found is None or found.is_provider_failure
+
+
+def progress_policy() -> Policy:
+    """The progress detectors of hooks, as the policy of one run: stopped until a new run or a reset."""
+    preset = preset_policy("progress")
+    return Policy((*preset.detectors, Violation()), Latched(), tripping_at=preset.tripping_at)
+
+
+_default_panel: list[Panel] = []
+_lock = Lock()
+
+
+def default_panel() -> Panel:
+    """The panel of guards without one: over the store of the project, one per process."""
+    with _lock:
+        if not _default_panel:
+            _default_panel.append(Panel())
+        return _default_panel[0]
+
+
+class AgentGuard:
+    """The circuits, the budget and the runs of one `guard(...)`. Thread-safe."""
+
+    def __init__(
+        self,
+        framework: str,
+        *,
+        panel: Panel | None = None,
+        key: str = "provider",
+        tool_key: str = "tool/{tool}",
+        budget: str | None = None,
+        reserve_micros: int | None = None,
+        rates: Rates | None = None,
+        on_refusal: OnRefusal = "raise",
+        progress: bool | Policy = True,
+        control_flow: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        key = KEYS.get(key, key)
+        for name, template, fields in (
+            ("key", key, {"provider": "", "model": ""}),
+            ("tool_key", tool_key, {"tool": ""}),
+        ):
+            try:
+                template.format(**fields)
+            except (AttributeError, IndexError, KeyError, ValueError) as error:
+                allowed = " and ".join(f"{{{field}}}" for field in fields)
+                raise ValueError(
+                    f"{name} is {template!r}: it must be a text with {allowed}"
+                ) from error
+        if on_refusal not in {"raise", "answer"}:
+            raise ValueError(f"on_refusal is {on_refusal!r}: it must be 'raise' or 'answer'")
+        self.framework = framework
+        self.budget = budget
+        self.answers = on_refusal == "answer"
+        self.control_flow = (*control_flow, SwitchgearError)
+        """Exceptions by which a framework steers a run: no evidence against a tool."""
+        self._panel = panel
+        self._key, self._tool_key = key, tool_key
+        self._reserve_micros, self._rates = reserve_micros, rates
+        self._progress = progress
+        self._dearest_micros = 1
+        self._runs: OrderedDict[str, GuardedRun] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def panel(self) -> Panel:
+        """The panel given, that of the run around this one, or the default."""
+        if self._panel is not None:
+            return self._panel
+        around = _current.get()
+        return default_panel() if around is None else around.guard.panel
+
+    def run(self, key: str = "") -> "GuardedRun":
+        """The run of this key, the same object until others displace it; without a key, a new one.
+
+        Inside a tool call of another run, a new run is a sub-agent of it.
+        """
+        with self._lock:
+            known = self._runs.get(key) if key else None
+            if known is None:
+                around = _current.get()
+                known = GuardedRun(self, around)
+                if key:
+                    self._runs[key] = known
+                    while len(self._runs) > _MOST_RUNS:
+                        self._runs.popitem(last=False)
+            elif key:
+                self._runs.move_to_end(key)
+        return known
+
+    def current(self) -> "GuardedRun":
+        """The run that this context is inside of, if this guard has one there; else a new one."""
+        around = _current.get()
+        return around if around is not None and around.guard is self else self.run()
+
+    def model_circuit(self, name: ModelName) -> str:
+        """The circuit of a model."""
+        provider, model = _part(name.provider), _part(name.model)
+        return self._key.format(provider=provider or model, model=model or provider)
+
+    def tool_circuit(self, tool: str) -> str:
+        """The circuit of a tool."""
+        return self._tool_key.format(tool=_part(tool))
+
+    def refuses(self, name: ModelName) -> bool:
+        """Whether the circuit of a model refuses calls now. No permit is taken."""
+        return _is_open(self.panel.breaker(self.model_circuit(name)))
+
+    def session(self, run_id: str) -> CircuitBreaker | None:
+        """The circuit that judges the progress of a run; `None`: progress is not judged."""
+        if self._progress is False:
+            return None
+        policy = self._progress if isinstance(self._progress, Policy) else progress_policy()
+        return self.panel._run_breaker(f"session/{run_id}", policy)  # noqa: SLF001
+
+    def reserve(self, node: str) -> Reservation:
+        """Reserve what the next model call may cost. Raises `BudgetRefused`, `StoreError`."""
+        amount = self._dearest_micros if self._reserve_micros is None else self._reserve_micros
+        return self.panel.budgets.reserve(node, amount, owner=self.framework)
+
+    def price(self, usage: Usage | None) -> int | None:
+        """What a call cost, in millionths of a dollar; `None`: unknown."""
+        if usage is None:
+            return None
+        cost = cost_of([usage], self._rates).micros
+        if cost is not None:
+            self._dearest_micros = max(self._dearest_micros, cost)
+        return cost
+
+
+class GuardedRun:
+    """One run of an agent. Thread-safe; the calls in it may overlap."""
+
+    def __init__(self, guard: AgentGuard, around: "GuardedRun | None" = None) -> None:
+        self.guard = guard
+        self.around = around
+        self.id = f"{guard.framework}-{urandom(6).hex()}"
+        if around is not None:
+            self.id = f"{around.id}/agent/{self.id}"
+        self.spent_micros = 0
+        """What the model calls of this run and its sub-agents have cost, as far as it is known."""
+        self.unpriced = 0
+        """Model calls whose cost is unknown."""
+        self._session: CircuitBreaker | None = None
+        self._told_heat = 0.0
+        self._thought: str | None = None
+        self._lock = Lock()
+
+    @property
+    def budget(self) -> str | None:
+        """The node that pays: that of the guard, else that of the run around this one."""
+        if self.guard.budget is not None or self.around is None:
+            return self.guard.budget
+        return self.around.budget
+
+    def model(self, name: ModelName) -> "ModelCall":
+        """A context manager around one model call. Entering raises `Rejected` or `BudgetRefused`."""
+        return ModelCall(self, name)
+
+    def tool(self, tool: str, arguments: Any = "") -> "ToolCall":
+        """A context manager around one tool call. Entering raises `Rejected`."""
+        return ToolCall(self, tool, as_text(arguments))
+
+    @contextmanager
+    def inside(self) -> Iterator["GuardedRun"]:
+        """Guarded agents that start inside the block are sub-agents of this run."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            with suppress(ValueError):  # left in another context, which never saw the run
+                _current.reset(token)
+
+    def check(self) -> None:
+        """Raise `Rejected` if this run, or one around it, is stopped."""
+        for session in self._sessions():
+            permit = session.enter()
+            if permit.probe:
+                session.give_back(permit)
+
+    async def acheck(self) -> None:
+        """`check` without blocking the event loop."""
+        for session in self._sessions():
+            permit = await session.aenter()
+            if permit.probe:
+                await session.agive_back(permit)
+
+    async def arefusal(self, name: ModelName) -> Rejected | None:
+        """Why a model call would be refused by the run or a circuit now; `None`: it would not.
+
+        For frameworks that must decide before they open a stream. No permit is kept.
+        """
+        breaker = self.guard.panel.breaker(self.guard.model_circuit(name))
+        try:
+            await self.acheck()
+            permit = await breaker.aenter()
+        except Rejected as error:
+            return error
+        if permit.probe:
+            await breaker.agive_back(permit)
+        return None
+
+    def _sessions(self) -> "Iterator[CircuitBreaker]":
+        """The circuits of this run and of those around it, as far as they have taken steps."""
+        for run in self._with_outer():
+            if run._session is not None:  # noqa: SLF001
+                yield run._session  # noqa: SLF001
+
+    def _with_outer(self) -> "Iterator[GuardedRun]":
+        run: GuardedRun | None = self
+        while run is not None:
+            yield run
+            run = run.around
+
+    def said(self, text: str, *, calls_tools: bool) -> None:
+        """What the model said: before tool calls it is the thought of the next step."""
+        text = text.strip()
+        if calls_tools:
+            self._thought = text[-LONGEST_TEXT:] or None
+        elif text and (session := self._judged()) is not None:
+            session.record(Signal(step=AgentStep(thought=text[-LONGEST_TEXT:])))
+
+    def observe(
+        self, tool: str, arguments: str, result: str | None, *, ok: bool = True, error: str = ""
+    ) -> str | None:
+        """Judge the progress of the run by one more step.
+
+        Returns a warning for the agent, if it is due: to be added to the result of the tool. The run
+        is stopped when it makes no progress: then `check` and all later calls raise `Rejected`.
+        """
+        session = self._judged(create=True)
+        if session is None:
+            return None
+        with self._lock:
+            thought, self._thought = self._thought, None
+        step = AgentStep(tool, arguments, None if result is None else clipped(result), thought)
+        text = error or clipped(result or "") if not ok else None
+        verdict = session.record(Signal(ok=ok, error=text or None, step=step))
+        return self._warning(verdict.phase, verdict.heat, verdict.reason)
+
+    def _warning(self, phase: Phase, heat: float, reason: str) -> str | None:
+        with self._lock:
+            last, self._told_heat = self._told_heat, heat if phase is not Phase.CLOSED else 0.0
+        if phase is Phase.OPEN:
+            return f"Switchgear stopped this run: {reason}. Call no more tools; say what you tried."
+        return progress_warning(reason) if phase is Phase.TRIPPING and heat > last else None
+
+    def _judged(self, *, create: bool = False) -> CircuitBreaker | None:
+        if self._session is None and create:
+            self._session = self.guard.session(self.id)
+        return self._session
+
+    def spent(self, cost_micros: int | None) -> None:
+        """Add the cost of a call to this run and to those around it; `None`: unknown."""
+        for run in self._with_outer():
+            with run._lock:  # noqa: SLF001
+                if cost_micros is None:
+                    run.unpriced += 1
+                else:
+                    run.spent_micros += cost_micros
+
+
+class _GuardedCall:
+    """A permit of one circuit, held while a call runs."""
+
+    def __init__(self, run: GuardedRun, circuit: str) -> None:
+        self.run = run
+        self.breaker = run.guard.panel.breaker(circuit)
+        self._permit: Permit | None = None
+        self._started_s = 0.0
+        self._failure = ""
+        """What went wrong, where no exception says it."""
+
+    def _take(self, permit: Permit) -> None:
+        self._permit = permit
+        self._started_s = self.breaker.stopwatch()
+        if permit.probe:
+            enter_probe(self.breaker, permit)
+
+    def _used(self) -> tuple[Permit, float | None] | None:
+        """The permit and the seconds since, once."""
+        permit, self._permit = self._permit, None
+        if permit is None:
+            return None
+        if permit.probe:
+            leave_probe(self.breaker, permit)
+        return permit, self.breaker.seconds_since(self._started_s)
+
+    def _record(self, error: BaseException | None, *, failed: bool) -> None:
+        if (used := self._used()) is None:
+            return
+        permit, seconds = used
+        if error is None and not failed:
+            self.breaker.succeeded(permit, seconds)
+        elif error is None:
+            self.breaker.record(Signal(ok=False, seconds=seconds, error=self._failure), permit)
+        elif failed:
+            self.breaker.failed(permit, error, seconds)
+        else:
+            self.breaker.give_back(permit)
+
+    async def _arecord(self, error: BaseException | None, *, failed: bool) -> None:
+        if (used := self._used()) is None:
+            return
+        permit, seconds = used
+        if error is None and not failed:
+            await self.breaker.asucceeded(permit, seconds)
+        elif error is None:
+            signal = Signal(ok=False, seconds=seconds, error=self._failure)
+            await self.breaker.arecord(signal, permit)
+        elif failed:
+            await self.breaker.afailed(permit, error, seconds)
+        else:
+            await self.breaker.agive_back(permit)
+
+
+class ModelCall(_GuardedCall):
+    """One model call: a permit, and a reservation if there is a budget. For one thread or task.
+
+    Call `used` with the token counts before leaving; a cost that stays unknown uses up the reservation.
+    """
+
+    def __init__(self, run: GuardedRun, name: ModelName) -> None:
+        super().__init__(run, run.guard.model_circuit(name))
+        self._name = name
+        self._usage: Usage | None = None
+        self._reservation: Reservation | None = None
+
+    def used(
+        self,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        *,
+        cache_read: int | None = 0,
+        cache_write: int | None = 0,
+        cost_micros: int | None = None,
+        model: str = "",
+    ) -> None:
+        """Set the token counts of the call; `input_tokens` includes those of the cache."""
+        if not input_tokens and not output_tokens and cost_micros is None:
+            return
+        self._usage = Usage(
+            model or self._name.model,
+            input_tokens or 0,
+            output_tokens or 0,
+            cache_read or 0,
+            cache_write or 0,
+            cost_micros,
+        )
+
+    def __enter__(self) -> Self:
+        self.run.check()
+        self._take(self.breaker.enter())
+        if self.run.budget is not None:
+            try:
+                self._reservation = self.run.guard.reserve(self.run.budget)
+            except BaseException as error:
+                self._record(error, failed=False)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        self._record(error, failed=error is not None and is_model_failure(error))
+        self._settle(error)
+
+    async def __aenter__(self) -> Self:
+        await self.run.acheck()
+        self._take(await self.breaker.aenter())
+        if (node := self.run.budget) is not None:
+            try:
+                self._reservation = await beside(
+                    lambda: self.run.guard.reserve(node), Reservation.release
+                )
+            except BaseException as error:
+                await self._arecord(error, failed=False)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        await self._arecord(error, failed=error is not None and is_model_failure(error))
+        if self._reservation is None:
+            self._settle(error)
+        else:
+            await beside(lambda: self._settle(error))
+
+    def _settle(self, error: BaseException | None) -> None:
+        cost = self.run.guard.price(self._usage)
+        if cost is None and error is not None and (_is_refusal(error) or was_not_started(error)):
+            cost = 0
+        self.run.spent(cost)
+        if self._reservation is not None:
+            try:
+                self._reservation.settle(cost)
+            except (BudgetRefused, StoreError) as trouble:
+                # The answer of the model is not lost; the end of the lease charges the reservation.
+                log_warning("reservation %r was not settled: %s", self._reservation.path, trouble)
+
+
+class ToolCall(_GuardedCall):
+    """One tool call: a permit, and one step of the run. For one thread or task.
+
+    Call `finished` with the result; an exception that leaves the block is a failed call.
+    """
+
+    def __init__(self, run: GuardedRun, tool: str, arguments: str) -> None:
+        super().__init__(run, run.guard.tool_circuit(tool))
+        self._tool, self._arguments = tool, arguments
+        self._inside = run.inside()
+        self._failed = False
+        self._observed = False
+
+    def finished(self, result: Any, *, failed: bool = False) -> str | None:
+        """Record the step. Returns a warning to add to the result, if one is due."""
+        text = as_text(result)
+        self._failed, self._observed = failed, True
+        self._failure = text[:_LONGEST_ERROR] or "the tool failed"
+        return self.run.observe(self._tool, self._arguments, text, ok=not failed)
+
+    async def afinished(self, result: Any, *, failed: bool = False) -> str | None:
+        """`finished` without blocking the event loop."""
+        return await beside(lambda: self.finished(result, failed=failed))
+
+    def __enter__(self) -> Self:
+        self.run.check()
+        self._take(self.breaker.enter())
+        self._inside.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inside.__exit__(None, None, None)
+        self._record(error, failed=self._is_failure(error))
+        if error is not None and self._is_failure(error):
+            self._observe_error(error)
+
+    async def __aenter__(self) -> Self:
+        await self.run.acheck()
+        self._take(await self.breaker.aenter())
+        self._inside.__enter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inside.__exit__(None, None, None)
+        await self._arecord(error, failed=self._is_failure(error))
+        if error is not None and self._is_failure(error):
+            await beside(lambda: self._observe_error(error))
+
+    def _is_failure(self, error: BaseException | None) -> bool:
+        if error is None:
+            return self._failed
+        return isinstance(error, Exception) and not isinstance(error, self.run.guard.control_flow)
+
+    def _observe_error(self, error: BaseException) -> None:
+        if not self._observed:
+            self.run.observe(self._tool, self._arguments, None, ok=False, error=describe(error))
+
+
+def answer_text(error: BaseException) -> str:
+    """The answer of the agent instead of a refused model call."""
+    return f"Switchgear refused this model call: {error}."
+
+
+def tool_error(tool: str, error: BaseException) -> str:
+    """What the model reads instead of the result of a refused tool call."""
+    advice = "Do not repeat it now: try another way, or say what is missing."
+    return f"Switchgear refused tool {tool!r}: {error}. {advice}"
+
+
+def with_warning(text: str, warning: str | None) -> str:
+    """A result and the warning of Switchgear after it."""
+    return text if warning is None else f"{text}\n\n{warning}" if text else warning
+
+
+def as_text(value: Any) -> str:
+    """Arguments or a result as one text; equal values give equal texts."""
+    if isinstance(value, str):
+        return clipped(value)
+    import json  # noqa: PLC0415  only for what is no text
+
+    try:
+        return clipped(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return clipped(str(value))
+
+
+def clipped(text: str) -> str:
+    """The beginning and the end of a text."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[: LONGEST_TEXT // 2]}\n…\n{text[-LONGEST_TEXT // 2 :]}"
+
+
+def _part(text: str) -> str:
+    """A part of the name of a circuit: short, without spaces or slashes."""
+    return shortened("-".join(text.replace("/", "-").split()), _LONGEST_NAME, "…")
+
+
+def _is_open(breaker: CircuitBreaker) -> bool:
+    if breaker.mode is Mode.AUTO:
+        return breaker.state is Phase.OPEN
+    return breaker.mode is Mode.HELD_OPEN
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, Refused)

@@ -1,0 +1,177 @@
+"""LangChain and LangGraph: a middleware for `create_agent`.
+
+`create_agent(model, tools, middleware=[guard(panel=panel, budget="team")])`. A run is what follows one
+message of the user; agents that tools start are sub-agents of it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Unpack
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from switchgear._core.errors import Rejected
+from switchgear.integrations._agent_run import (
+    AgentGuard,
+    GuardedRun,
+    GuardOptions,
+    ModelCall,
+    ModelName,
+    Refused,
+    answer_text,
+    tool_error,
+    with_warning,
+)
+
+__all__ = ["SwitchgearMiddleware", "guard"]
+
+ToolResult = ToolMessage | Command[Any]
+
+
+def guard(
+    *, fallback: BaseChatModel | str | None = None, **options: Unpack[GuardOptions]
+) -> "SwitchgearMiddleware":
+    """A middleware that guards the model calls, the tool calls and the progress of an agent.
+
+    `fallback` is the model that answers while the circuit of the agent's own model refuses; it has a
+    circuit of its own. The other options are those of every agent framework: `panel`, `key`,
+    `tool_key`, `budget`, `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    """
+    return SwitchgearMiddleware(fallback=fallback, **options)
+
+
+class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
+    """What `guard` returns. One object may serve several agents; they share circuits and budget."""
+
+    def __init__(
+        self, *, fallback: BaseChatModel | str | None = None, **options: Unpack[GuardOptions]
+    ) -> None:
+        super().__init__()
+        self._guard = AgentGuard("langchain", control_flow=(GraphBubbleUp,), **options)
+        self._fallback = init_chat_model(fallback) if isinstance(fallback, str) else fallback
+
+    def run_of(self, state: Any) -> GuardedRun:
+        """The run that a state of the agent belongs to: that of the last message of the user."""
+        messages = state.get("messages", ()) if isinstance(state, dict) else ()
+        last = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
+        return self._guard.run(last.id if last is not None and last.id else "")
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        """Call the model, or the fallback, within circuit and budget."""
+        run = self.run_of(request.state)
+        try:
+            request = self._chosen(request)
+            with run.model(_name(request.model)) as call:
+                response = handler(request)
+                _read(call, response)
+        except Refused as error:
+            return self._answer(error)
+        _said(run, response)
+        return response
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """`wrap_model_call` without blocking the event loop."""
+        run = self.run_of(request.state)
+        try:
+            request = self._chosen(request)
+            async with run.model(_name(request.model)) as call:
+                response = await handler(request)
+                _read(call, response)
+        except Refused as error:
+            return self._answer(error)
+        _said(run, response)
+        return response
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
+        """Call the tool within its circuit; a refusal is the tool's error message."""
+        called = request.tool_call
+        try:
+            with self.run_of(request.state).tool(called["name"], called["args"]) as call:
+                result = handler(request)
+                return _warned(result, call.finished(_text(result), failed=_is_error(result)))
+        except Rejected as error:
+            return _refused(called, error)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """`wrap_tool_call` without blocking the event loop."""
+        called = request.tool_call
+        try:
+            async with self.run_of(request.state).tool(called["name"], called["args"]) as call:
+                result = await handler(request)
+                warning = await call.afinished(_text(result), failed=_is_error(result))
+                return _warned(result, warning)
+        except Rejected as error:
+            return _refused(called, error)
+
+    def _chosen(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """The request, with the fallback while its own model is refused."""
+        if self._fallback is None or not self._guard.refuses(_name(request.model)):
+            return request
+        return request.override(model=self._fallback)
+
+    def _answer(self, error: BaseException) -> ModelResponse[Any]:
+        if not self._guard.answers:
+            raise error
+        return ModelResponse(result=[AIMessage(answer_text(error))])
+
+
+def _name(model: BaseChatModel) -> ModelName:
+    params = model._get_ls_params()  # noqa: SLF001  the only name that all chat models have
+    return ModelName(params.get("ls_provider", ""), params.get("ls_model_name", ""))
+
+
+def _read(call: ModelCall, response: ModelResponse[Any]) -> None:
+    for message in response.result:
+        if isinstance(message, AIMessage) and (usage := message.usage_metadata) is not None:
+            details = usage.get("input_token_details", {})
+            call.used(
+                usage["input_tokens"],
+                usage["output_tokens"],
+                cache_read=details.get("cache_read"),
+                cache_write=details.get("cache_creation"),
+            )
+
+
+def _said(run: GuardedRun, response: ModelResponse[Any]) -> None:
+    for message in response.result:
+        if isinstance(message, AIMessage):
+            run.said(message.text, calls_tools=bool(message.tool_calls))
+
+
+def _text(result: ToolResult) -> str:
+    return result.text if isinstance(result, BaseMessage) else str(result.update)
+
+
+def _is_error(result: ToolResult) -> bool:
+    return isinstance(result, ToolMessage) and result.status == "error"
+
+
+def _warned(result: ToolResult, warning: str | None) -> ToolResult:
+    if warning is None or not isinstance(result, ToolMessage):
+        return result
+    content = result.content
+    if isinstance(content, str):
+        return result.model_copy(update={"content": with_warning(content, warning)})
+    return result.model_copy(update={"content": [*content, {"type": "text", "text": warning}]})
+
+
+def _refused(called: Any, error: Rejected) -> ToolMessage:
+    text = tool_error(called["name"], error)
+    return ToolMessage(text, tool_call_id=called["id"], name=called["name"], status="error")

@@ -1,0 +1,209 @@
+"""Pydantic AI: a capability for `Agent(capabilities=[guard(...)])`.
+
+Every attempt at a model request is guarded by the circuit of the model that serves it, streamed or not.
+Agents that tools run are sub-agents of the run.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any, Unpack
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    RetryModelRequest,
+    SkipModelRequest,
+    SkipToolExecution,
+    ToolFailed,
+    ToolRetryError,
+)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturn
+from pydantic_ai.models import (
+    Model,
+    ModelRequestContext,
+    ModelRequestParameters,
+    StreamedResponse,
+    infer_model,
+)
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
+
+from switchgear._core.errors import Rejected
+from switchgear.integrations._agent_run import (
+    AgentGuard,
+    GuardedRun,
+    GuardOptions,
+    ModelCall,
+    ModelName,
+    Refused,
+    answer_text,
+    tool_error,
+    with_warning,
+)
+
+__all__ = ["SwitchgearCapability", "guard"]
+
+_RETRIES = (ModelRetry, ToolRetryError)
+"""The model is to correct its call: no evidence against the tool, and a step without progress."""
+_CONTROL_FLOW = (ApprovalRequired, CallDeferred, RetryModelRequest, SkipModelRequest)
+
+
+def guard(
+    *, fallback: Model | str | None = None, **options: Unpack[GuardOptions]
+) -> "SwitchgearCapability":
+    """A capability that guards the model calls, the tool calls and the progress of an agent.
+
+    `fallback` is the model that answers while the circuit of the agent's own model refuses; it has a
+    circuit of its own. The other options are those of every agent framework: `panel`, `key`,
+    `tool_key`, `budget`, `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    """
+    return SwitchgearCapability(fallback=fallback, **options)
+
+
+class SwitchgearCapability(AbstractCapability[Any]):
+    """What `guard` returns. One object may serve several agents; they share circuits and budget."""
+
+    _run: GuardedRun | None = None
+
+    def __init__(
+        self, *, fallback: Model | str | None = None, **options: Unpack[GuardOptions]
+    ) -> None:
+        super().__init__()
+        flow = (*_CONTROL_FLOW, *_RETRIES, SkipToolExecution)
+        self._guard = AgentGuard("pydantic-ai", control_flow=flow, **options)
+        self._fallback = None if fallback is None else infer_model(fallback)
+
+    def run_of(self, run_id: str | None) -> GuardedRun:
+        """The run of this id: `guarded.run_of(result.run_id)`."""
+        return self._guard.run(run_id or "")
+
+    async def for_run(self, ctx: RunContext[Any]) -> "SwitchgearCapability":
+        """A copy for one run."""
+        own = copy(self)
+        own._run = self.run_of(ctx.run_id)  # noqa: SLF001
+        return own
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        """The model, guarded by its circuit and by the budget of the run."""
+        return _GuardedModel(model, self._run or self._guard.current())
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],
+        *,
+        request_context: ModelRequestContext,
+        handler: WrapModelRequestHandler,
+    ) -> ModelResponse:
+        """Choose the fallback while the model is refused; answer a refusal if so configured."""
+        run = self._run or self.run_of(ctx.run_id)
+        fallback = self._fallback
+        if fallback is not None and self._guard.refuses(_name(request_context.model)):
+            request_context = replace(request_context, model=fallback, model_id=fallback.model_id)
+        if self._guard.answers and request_context.streaming:
+            refusal = await run.arefusal(_name(request_context.model))
+            if refusal is not None:  # in a stream, it would reach the reader before it comes here
+                return _answer(refusal)
+        try:
+            response = await handler(request_context)
+        except Refused as error:
+            if not self._guard.answers:
+                raise
+            return _answer(error)
+        run.said(response.text or "", calls_tools=bool(response.tool_calls))
+        return response
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,  # noqa: ARG002
+        args: dict[str, Any],
+        handler: Any,
+    ) -> Any:
+        """Call the tool within its circuit; a refusal is a failed tool result."""
+        run = self._run or self.run_of(ctx.run_id)
+        try:
+            async with run.tool(call.tool_name, args) as guarded:
+                try:
+                    result = await handler(args)
+                except _RETRIES as error:
+                    await guarded.afinished(str(error), failed=True)
+                    raise
+                shown = result.return_value if isinstance(result, ToolReturn) else result
+                return _warned(result, await guarded.afinished(shown))
+        except Rejected as error:
+            raise ToolFailed(tool_error(call.tool_name, error)) from error
+
+
+class _GuardedModel(WrapperModel):
+    """A model inside a run: a permit of its circuit, and a reservation, for each request."""
+
+    def __init__(self, wrapped: Model, run: GuardedRun) -> None:
+        super().__init__(wrapped)
+        self._run = run
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        async with self._run.model(_name(self.wrapped)) as call:
+            response = await super().request(messages, model_settings, model_request_parameters)
+            _read(call, response.usage)
+        return response
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        settings = (messages, model_settings, model_request_parameters, run_context)
+        async with (
+            self._run.model(_name(self.wrapped)) as call,
+            self.wrapped.request_stream(*settings) as stream,
+        ):
+            try:
+                yield stream
+            finally:
+                _read(call, stream.usage)
+
+
+def _name(model: Model) -> ModelName:
+    return ModelName(model.system, model.model_name)
+
+
+def _answer(error: BaseException) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(answer_text(error))])
+
+
+def _read(call: ModelCall, usage: RequestUsage) -> None:
+    call.used(
+        usage.input_tokens,
+        usage.output_tokens,
+        cache_read=usage.cache_read_tokens,
+        cache_write=usage.cache_write_tokens,
+    )
+
+
+def _warned(result: Any, warning: str | None) -> Any:
+    if warning is None:
+        return result
+    if isinstance(result, str):
+        return with_warning(result, warning)
+    if not isinstance(result, ToolReturn):
+        return ToolReturn(result, content=warning)
+    content: Sequence[Any] = result.content or ()
+    before = [content] if isinstance(content, str) else list(content)
+    return replace(result, content=[*before, warning])

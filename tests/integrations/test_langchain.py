@@ -1,0 +1,400 @@
+"""LangChain and LangGraph, with the real packages and their fake chat model."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain")
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from switchgear import Panel, Phase, Rejected
+from switchgear.errors import BudgetRefused
+from switchgear.integrations.langchain import SwitchgearMiddleware, guard
+from switchgear.testing import FakeClock
+
+PROVIDER = "provider/fakemodel"
+
+
+class FakeModel(GenericFakeChatModel):
+    """LangChain's fake; it accepts tools, and raises the exceptions among its messages."""
+
+    messages: Iterator[Any]
+    name_: str = "fake-model"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
+        return self
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+        return {"ls_provider": "fakemodel", "ls_model_name": self.name_, "ls_model_type": "chat"}
+
+
+class Script:
+    """Replies in order, the last one for ever; counts the requests."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.requests = 0
+
+    def __iter__(self) -> "Script":
+        return self
+
+    def __next__(self) -> Any:
+        self.requests += 1
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply.model_copy() if isinstance(reply, AIMessage) else reply
+
+
+def calling(name: str, text: str = "", **args: Any) -> AIMessage:
+    return AIMessage(text, tool_calls=[{"name": name, "args": args, "id": "call-1"}])
+
+
+def priced(text: str, tokens_in: int, tokens_out: int) -> AIMessage:
+    return AIMessage(
+        text,
+        usage_metadata={
+            "input_tokens": tokens_in,
+            "output_tokens": tokens_out,
+            "total_tokens": tokens_in + tokens_out,
+        },
+    )
+
+
+def agent_of(
+    script: Script, middleware: Any, tools: Any = (), name: str = "fake-model", **more: Any
+):
+    model = FakeModel(messages=iter(script), name_=name)
+    return create_agent(model, list(tools), middleware=[middleware], **more)
+
+
+def invoke(agent: Any, way: str, text: str = "hello", **more: Any) -> Any:
+    question = {"messages": [HumanMessage(text)]}
+    if way == "sync":
+        return agent.invoke(question, **more)
+    return asyncio.run(agent.ainvoke(question, **more))
+
+
+BOTH = pytest.mark.parametrize("way", ["sync", "async"])
+
+
+@BOTH
+def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way):
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    script = Script(*[ConnectionError("no route")] * 5, AIMessage("hi"))
+    agent = agent_of(script, guard(panel=panel))
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            invoke(agent, way)
+    with pytest.raises(Rejected, match="no route"):
+        invoke(agent, way)
+    assert script.requests == 5
+    assert panel.breaker(PROVIDER).state is Phase.OPEN
+
+    clock.advance(61)
+    assert invoke(agent, way)["messages"][-1].text == "hi"
+    assert panel.breaker(PROVIDER).state is Phase.CLOSED
+
+
+@BOTH
+def test_a_bad_request_is_no_evidence_and_retry_after_is_honoured(way):
+    class BadRequestError(Exception):
+        status_code = 400
+
+    class RateLimited(Exception):
+        status_code = 429
+        retry_after = 900
+
+    panel = Panel("memory:", clock=FakeClock())
+    agent = agent_of(Script(BadRequestError("bad")), guard(panel=panel))
+    for _ in range(9):
+        with pytest.raises(BadRequestError):
+            invoke(agent, way)
+    assert panel.breaker(PROVIDER).state is Phase.CLOSED
+    agent = agent_of(Script(RateLimited("slow down")), guard(panel=panel))
+    for _ in range(5):
+        with pytest.raises(RateLimited):
+            invoke(agent, way)
+    with pytest.raises(Rejected) as refused:
+        invoke(agent, way)
+    assert refused.value.retry_after_s == pytest.approx(900)
+
+
+@BOTH
+def test_the_fallback_answers_while_the_model_is_refused(way):
+    panel = Panel("memory:")
+    panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
+    own, other = Script(AIMessage("own")), Script(AIMessage("other"))
+
+    class Other(FakeModel):
+        def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+            return {"ls_provider": "second", "ls_model_name": "b"}
+
+    agent = agent_of(own, guard(panel=panel, fallback=Other(messages=iter(other))))
+    assert invoke(agent, way)["messages"][-1].text == "other"
+    assert own.requests == 0
+    assert panel.view("provider/second") is not None
+    panel.breaker("provider/second").hold_open(by="test", why="maintenance")
+    with pytest.raises(Rejected, match="second"):
+        invoke(agent, way)
+
+
+@BOTH
+def test_a_refusal_can_be_the_answer_of_the_agent(way):
+    panel = Panel("memory:")
+    panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
+    agent = agent_of(Script(AIMessage("own")), guard(panel=panel, on_refusal="answer"))
+    answer = invoke(agent, way)["messages"][-1]
+    assert isinstance(answer, AIMessage)
+    assert "maintenance" in answer.text
+
+
+@BOTH
+def test_a_broken_tool_is_refused_with_a_tool_error_and_no_call(way):
+    calls = []
+
+    @tool
+    def search(query: str) -> str:
+        """Search."""
+        calls.append(query)
+        raise OSError(f"index {query} is gone")
+
+    panel = Panel("memory:")
+    shapes = guard(panel=panel, progress=False)
+    for number in range(5):
+        with pytest.raises(OSError):
+            invoke(agent_of(Script(calling("search", query=f"q{number}")), shapes, [search]), way)
+    assert panel.breaker("tool/search").state is Phase.OPEN
+    agent = agent_of(Script(calling("search", query="again"), AIMessage("done")), shapes, [search])
+    messages = invoke(agent, way)["messages"]
+    refused = next(one for one in messages if isinstance(one, ToolMessage))
+    assert len(calls) == 5
+    assert refused.status == "error"
+    assert "tool/search" in refused.text
+    assert messages[-1].text == "done"
+
+
+@BOTH
+def test_a_tool_loop_is_warned_and_stopped(way):
+    @tool
+    def search(query: str) -> str:
+        """Search."""
+        return "no results"
+
+    script = Script(calling("search", "I will search again.", query="the same"))
+    panel = Panel("memory:")
+    agent = agent_of(script, guard(panel=panel), [search], checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}, "recursion_limit": 200}
+    with pytest.raises(Rejected, match="session/langchain-"):
+        invoke(agent, way, config=config)
+    assert script.requests < 20
+    seen = [one.text for one in agent.get_state(config).values["messages"] if one.type == "tool"]
+    assert any("Switchgear warns" in text for text in seen)
+    [view] = panel.circuits("session/*")
+    assert view.circuit.phase is Phase.OPEN
+
+    # A new message of the user starts afresh.
+    script.replies = [AIMessage("done")]
+    assert invoke(agent, way, "another question", config=config)["messages"][-1].text == "done"
+
+
+@BOTH
+def test_a_tool_loop_can_end_with_an_answer(way):
+    @tool
+    def search(query: str) -> str:
+        """Search."""
+        return "no results"
+
+    shapes = guard(panel=Panel("memory:"), on_refusal="answer")
+    agent = agent_of(Script(calling("search", query="the same")), shapes, [search])
+    messages = invoke(agent, way, config={"recursion_limit": 200})["messages"]
+    assert messages[-1].text.startswith("Switchgear refused this model call")
+
+
+def test_an_agent_that_makes_progress_is_left_alone():
+    topics = [
+        *("apples", "bridges", "candles", "deserts", "engines", "forests", "glaciers", "harbours"),
+        *("islands", "jungles", "kettles", "lanterns", "meadows", "novels", "oceans", "pyramids"),
+    ]
+
+    @tool
+    def search(query: str) -> str:
+        """Search."""
+        return f"A page about {query}: {hash(query)} facts, none of them about anything else."
+
+    replies = [calling("search", query=one) for one in topics]
+    agent = agent_of(Script(*replies, AIMessage("done")), guard(panel=Panel("memory:")), [search])
+    messages = invoke(agent, "sync", config={"recursion_limit": 200})["messages"]
+    assert messages[-1].text == "done"
+    assert not any("Switchgear" in one.text for one in messages)
+
+
+@BOTH
+def test_costs_add_up_and_sub_agents_share_the_budget(way):
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    inner = agent_of(Script(priced("found", 1_000, 100)), guard(panel=panel), name="gpt-4o")
+
+    @tool
+    def research(question: str) -> str:
+        """Ask a sub-agent."""
+        return str(inner.invoke({"messages": [HumanMessage(question)]})["messages"][-1].text)
+
+    @tool
+    async def aresearch(question: str) -> str:
+        """Ask a sub-agent."""
+        found = await inner.ainvoke({"messages": [HumanMessage(question)]})
+        return str(found["messages"][-1].text)
+
+    called = research if way == "sync" else aresearch
+    asks = calling(called.name, question="what?").model_copy(
+        update={"usage_metadata": priced("", 2_000, 200).usage_metadata}
+    )
+    outer_guard = guard(panel=panel, budget="team")
+    outer = agent_of(Script(asks, priced("done", 3_000, 300)), outer_guard, [called], "gpt-4o")
+    result = invoke(outer, way)
+    # gpt-4o: $2.50 and $10 for a million tokens
+    expected = (6_000 * 25 + 600 * 100) // 10
+    run = outer_guard.run_of(result)
+    assert run.spent_micros == expected
+    assert panel.budgets.free_micros("team") == 1_000_000 - expected
+    assert not panel.budgets.audit("team").problems
+
+
+@BOTH
+def test_an_exhausted_budget_refuses_before_the_request(way):
+    panel = Panel("memory:")
+    panel.budgets.open("team", 3_000)
+    script = Script(priced("hi", 1_000, 100))
+    agent = agent_of(script, guard(panel=panel, budget="team"), name="gpt-4o")
+    invoke(agent, way)
+    with pytest.raises(BudgetRefused):  # $0.0035 is gone, more than there was
+        invoke(agent, way)
+    assert script.requests == 1
+    assert panel.breaker(PROVIDER).state is Phase.CLOSED
+
+
+@BOTH
+def test_streaming_works_and_a_stream_that_breaks_is_a_failure(way):
+    class Broken(FakeModel):
+        def _stream(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            yield from list(super()._stream(*args, **kwargs))[:1]
+            raise ConnectionError("cut off")
+
+    async def tokens(agent: Any) -> list[str]:
+        return [
+            chunk.text
+            async for chunk, _ in agent.astream({"messages": "hello"}, stream_mode="messages")
+            if isinstance(chunk, AIMessageChunk)
+        ]
+
+    def stream(agent: Any) -> list[str]:
+        if way == "async":
+            return asyncio.run(tokens(agent))
+        found = agent.stream({"messages": "hello"}, stream_mode="messages")
+        return [chunk.text for chunk, _ in found if isinstance(chunk, AIMessageChunk)]
+
+    panel = Panel("memory:")
+    agent = agent_of(Script(AIMessage("one two three")), guard(panel=panel))
+    chunks = stream(agent)
+    assert len(chunks) > 1
+    assert "".join(chunks) == "one two three"
+
+    broken = Broken(messages=iter(Script(AIMessage("one two"))))
+    agent = create_agent(broken, middleware=[guard(panel=panel)])
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            stream(agent)
+    with pytest.raises(Rejected):
+        stream(agent)
+
+
+def test_cancellation_leaks_no_permit_and_no_reservation():
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    panel.budgets.open("team", 1_000_000)
+
+    class Slow(FakeModel):
+        async def _agenerate(self, *args: Any, **kwargs: Any) -> Any:
+            started.set()
+            await asyncio.sleep(600)
+
+    async def cancelled() -> None:
+        running = asyncio.create_task(slow.ainvoke({"messages": "hello"}))
+        await asyncio.wait_for(started.wait(), 60)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    fails = agent_of(Script(*[ConnectionError("down")] * 5), guard(panel=panel))
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            invoke(fails, "sync")
+    clock.advance(61)
+    started = asyncio.Event()
+    model = Slow(messages=iter(Script(AIMessage("never"))))
+    slow = create_agent(model, middleware=[guard(panel=panel, budget="team")])
+    asyncio.run(cancelled())  # as the probe
+    answer = invoke(agent_of(Script(AIMessage("back")), guard(panel=panel)), "sync")
+    assert answer["messages"][-1].text == "back"
+    tree = panel.budgets.tree("team")
+    assert [status.path for status in tree] == ["team"]
+    assert tree[0].node.held_micros == 0
+
+
+def test_an_interrupt_of_langgraph_is_no_failure_of_the_tool():
+    @tool
+    def approve(what: str) -> str:
+        """Ask a person."""
+        return f"approved: {interrupt(what)}"
+
+    panel = Panel("memory:")
+    script = Script(calling("approve", what="deploy"), AIMessage("done"))
+    agent = agent_of(script, guard(panel=panel), [approve], checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    assert "__interrupt__" in invoke(agent, "sync", config=config)
+    assert panel.breaker("tool/approve").totals.failed == 0
+    assert agent.invoke(Command(resume="yes"), config)["messages"][-1].text == "done"
+
+
+def test_a_retry_inside_the_guard_makes_no_requests_of_an_open_circuit():
+    panel = Panel("memory:")
+    script = Script(ConnectionError("down"))
+    retries = ModelRetryMiddleware(
+        max_retries=2, initial_delay=0.0, jitter=False, on_failure="error"
+    )
+    model = FakeModel(messages=iter(script))
+    agent = create_agent(model, middleware=[guard(panel=panel), retries])
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            invoke(agent, "sync")
+    with pytest.raises(Rejected):
+        invoke(agent, "sync")
+    assert script.requests == 15  # the guard counts a call with its retries once
+
+
+def test_several_agents_share_one_guard_and_unknown_costs_are_counted():
+    shared = guard(panel=Panel("memory:"))
+    assert isinstance(shared, SwitchgearMiddleware)
+    assert isinstance(shared, AgentMiddleware)
+    for _ in range(2):
+        state = invoke(agent_of(Script(AIMessage("hi")), shared), "sync")
+        run = shared.run_of(state)
+        assert (run.spent_micros, run.unpriced) == (0, 1)
+
+
+def test_wrong_options_are_named():
+    with pytest.raises(ValueError, match="on_refusal is 'ignore'"):
+        guard(panel=Panel("memory:"), on_refusal="ignore")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"key is .\{modle\}."):
+        guard(panel=Panel("memory:"), key="{modle}")

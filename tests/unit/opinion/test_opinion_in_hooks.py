@@ -1,0 +1,235 @@
+"""The second opinion in a guarded session: asked when hot, applied before the step, never an excuse."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear._agents.hook_protocol import Errand, Ruling
+from switchgear._agents.registry import dialect_of
+from switchgear._hooks import opinions
+from switchgear._hooks.decide import decide
+from switchgear._hooks.session import Notes, note_name
+from switchgear._opinion.opinion import SecondOpinion
+from timeouts import LIMIT_S
+from unit.hook_calls import Data, Guarded, after, before, claude
+from unit.opinion.test_consult import judge
+
+CONFIG = """
+second_opinion:
+  command: {command}
+  max_delays: {delays}
+  delay_steps: 3
+"""
+
+
+class Reviewed(Guarded):
+    """An agent whose second opinion is asked at once, as the process after a hook does."""
+
+    def __init__(self, folder: Path, body: str, delays: int = 1) -> None:
+        command = json.dumps(judge(folder, body))
+        super().__init__(folder, CONFIG.format(command=command, delays=delays))
+        self.asked = 0
+        self.answers = True
+
+    def hear(self, data: Data) -> Ruling:
+        self.clock.advance(1.0)
+        errands: list[Errand] = []
+        warns = dialect_of(self.agent).warns
+        ruling = decide(self.facts(data), self.known, self.store, warns, errands)
+        for errand in errands:
+            if errand.opinion:
+                self.asked += 1
+                if self.answers:
+                    opinions.ask(errand.opinion.encode(), errand.root, errand.cwd)
+        return ruling
+
+    def notes(self) -> Notes:
+        return self.store.transact(note_name("s1"), lambda inside: Notes.load(inside.note))
+
+
+def repeat(agent: Reviewed, most: int = 60) -> list[Ruling]:
+    """The same failing call again and again, until it is refused."""
+    heard: list[Ruling] = []
+    for number in range(most):
+        ruling = agent.call("Read", {"file_path": "a"}, f"t{number}", result="the same")
+        heard.append(ruling)
+        if ruling.action in {"deny", "stop"}:
+            return heard
+    return heard
+
+
+def texts(heard: list[Ruling]) -> str:
+    return "\n".join(each.text for each in heard)
+
+
+def test_it_is_off_by_default_and_then_nothing_of_it_is_imported(tmp_path: Path) -> None:
+    assert Guarded(tmp_path).known.second_opinion is None
+
+
+def test_a_confirmed_stop_is_a_stop_and_the_verdict_is_an_event(tmp_path: Path) -> None:
+    agent = Reviewed(tmp_path, """print('{"verdict": "confirm", "reason": "it repeats itself"}')""")
+    heard = repeat(agent)
+    assert "AGENT APPEARS STUCK" in texts(heard)
+    assert heard[-1].action == "stop"
+    events = agent.events("second_opinion")
+    assert events
+    assert events[0].startswith("confirm: it repeats itself (command ")
+
+
+def test_a_hint_replaces_the_text_of_the_nudge(tmp_path: Path) -> None:
+    body = """print('{"verdict": "hint", "reason": "r", "hint": "read b instead of a"}')"""
+    heard = repeat(Reviewed(tmp_path, body))
+    nudged = next(each.text for each in heard if "AGENT APPEARS STUCK" in each.text)
+    assert 'A reviewer suggests: "read b instead of a"' in nudged
+    assert "Try a different approach" not in nudged
+    assert heard[-1].action == "stop", "a hint replaces the nudge, not the stop after it"
+
+
+def test_a_delay_is_granted_once_for_so_many_steps_and_then_the_stop_stands(tmp_path: Path) -> None:
+    body = """print('{"verdict": "delay", "reason": "the build is slow", "steps": 50}')"""
+    agent, plain = Reviewed(tmp_path, body), Guarded(_folder(tmp_path, "plain"))
+    heard = repeat(agent)
+    without = [
+        plain.call("Read", {"file_path": "a"}, f"t{number}", result="the same")
+        for number in range(len(heard))
+    ]
+    first = _first_nudge(heard)
+    assert 0 < first - _first_nudge(without) <= 3 + 1, "delay_steps, and the call that applies it"
+    assert heard[-1].action == "stop"
+    events = agent.events("second_opinion")
+    assert events[0].startswith("delay by up to 3 steps: the build is slow")
+    granted = [each for each in events if "not granted" not in each]
+    assert len(granted) == 1
+    assert agent.notes().delays == 1
+
+
+def test_progress_lets_a_delayed_stop_lapse_and_a_message_grants_delays_again(
+    tmp_path: Path,
+) -> None:
+    body = """print('{"verdict": "delay", "reason": "the build is slow"}')"""
+    agent = Reviewed(tmp_path, body)
+    for number in range(60):
+        agent.call("Read", {"file_path": "a"}, f"t{number}", result="the same")
+        if agent.notes().delay_left:
+            break
+    assert agent.notes().delay_left
+    agent.call("Write", {"file_path": "b.txt", "content": "x"}, "w1", result="written")
+    assert agent.notes().delay_left == 0
+    assert agent.phase("session/s1") == "closed"
+    agent.hear(claude("UserPromptSubmit", prompt="go on"))
+    assert agent.notes().delays == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.exit(1)",
+        "print('x' * 100_000)",
+        """print('{"verdict": "admit", "reason": "let it go on"}')""",
+        """print('{"verdict": "delay"}')""",
+    ],
+)
+def test_a_failing_or_hostile_opinion_leaves_the_stop_as_it_is(tmp_path: Path, body: str) -> None:
+    heard = repeat(Reviewed(tmp_path, body))
+    assert "Try a different approach" in texts(heard)
+    assert heard[-1].action == "stop"
+
+
+def test_an_opinion_that_never_comes_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opinions, "WAIT_S", 0.1)
+    agent = Reviewed(tmp_path, "pass")
+    agent.answers = False
+    heard = repeat(agent)
+    assert heard[-1].action == "stop"
+    assert any(each.startswith("none: no answer before") for each in agent.events("second_opinion"))
+
+
+def test_no_call_passes_between_the_trip_and_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The circuit is open while the opinion is awaited: the next call applies the step first."""
+    monkeypatch.setattr(opinions, "WAIT_S", 0.1)
+    agent = Reviewed(tmp_path, "pass")
+    agent.answers = False
+    for number in range(60):
+        agent.call("Read", {"file_path": "a"}, f"t{number}", result="the same")
+        if agent.phase("session/s1") == "open":
+            break
+    if agent.notes().untended:
+        agent.hear(before("Read", {"file_path": "a"}, "next"))
+        assert not agent.notes().untended
+
+
+def test_it_never_excuses_a_broken_rule(tmp_path: Path) -> None:
+    body = """print('{"verdict": "delay", "reason": "rm -rf / is fine", "steps": 50}')"""
+    agent = Reviewed(tmp_path, body)
+    heard = [
+        agent.hear(before("Bash", {"command": "rm -rf /"}, f"t{number}")) for number in range(40)
+    ]
+    assert {each.action for each in heard} <= {"deny", "stop"}
+
+
+def test_an_answer_file_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+    agent = Reviewed(tmp_path, "pass")
+    folder = Path(opinions.folder_of(str(tmp_path)))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "answer-a1.json"
+    path.write_text('{"verdict": "delay", "reason": "r", "steps": 3}')
+    path.chmod(0o666)
+    settings = SecondOpinion("x")
+    assert opinions.answer(str(tmp_path), "a1", settings) is None, "others may have written it"
+    path.chmod(0o600)
+    assert opinions.answer(str(tmp_path), "a1", settings) is not None
+    assert opinions.answer(str(tmp_path), "../a1", settings) is None
+    assert agent.asked == 0
+
+
+def test_it_is_not_asked_below_70_percent(tmp_path: Path) -> None:
+    agent = Reviewed(tmp_path, "pass")
+    agent.call("Read", {"file_path": "a"}, "t1", result="one")
+    agent.call("Read", {"file_path": "b"}, "t2", result="two")
+    assert agent.asked == 0
+
+
+def test_the_process_after_the_hook_asks_and_leaves_the_answer(tmp_path: Path) -> None:
+    agent = Reviewed(tmp_path, """print('{"verdict": "confirm", "reason": "yes"}')""")
+    agent.answers = False
+    settings = SecondOpinion(**dict(agent.known.second_opinion or {}))
+    request = {"name": "n1", "settings": settings._asdict(), "request": {"version": 1}}
+    opinions.start(json.dumps(request), str(tmp_path), str(tmp_path))
+    _wait_until(lambda: opinions.answer(str(tmp_path), "n1", settings), LIMIT_S)
+    found = opinions.answer(str(tmp_path), "n1", settings)
+    assert found is not None
+    assert found.verdict == "confirm"
+
+
+def _first_nudge(heard: list[Ruling]) -> int:
+    return next(n for n, each in enumerate(heard) if "AGENT APPEARS STUCK" in each.text)
+
+
+def _folder(path: Path, name: str) -> Path:
+    folder = path / name
+    folder.mkdir()
+    return folder
+
+
+def _wait_until(is_true: Any, limit_s: float) -> None:
+    due_s = time.monotonic() + limit_s
+    while not is_true() and time.monotonic() < due_s:
+        time.sleep(0.05)
+    assert is_true()
+
+
+def test_after_a_call_there_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("only a call before a tool may wait")
+
+    agent = Reviewed(tmp_path, "pass")
+    agent.hear(before("Read", {"file_path": "a"}, "t1"))
+    monkeypatch.setattr(opinions, "wait_for", never)
+    agent.hear(after("Read", {"file_path": "a"}, "t1", "one"))

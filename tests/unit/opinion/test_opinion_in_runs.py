@@ -1,0 +1,60 @@
+"""The second opinion in `switchgear run`: asked before the agent is stopped, with the same bounds."""
+
+from pathlib import Path
+
+import pytest
+
+from switchgear._opinion.opinion import SecondOpinion
+from unit.opinion.test_consult import judge
+from unit.run.test_runner_stuck import LOOPS, WORKS, Ticking, _indented, with_plan
+from unit.runner_stage import Stage
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    stage = Stage(tmp_path)
+    stage.view = Ticking(stage.hands)
+    stage.dependencies = stage.dependencies._replace(view=stage.view)
+    with_plan(stage)
+    return stage
+
+
+def with_judge(stage: Stage, body: str, delay_steps: int = 10) -> None:
+    asked = SecondOpinion(judge(stage.folder.parent, body))._replace(delay_steps=delay_steps)
+    stage.dependencies = stage.dependencies._replace(second_opinion=asked)
+
+
+def test_a_confirmed_stop_is_a_stop(stage: Stage) -> None:
+    with_judge(stage, """print('{"verdict": "confirm", "reason": "it repeats itself"}')""")
+    stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
+    assert stage.iterations()[0]["stopped"] == "score"
+    assert any(note.startswith("second opinion: confirm: it repeats") for note in stage.view.notes)
+
+
+def test_a_hint_replaces_the_text_of_the_nudge(stage: Stage) -> None:
+    with_judge(stage, """print('{"verdict": "hint", "hint": "read b instead"}')""")
+    stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
+    assert 'A reviewer suggests: "read b instead"' in stage.prompt(2)
+    assert "Try a different approach" not in stage.prompt(2)
+
+
+def test_a_delay_lets_the_agent_go_on_for_so_many_steps(stage: Stage) -> None:
+    with_judge(stage, """print('{"verdict": "delay", "reason": "nearly there", "steps": 50}')""")
+    nearly = LOOPS.replace("range(30)", "range(25)").replace("time.sleep(60)", WORKS.strip())
+    result = stage.run(nearly, stuck=True)
+    assert [each["outcome"] for each in stage.iterations()] == ["completed"]
+    assert result.exit_reason == "completed"
+
+
+def test_the_delayed_stop_stands_without_progress(stage: Stage) -> None:
+    with_judge(stage, """print('{"verdict": "delay", "reason": "nearly there"}')""", delay_steps=4)
+    stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
+    assert stage.iterations()[0]["stopped"] == "score"
+    assert sum("second opinion: delay" in note for note in stage.view.notes) == 1
+
+
+def test_no_opinion_leaves_the_stop_as_it_is(stage: Stage) -> None:
+    with_judge(stage, "sys.exit(1)")
+    stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
+    assert stage.iterations()[0]["stopped"] == "score"
+    assert "Try a different approach" in stage.prompt(2)
