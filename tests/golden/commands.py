@@ -184,6 +184,7 @@ ENDED = {
     "runs show nothing": 2,
     "runs report nothing": 2,
     "batch nothing.yaml": 2,
+    "worker --store memory:": 2,
     "serve --port nonsense": 2,
     "demo --speed 0": 2,
 }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from switchgear._core.errors import StoreError
 from switchgear._measure.git_command import Git
 from switchgear._remote import job as core
-from switchgear._remote.job import Job, JobSpec, JobState, Stop
+from switchgear._remote.job import JobSpec, JobState, RemoteJob, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
 from switchgear._remote.parcel import TransferError, apply, bundled, drop, receive, snapshot
 from switchgear._remote.transfer import (
@@ -98,7 +98,7 @@ class RemoteAttempts:
                 shown = True
                 time.sleep(1.0)
 
-    def _ordered(self, place: AttemptDependencies, attempt: Attempt, *, adopt: bool) -> Job:
+    def _ordered(self, place: AttemptDependencies, attempt: Attempt, *, adopt: bool) -> RemoteJob:
         jobs, task, run = self._context.jobs, attempt.task, attempt.progress.run or ""
         job = jobs.get(run)
         if job is not None and core.is_open(job, adopt=adopt):
@@ -134,7 +134,7 @@ class RemoteAttempts:
         )
         return jobs.order(spec, run=begun, iterations=lines)
 
-    def _awaited(self, mirror: "_Mirror", job: Job) -> Job:
+    def _awaited(self, mirror: "_Mirror", job: RemoteJob) -> RemoteJob:
         """Wait until the job is finished; send its id again when no worker claims it."""
         jobs, run = self._context.jobs, job.spec.run
         interrupt = mirror.attempt.interrupt or Interrupt()
@@ -160,14 +160,14 @@ class RemoteAttempts:
                 lost = str(trouble)
             time.sleep(LOOK_S)
 
-    def _stop(self, job: Job, asked: int) -> None:
+    def _stop(self, job: RemoteJob, asked: int) -> None:
         jobs = self._context.jobs
         jobs.request_stop(job.spec.run, Stop.GENTLY if asked == 1 else Stop.NOW)
         state = RunState() if job.run is None else RunState.load(job.run["state"])
         jobs.withdraw(job.spec.run, _interrupted(job, state))
 
     def _brought_home(
-        self, place: AttemptDependencies, attempt: Attempt, run: str, job: Job
+        self, place: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
     ) -> AttemptOutcome:
         """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
         folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
@@ -205,7 +205,7 @@ class _Sending:
         self._claim = 0
         self._trouble = ""
 
-    def send_if_due(self, job: Job, now_s: float) -> None:
+    def send_if_due(self, job: RemoteJob, now_s: float) -> None:
         if job.claim != self._claim:  # a worker had it: if that one is lost, do not wait for long
             self._claim, self._wait_s, self._due_s = job.claim, FIRST_REPEAT_S, self._time.clock()
         if job.state is JobState.RUNNING and now_s < job.until_s:
@@ -239,7 +239,7 @@ class _Mirror:
         self._begun = False
         self._noted: set[str] = set()
 
-    def update(self, job: Job) -> None:
+    def update(self, job: RemoteJob) -> None:
         for note in job.notes:
             if note not in self._noted:
                 self._noted.add(note)
@@ -260,7 +260,7 @@ class _Mirror:
             self._begun = True
             self.attempt.view.started({**run, "resumed": bool(self._written)})
 
-    def _localised(self, job: Job) -> dict[str, Any]:
+    def _localised(self, job: RemoteJob) -> dict[str, Any]:
         pid = os.getpid()
         return {
             **(job.run or {}),
@@ -275,7 +275,7 @@ def _spent(run: Mapping[str, Any] | None) -> int:
     return 0 if run is None else RunState.load(run["state"]).spent_micros
 
 
-def _interrupted(job: Job, state: RunState) -> dict[str, Any]:
+def _interrupted(job: RemoteJob, state: RunState) -> dict[str, Any]:
     """The outcome of a job that was stopped before a worker took it up."""
     return {
         "problem": "",

@@ -60,7 +60,7 @@ class JobSpec(NamedTuple):
     """The URL that every host can fetch from and push to; empty: all work travels through the store."""
 
 
-class Job(NamedTuple):
+class RemoteJob(NamedTuple):
     """A job as it is stored. Immutable: each function below makes the next one."""
 
     spec: JobSpec
@@ -106,7 +106,7 @@ class LeaseLost(Exception):
     """Another worker holds the job now, or it is finished: what this one did does not count."""
 
 
-def is_open(job: Job | None, *, adopt: bool) -> bool:
+def is_open(job: RemoteJob | None, *, adopt: bool) -> bool:
     """Whether the batch need not order this attempt: it is under way, or its outcome is to be adopted.
 
     A batch that was killed and resumed thus finds its attempts where they are.
@@ -114,13 +114,15 @@ def is_open(job: Job | None, *, adopt: bool) -> bool:
     return job is not None and (adopt or job.state is not JobState.DONE)
 
 
-def ordered(job: Job | None, spec: JobSpec, work: str, run: Mapping[str, Any] | None) -> Job:
+def ordered(
+    job: RemoteJob | None, spec: JobSpec, work: str, run: Mapping[str, Any] | None
+) -> RemoteJob:
     """The job after the batch ordered this attempt; one that was finished starts again.
 
     `work` is the parcel with the state of the folder now, `run` the run.json of a run that began elsewhere.
     """
     if job is None:
-        return Job(spec, work=work, run=run)
+        return RemoteJob(spec, work=work, run=run)
     return job._replace(
         spec=spec._replace(start=job.spec.start),
         schema=SCHEMA,
@@ -133,7 +135,7 @@ def ordered(job: Job | None, spec: JobSpec, work: str, run: Mapping[str, Any] | 
     )
 
 
-def claimed(job: Job, holder: str, now_s: float, lease_s: float) -> Job | None:
+def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> RemoteJob | None:
     """The job with a new claim; `None`: it is finished, or another worker is at work on it."""
     if job.state is JobState.DONE or (job.state is JobState.RUNNING and now_s < job.until_s):
         return None
@@ -142,7 +144,7 @@ def claimed(job: Job, holder: str, now_s: float, lease_s: float) -> Job | None:
     )
 
 
-def held(job: Job, claim: int) -> Job:
+def held(job: RemoteJob, claim: int) -> RemoteJob:
     """The job, if this claim is the newest and the job is not finished. Raises `LeaseLost`."""
     if job.claim != claim or job.state is not JobState.RUNNING:
         raise LeaseLost(
@@ -151,7 +153,7 @@ def held(job: Job, claim: int) -> Job:
     return job
 
 
-def with_note(job: Job, note: str) -> Job:
+def with_note(job: RemoteJob, note: str) -> RemoteJob:
     """The job with a note on why it was not executed; the same note is kept once."""
     notes = (*(each for each in job.notes if each != note), note)
     return job._replace(notes=notes[-KEPT_NOTES:])

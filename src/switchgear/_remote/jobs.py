@@ -6,7 +6,7 @@ from typing import Any
 
 from switchgear._core.errors import StoreError, SwitchgearError
 from switchgear._remote import job as core
-from switchgear._remote.job import Job, JobSpec, JobState, LeaseLost, Stop
+from switchgear._remote.job import JobSpec, JobState, LeaseLost, RemoteJob, Stop
 from switchgear._stores.base import Amended, Ledger, Work
 
 JOBS = "job"
@@ -30,10 +30,10 @@ class Jobs:
         """Seconds on the store's clock."""
         return self._ledger.now_s()
 
-    def get(self, run: str) -> Job | None:
+    def get(self, run: str) -> RemoteJob | None:
         """The job of a run; `None`: there is none."""
         found = self._ledger.value(JOBS, run)
-        return None if not found else Job.load(found)
+        return None if not found else RemoteJob.load(found)
 
     def iterations(self, run: str) -> list[dict[str, Any]]:
         """The iterations that workers have saved: facts, prompt and log of each."""
@@ -46,17 +46,17 @@ class Jobs:
         work: str = "",
         run: Mapping[str, Any] | None = None,
         iterations: Sequence[Mapping[str, Any]] = (),
-    ) -> Job:
+    ) -> RemoteJob:
         """Order an attempt. `run` and `iterations` are those of a run that began elsewhere."""
 
-        def order(job: Job | None, _: float) -> Job:
+        def order(job: RemoteJob | None, _: float) -> RemoteJob:
             made = core.ordered(job, spec, work, run)
             return made if job is not None else made._replace(written=len(iterations))
 
-        ordered: Job = self._change(spec.run, order, iterations)
+        ordered: RemoteJob = self._change(spec.run, order, iterations)
         return ordered
 
-    def claim(self, run: str, holder: str, lease_s: float) -> Job | None:
+    def claim(self, run: str, holder: str, lease_s: float) -> RemoteJob | None:
         """Claim a job for `lease_s` seconds; `None`: there is nothing to do.
 
         A job that newer code has written is not claimed: a note says so.
@@ -68,19 +68,19 @@ class Jobs:
             if held["schema"] > core.SCHEMA:
                 notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
                 return Amended(None, {**held, "notes": sorted(set(notes))[-core.KEPT_NOTES :]})
-            job = core.claimed(Job.load(held), holder, now_s, lease_s)
+            job = core.claimed(RemoteJob.load(held), holder, now_s, lease_s)
             return Amended(None) if job is None else Amended(job, job.dump())
 
-        claimed: Job | None = self._ledger.amend(JOBS, run, work)
+        claimed: RemoteJob | None = self._ledger.amend(JOBS, run, work)
         return claimed
 
     def renew(self, run: str, claim: int, lease_s: float) -> Stop:
         """Renew a claim. Returns what the batch requests. Raises `LeaseLost`."""
 
-        def renewed(job: Job | None, now_s: float) -> Job:
+        def renewed(job: RemoteJob | None, now_s: float) -> RemoteJob:
             return _held(job, claim)._replace(until_s=now_s + lease_s)
 
-        job: Job = self._change(run, renewed)
+        job: RemoteJob = self._change(run, renewed)
         return job.stop
 
     def save(
@@ -95,7 +95,7 @@ class Jobs:
     ) -> None:
         """Save progress, or with an `outcome` the end, under this claim. Raises `LeaseLost`."""
 
-        def saved(job: Job | None, _: float) -> Job:
+        def saved(job: RemoteJob | None, _: float) -> RemoteJob:
             job = _held(job, claim)
             return job._replace(
                 run=record,
@@ -110,7 +110,7 @@ class Jobs:
     def give_back(self, run: str, claim: int, note: str = "") -> None:
         """Return a claimed job that was not worked on, such as by a worker that shuts down."""
 
-        def returned(job: Job | None, _: float) -> Job:
+        def returned(job: RemoteJob | None, _: float) -> RemoteJob:
             job = _held(job, claim)._replace(state=JobState.WAITING, until_s=0.0)
             return core.with_note(job, note) if note else job
 
@@ -119,7 +119,7 @@ class Jobs:
     def request_stop(self, run: str, how: Stop) -> None:
         """Request the end of a job that is waiting or running."""
 
-        def stopped(job: Job | None, _: float) -> Job | None:
+        def stopped(job: RemoteJob | None, _: float) -> RemoteJob | None:
             if job is None or job.state is JobState.DONE or job.stop is how:
                 return None
             return job._replace(stop=how)
@@ -129,14 +129,14 @@ class Jobs:
     def withdraw(self, run: str, outcome: Mapping[str, Any]) -> bool:
         """Finish a job that no worker holds; False: one does, or it is finished already."""
 
-        def withdrawn(job: Job | None, now_s: float) -> Job | None:
+        def withdrawn(job: RemoteJob | None, now_s: float) -> RemoteJob | None:
             if job is None or core.claimed(job, "", now_s, 0.0) is None:
                 return None
             return job._replace(state=JobState.DONE, claim=job.claim + 1, outcome=outcome)
 
         return self._change(run, withdrawn) is not None
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: RemoteJob) -> None:
         """Remove a job and its parcels."""
         for parcel in filter(None, (job.spec.start, job.work)):
             self.drop(parcel)
@@ -180,11 +180,11 @@ class Jobs:
     def _change(
         self,
         run: str,
-        change: Callable[[Job | None, float], Job | None],
+        change: Callable[[RemoteJob | None, float], RemoteJob | None],
         lines: Sequence[Mapping[str, Any]] = (),
     ) -> Any:
         def work(held: Any, now_s: float) -> Amended:
-            job = change(None if not held else Job.load(held), now_s)
+            job = change(None if not held else RemoteJob.load(held), now_s)
             return Amended(None) if job is None else Amended(job, job.dump(), tuple(lines))
 
         return self._ledger.amend(JOBS, run, work)
@@ -194,7 +194,7 @@ def _put(text: str) -> Work:
     return lambda _held, _now_s: Amended(None, text)
 
 
-def _held(job: Job | None, claim: int) -> Job:
+def _held(job: RemoteJob | None, claim: int) -> RemoteJob:
     if job is None:
         raise LeaseLost("the job is gone")
     return core.held(job, claim)

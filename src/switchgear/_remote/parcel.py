@@ -7,6 +7,7 @@ comes back from a worker is applied to the folder only if the folder is still as
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from switchgear._measure.tree import open_tree
 
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
+RECEIVE_TRIES, RECEIVE_WAIT_S = 6, 0.3
 _WHO = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
@@ -105,18 +107,29 @@ def unpack(bundle: bytes, folder: Path, repository: str = "") -> str:
 
 
 def receive(bundle: bytes, folder: Path, reference: str) -> str:
-    """Fetch the commit of a bundle into a reference of the folder's repository. Returns the commit."""
+    """Fetch the commit of a bundle into a reference of the folder's repository. Returns the commit.
+
+    Tries again for a moment: while git adds a worktree to the same repository, fetching fails.
+    """
     with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
         file = Path(place) / "bundle"
         file.write_bytes(bundle)
-        try:
-            heads = run_git(folder, ["bundle", "list-heads", str(file)]).split()
-            run_git(
-                folder, ["fetch", "--quiet", "--no-tags", str(file), f"+{heads[1]}:{reference}"]
-            )
-            return run_git(folder, ["rev-parse", "--verify", f"{reference}^{{commit}}"]).strip()
-        except (GitError, IndexError) as error:
-            raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
+        for left in reversed(range(RECEIVE_TRIES)):
+            try:
+                return _received(file, folder, reference)
+            except (GitError, IndexError) as error:
+                if not left:
+                    raise TransferError(
+                        f"a bundle could not be read in {folder}: {error}"
+                    ) from error
+                time.sleep(RECEIVE_WAIT_S)
+    raise AssertionError("unreachable")
+
+
+def _received(file: Path, folder: Path, reference: str) -> str:
+    heads = run_git(folder, ["bundle", "list-heads", str(file)]).split()
+    run_git(folder, ["fetch", "--quiet", "--no-tags", str(file), f"+{heads[1]}:{reference}"])
+    return run_git(folder, ["rev-parse", "--verify", f"{reference}^{{commit}}"]).strip()
 
 
 def apply(folder: Path, start: str, work: str, name: str) -> str | None:

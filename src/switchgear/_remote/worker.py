@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from switchgear._core.errors import StoreError
 from switchgear._measure.tree import mark, open_tree
-from switchgear._remote.job import Job, LeaseLost, Stop
+from switchgear._remote.job import LeaseLost, RemoteJob, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
 from switchgear._remote.parcel import TransferError, apply, bundled, push, receive, saved, unpack
 from switchgear._remote.transfer import (
@@ -33,6 +33,7 @@ from switchgear._run.batch.attempt import (
     run_attempt,
 )
 from switchgear._run.batch.model import Progress, Status
+from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import RunFolder
 from switchgear._run.state import RunState
@@ -76,7 +77,7 @@ def execute(context: WorkerContext, run: str) -> str:
 class _Renewal:
     """Renews the claim of one job in a thread, and passes requests to stop on."""
 
-    def __init__(self, context: WorkerContext, job: Job) -> None:
+    def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
         self.interrupt = Interrupt()
         self.lost = False
         self._context, self._job = context, job
@@ -125,7 +126,12 @@ class _Saving(RunView):
     """Saves each iteration, with the work so far, in the store. Called in the run's thread."""
 
     def __init__(
-        self, context: WorkerContext, job: Job, record: RunFolder, folder: Path, renewal: _Renewal
+        self,
+        context: WorkerContext,
+        job: RemoteJob,
+        record: RunFolder,
+        folder: Path,
+        renewal: _Renewal,
     ) -> None:
         self._context, self._job, self._record = context, job, record
         self._folder, self._renewal = folder, renewal
@@ -137,7 +143,8 @@ class _Saving(RunView):
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         self._pending.append(iteration_values(self._record, facts))
-        self._save(run)
+        if facts["outcome"] != ExitReason.COMPLETED:
+            self._save(run)  # the last iteration is saved with the end: a successor repeats neither
 
     def finish(self, outcome: AttemptOutcome) -> None:
         """Save the end. Raises `LeaseLost`, `StoreError`."""
@@ -189,7 +196,7 @@ class _Saving(RunView):
         self._start = start
 
 
-def _attempted(context: WorkerContext, job: Job, folder: Path, renewal: _Renewal) -> str:
+def _attempted(context: WorkerContext, job: RemoteJob, folder: Path, renewal: _Renewal) -> str:
     spec = job.spec
     record = RunFolder(context.place.runs / spec.run)
     saving = _Saving(context, job, record, folder, renewal)
@@ -212,11 +219,15 @@ def _attempted(context: WorkerContext, job: Job, folder: Path, renewal: _Renewal
     outcome = run_attempt(context.place, _within_grant(attempt, job))
     if renewal.lost:
         raise LeaseLost("the claim was not renewed in time")
+    if isinstance(
+        outcome.error, StoreError
+    ):  # not a fault of the task: another claim goes on with it
+        raise LeaseLost(outcome.problem)
     _finish(saving, outcome, context.lease_s)
     return "done" if outcome.result is None else str(outcome.result.exit_reason)
 
 
-def _within_grant(attempt: Attempt, job: Job) -> Attempt:
+def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
     """With what is left of the grant: a worker that was lost may have spent some of it."""
     grant = job.spec.grant_micros
     if grant is None or job.run is None:
@@ -239,7 +250,7 @@ def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None
             return
 
 
-def _rebuilt(context: WorkerContext, job: Job, record: RunFolder, folder: Path) -> str:
+def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> str:
     """Rebuild the folder and the record as the last worker saved them. Returns the start commit."""
     jobs, spec = context.jobs, job.spec
     shutil.rmtree(record.path, ignore_errors=True)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from switchgear._remote.job import (
     SCHEMA,
-    Job,
     JobSpec,
     JobState,
     LeaseLost,
+    RemoteJob,
     Stop,
     claimed,
     held,
@@ -111,7 +111,7 @@ def test_a_job_with_a_worker_is_not_withdrawn(jobs: Jobs) -> None:
 def test_an_older_worker_leaves_a_job_of_newer_code_alone_and_a_note_says_so() -> None:
     ledger = MemoryLedger("memory:", FakeClock())
     jobs = Jobs(ledger)
-    newer = {**Job(SPEC).dump(), "schema": SCHEMA + 1}
+    newer = {**RemoteJob(SPEC).dump(), "schema": SCHEMA + 1}
     from switchgear._stores.base import Amended  # noqa: PLC0415
 
     ledger.amend("job", "r1", lambda _, __: Amended(None, newer))
@@ -131,20 +131,20 @@ def test_a_finished_run_that_is_ordered_again_keeps_its_start_and_its_record(job
 
 
 def test_an_outcome_is_adopted_only_by_a_batch_that_did_not_see_it() -> None:
-    done = Job(SPEC, state=JobState.DONE, outcome={})
+    done = RemoteJob(SPEC, state=JobState.DONE, outcome={})
     assert is_open(done, adopt=True)
     assert not is_open(done, adopt=False)
-    assert is_open(Job(SPEC), adopt=False)
+    assert is_open(RemoteJob(SPEC), adopt=False)
     assert not is_open(None, adopt=True)
 
 
 def test_a_job_survives_its_storage() -> None:
-    job = Job(SPEC._replace(labels=("gpu",)), claim=3, notes=("a note",), stop=Stop.GENTLY)
-    assert Job.load(job.dump()) == job
+    job = RemoteJob(SPEC._replace(labels=("gpu",)), claim=3, notes=("a note",), stop=Stop.GENTLY)
+    assert RemoteJob.load(job.dump()) == job
 
 
 def test_notes_are_bounded_and_each_is_kept_once() -> None:
-    job = Job(SPEC)
+    job = RemoteJob(SPEC)
     for number in range(100):
         job = with_note(with_note(job, "same"), f"note {number}")
     assert len(job.notes) == 20
@@ -222,7 +222,7 @@ def test_only_one_outcome_counts_per_order(moves: list[tuple[str, int]]) -> None
 
 
 def test_held_and_claimed_are_pure() -> None:
-    job = Job(SPEC)
+    job = RemoteJob(SPEC)
     taken = claimed(job, "one", 0.0, LEASE_S)
     assert taken is not None
     assert job.claim == 0

@@ -81,6 +81,8 @@ class AttemptOutcome(NamedTuple):
     """Whether a price of this attempt is not known."""
     began: bool = True
     """Whether an agent may have been started; else nothing was spent."""
+    error: Exception | None = None
+    """What was raised, if something was."""
 
     @property
     def reason(self) -> str:
@@ -91,7 +93,7 @@ class AttemptOutcome(NamedTuple):
 def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
     """The outcome of an attempt that raised."""
     return AttemptOutcome(
-        None, f"it could not be run: {type(error).__name__}: {error}", began=began
+        None, f"it could not be run: {type(error).__name__}: {error}", began=began, error=error
     )
 
 
