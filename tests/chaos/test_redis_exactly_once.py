@@ -17,8 +17,7 @@ import redis
 from servers.faulty_proxy import FAULTS, STALE, FaultyProxy
 from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreError
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._panel.panel import Panel

@@ -174,6 +174,8 @@ ENDED = {
     "completion nonsense": 2,
     "backtest nothing": 2,
     "backtest empty": 3,
+    "label nothing": 2,
+    "label empty --list": 3,
     "tune empty --false-stops 1%": 3,
     "tune empty": 2,
     "run": 2,

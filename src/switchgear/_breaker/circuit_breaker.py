@@ -38,8 +38,7 @@ from switchgear._breaker.signals import ExceptionTest, check_test, failure, outc
 from switchgear._breaker.tickets import SuccessRun
 from switchgear._core import values
 from switchgear._core.errors import Rejected, is_interrupt
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Permit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._sinks.dispatch import (
@@ -480,6 +479,16 @@ class CircuitBreaker(Breaker):
             self._report(bad, seconds, None)
         else:
             await self.asucceeded(permit, seconds)
+
+    def ended(self, permit: Permit, signal: Signal) -> None:
+        """Record how a call ended that the caller has judged itself. Never raises."""
+        self._told(signal, permit)
+        self._report(signal, signal.seconds, None)
+
+    async def aended(self, permit: Permit, signal: Signal) -> None:
+        """Record how a call ended that the caller has judged itself. Never raises."""
+        await self._atold(signal, permit)
+        self._report(signal, signal.seconds, None)
 
     def give_back(self, permit: Permit) -> None:
         """Tell that nothing came of it that says anything."""

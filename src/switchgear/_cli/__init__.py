@@ -15,8 +15,10 @@ from switchgear._cli import (
     hooks,
     incidents,
     intervene,
+    label,
     locks,
     override,
+    proxy,
     resume,
     rules,
     run,
@@ -61,8 +63,9 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, hooks.hooks, serve.serve),
-    *(backtest.backtest, tune.tune),
+    *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, hooks.hooks),
+    *(serve.serve, proxy.proxy),
+    *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
     *(budgets.budgets, locks.locks),

@@ -125,7 +125,7 @@ def batch(
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
-    from switchgear._run.receipt import targets_of
+    from switchgear._run.result import targets_of
 
     try:
         targets = targets_of(notify)
@@ -170,7 +170,7 @@ def broker_of(session: "Session", broker: str | None) -> str:
 def _share(session: "Session") -> None:
     """Agents in worktrees answer to the same circuits: there their hooks would look for others."""
     from switchgear._cli.context import STORE_VARIABLE, file_of
-    from switchgear._config.places import VARIABLE
+    from switchgear._config.loader import VARIABLE
 
     file = file_of(session.store)
     if file is not None:
@@ -334,7 +334,7 @@ def _about_the_last(found: "list[BatchFolder]") -> str | None:
 
 def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
     """Two agents in one working tree would count each other's changes as their own."""
-    from switchgear._run.batch.plan import clash
+    from switchgear._run.batch.model import clash
     from switchgear._run.batch.record import TaskFolders
 
     if wanted.parallel == 1:
@@ -363,8 +363,7 @@ def _schedule(
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import batch_chooser, batch_view
     from switchgear._core.errors import StoreError
-    from switchgear._run.batch.admission import SPAWN, Admission, SpawnCircuit
-    from switchgear._run.batch.attempt import run_attempt
+    from switchgear._run.batch.attempt import SPAWN, Admission, SpawnCircuit, run_attempt
     from switchgear._run.batch.record import TaskFolders
     from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
     from switchgear._run.interrupt import Interrupt
@@ -447,7 +446,7 @@ def _tell(
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import as_values, in_words, table
     from switchgear._console.values import printed
-    from switchgear._run.receipt import failed_notices, notify_batch_end
+    from switchgear._run.result import failed_notices, notify_batch_end
 
     kept: Any = prepared.kept
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"

@@ -89,7 +89,7 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
 
 
 def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
-    from switchgear._core.moves import standing
+    from switchgear._core.machine import standing
 
     lost = session.panel.lost()
     if lost is None or session.panel.store.get(name) is not None:

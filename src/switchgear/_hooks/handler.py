@@ -28,9 +28,14 @@ from switchgear._hooks import undecided
 from switchgear._hooks.compiled import SOURCES, Compiled, Unconfigured, compiled
 from switchgear._hooks.decide import RULES, decide, rule_refusal
 from switchgear._hooks.inspect_call import Looked, look_at
-from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
 from switchgear._hooks.undecided import Pending, in_dialect
-from switchgear._rules.builtin import BUILTIN
+from switchgear._rules.builtin import (
+    BUILTIN,
+    GUARD_RULES,
+    IN_PROJECTS,
+    RUNTIME_FOLDER,
+    SHARED_STORE,
+)
 from switchgear._rules.rules import dump_rules
 from switchgear._stores.base import Store
 from switchgear._stores.url import FOLDER, default_file

@@ -688,7 +688,7 @@ def _load() -> None:
     import json  # noqa: PLC0415
 
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
-    from switchgear._config.model import Config  # noqa: PLC0415
+    from switchgear._config.sections import Config  # noqa: PLC0415
     from switchgear._hooks import compiled, handler, interrupt  # noqa: F401, PLC0415
     from switchgear._hooks.command import AGENTS  # noqa: PLC0415
     from switchgear._hooks.compiler import compile_config  # noqa: PLC0415

@@ -116,6 +116,11 @@ class ResponseMeter:
         self._bytes = 0
         self._shortest = 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last event has passed, or an error: what follows changes nothing."""
+        return self._is_done or self._error is not None
+
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes of the response."""
         if self._is_opaque or not chunk:
@@ -327,7 +332,7 @@ class _Inflater:
             piece = self._stream.decompress(chunk, _ENDS)
             self._total += len(piece)
             if self._total > _MOST_INFLATED:
-                raise zlib.error("larger than any response of a model")
+                raise zlib.error  # larger than any response: the rest passes unread
             yield piece
             chunk = self._stream.unconsumed_tail or self._stream.unused_data
 

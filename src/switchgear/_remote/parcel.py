@@ -14,7 +14,7 @@ from pathlib import Path
 
 from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import Git, GitError, clean_environment, run_git
-from switchgear._measure.saving import NotSaved
+from switchgear._measure.saved_refs import NotSaved
 from switchgear._measure.tree import open_tree
 
 REFERENCE = "refs/switchgear/transfer"

@@ -18,19 +18,20 @@ from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
 from switchgear._run.budget import coverage
 from switchgear._run.circuits import (
+    HOUR_S,
     Circuits,
+    IterationGate,
     Measured,
     RunPermits,
     loop_breaker,
     loop_name,
+    pause_for,
     policy_of,
     task_name,
 )
 from switchgear._run.commits import CommitContext, commit_paths, message_of
-from switchgear._run.dependencies import IterationContext, RunDependencies
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
-from switchgear._run.gate import HOUR_S, IterationGate, pause_for
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.iteration import (
     AgentUnusable,
@@ -46,13 +47,6 @@ from switchgear._run.iteration import (
 from switchgear._run.judge import tests_passing
 from switchgear._run.options import AUTO, RunOptions, checked
 from switchgear._run.prompt import PromptFacts, prompt_of, read_checklist
-from switchgear._run.receipt import (
-    failed_notices,
-    notify_run_end,
-    receipt_of,
-    targets_of,
-    write_receipt,
-)
 from switchgear._run.record import (
     SCHEMA,
     Disk,
@@ -64,9 +58,18 @@ from switchgear._run.record import (
     runs_root,
     write_elsewhere,
 )
-from switchgear._run.result import RunResult, keep, reported
+from switchgear._run.result import (
+    RunResult,
+    failed_notices,
+    keep,
+    notify_run_end,
+    receipt_of,
+    reported,
+    targets_of,
+    write_receipt,
+)
 from switchgear._run.run_lock import RunLock, folder_lock, task_lock
-from switchgear._run.state import RunState
+from switchgear._run.state import IterationContext, RunDependencies, RunState
 from switchgear._run.stuck import StuckResponse, StuckWatch
 from switchgear._run.validation import detect
 from switchgear._run.view import GuardedView, RunView

@@ -19,11 +19,10 @@ from switchgear._agents.prices import cost_of
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._breaker.signals import describe
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Reservation
 from switchgear._config.sections import preset_policy
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError, SwitchgearError
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import AgentStep, Mode, Permit, Phase, Signal
 from switchgear._detectors import Violation
 from switchgear._panel.panel import Panel
@@ -31,7 +30,7 @@ from switchgear._providers.errors import classify, was_not_started
 from switchgear._providers.prices import Rates
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
-from switchgear._system.aio import beside
+from switchgear._system.threads import beside
 from switchgear._text.redact import shortened
 
 OnRefusal = Literal["raise", "answer"]
@@ -178,6 +177,11 @@ class AgentGuard:
                 self._runs.move_to_end(key)
         return known
 
+    def forget(self, key: str) -> None:
+        """The key may stand for another run from now on."""
+        with self._lock:
+            self._runs.pop(key, None)
+
     def current(self) -> "GuardedRun":
         """The run that this context is inside of, if this guard has one there; else a new one."""
         around = _current.get()
@@ -231,6 +235,8 @@ class GuardedRun:
         """What the model calls of this run and its sub-agents have cost, as far as it is known."""
         self.unpriced = 0
         """Model calls whose cost is unknown."""
+        self.anchor: object = None
+        """What the framework knows the run by; kept as long as the run."""
         self._session: CircuitBreaker | None = None
         self._told_heat = 0.0
         self._thought: str | None = None
@@ -416,6 +422,10 @@ class ModelCall(_GuardedCall):
         self._usage: Usage | None = None
         self._reservation: Reservation | None = None
 
+    def failed(self, why: str) -> None:
+        """The call fails even if no exception says so; an empty text: it does not."""
+        self._failure = why
+
     def used(
         self,
         input_tokens: int | None,
@@ -452,7 +462,7 @@ class ModelCall(_GuardedCall):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        self._record(error, failed=error is not None and is_model_failure(error))
+        self._record(error, failed=self._is_failure(error))
         self._settle(error)
 
     async def __aenter__(self) -> Self:
@@ -471,11 +481,14 @@ class ModelCall(_GuardedCall):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        await self._arecord(error, failed=error is not None and is_model_failure(error))
+        await self._arecord(error, failed=self._is_failure(error))
         if self._reservation is None:
             self._settle(error)
         else:
             await beside(lambda: self._settle(error))
+
+    def _is_failure(self, error: BaseException | None) -> bool:
+        return bool(self._failure) if error is None else is_model_failure(error)
 
     def _settle(self, error: BaseException | None) -> None:
         cost = self.run.guard.price(self._usage)

@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._cli import main
 from switchgear._cli.check import dump_permit, load_permit, micros
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import Permit
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel

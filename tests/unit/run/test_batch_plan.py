@@ -3,8 +3,7 @@
 import pytest
 
 from switchgear._run.batch.budget import SharedBudget
-from switchgear._run.batch.model import Status, Task
-from switchgear._run.batch.plan import ancestors, blocked, clash, cycle, ready
+from switchgear._run.batch.model import Status, Task, ancestors, blocked, clash, cycle, ready
 
 
 def tasks(**needs: str) -> list[Task]:

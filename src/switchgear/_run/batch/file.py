@@ -12,8 +12,15 @@ from switchgear._budgets.tree import checked_path
 from switchgear._config.loader import read_document
 from switchgear._config.problems import ConfigNode, Report, shown, suggestion
 from switchgear._core import values as record
-from switchgear._run.batch.model import ATTEMPTS, AUTO, OPEN_CHOICES, TIMEOUT_CHOICES, Batch, Task
-from switchgear._run.batch.plan import cycle
+from switchgear._run.batch.model import (
+    ATTEMPTS,
+    AUTO,
+    OPEN_CHOICES,
+    TIMEOUT_CHOICES,
+    Batch,
+    Task,
+    cycle,
+)
 from switchgear._run.options import AUTO as AUTO_TESTS
 from switchgear._run.options import micros, per_hour, preset_named, seconds
 from switchgear._stuck.timeouts import POLICIES, Estimate

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
 from switchgear._core.types import Permit
-from switchgear._run.batch.admission import Admission
 from switchgear._run.batch.attempt import (
+    Admission,
     Attempt,
     AttemptDependencies,
     AttemptOutcome,
@@ -33,15 +33,16 @@ from switchgear._run.batch.model import (
     Progress,
     Status,
     Task,
+    blocked,
+    ready,
 )
-from switchgear._run.batch.plan import blocked, ready
 from switchgear._run.batch.record import BatchFolder, BatchState, TaskFolderError, TaskFolders
 from switchgear._run.batch.view import BatchView, GuardedBatchView, timed_out, timeout_options
 from switchgear._run.budget import RunReservation
-from switchgear._run.dependencies import Choose
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import is_disk_full, new_run
+from switchgear._run.state import Choose
 
 
 class RunningAttempts:

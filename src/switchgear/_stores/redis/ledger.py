@@ -18,8 +18,7 @@ from typing import Any
 
 from switchgear._core.errors import StoreUnavailable
 from switchgear._stores.base import Work, as_text, from_text
-from switchgear._stores.redis.clients import Clients
-from switchgear._stores.redis.errors import is_known
+from switchgear._stores.redis.clients import Clients, is_known
 from switchgear._stores.redis.reader import VerifiedReader, escaped
 from switchgear._stores.redis.script import PLUS, RECEIPT_MS, Names
 from switchgear._system.clock import Clock

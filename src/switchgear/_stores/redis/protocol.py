@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.evidence import fold
-from switchgear._core.machine import step
-from switchgear._core.moves import standing
+from switchgear._core.machine import standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,

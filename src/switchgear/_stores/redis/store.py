@@ -21,11 +21,10 @@ from switchgear._stores.base import (
     is_abandoned,
 )
 from switchgear._stores.redis import clients, reader, script
-from switchgear._stores.redis.clients import Clients, ServerClock, facts
-from switchgear._stores.redis.errors import is_known, store_error
+from switchgear._stores.redis.cache import Push
+from switchgear._stores.redis.clients import Clients, ServerClock, facts, is_known, store_error
 from switchgear._stores.redis.ledger import RedisLedger
 from switchgear._stores.redis.protocol import Cut, Protocol, asked
-from switchgear._stores.redis.push import Push
 from switchgear._stores.redis.reader import VerifiedReader
 from switchgear._stores.redis.script import Call, Names, Script, Wait
 from switchgear._system.clock import Clock

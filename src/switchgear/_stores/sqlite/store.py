@@ -27,8 +27,7 @@ from switchgear._stores.sqlite import fold, rows
 from switchgear._stores.sqlite.connection import Link
 from switchgear._stores.sqlite.file import BootClock, DatabaseFile
 from switchgear._stores.sqlite.fold import Folding
-from switchgear._stores.sqlite.head import remember_deletion
-from switchgear._stores.sqlite.rows import ROW, CircuitRow, Newer, UnreadableRow
+from switchgear._stores.sqlite.rows import ROW, CircuitRow, Newer, UnreadableRow, remember_deletion
 from switchgear._system.clock import Clock
 from switchgear._text.glob import is_plain, matcher, prefix
 

@@ -1,0 +1,1 @@
+"""`switchgear proxy`: a reverse proxy for model APIs that guards the agents behind it."""

@@ -1,0 +1,62 @@
+"""The access log: one JSON object a line for each request, without keys, queries and contents."""
+
+import json
+import os
+import time
+from typing import TextIO
+
+from switchgear._text.redact import redact
+
+
+class LogEntry:
+    """What the log has of one request, filled in as it becomes known."""
+
+    __slots__ = (
+        *("cost_micros", "key", "method", "model", "note", "path"),
+        *("refused", "session", "status", "tokens", "upstream"),
+    )
+
+    def __init__(self, method: str, path: str, upstream: str) -> None:
+        self.method = method
+        self.path = path
+        self.upstream = upstream
+        self.status = 0
+        self.model = self.session = self.key = self.refused = self.note = ""
+        self.tokens: tuple[int, int] | None = None
+        self.cost_micros: int | None = None
+
+
+class AccessLog:
+    """Writes entries to a file or stream. A log that cannot be written stops no request."""
+
+    def __init__(self, to: TextIO) -> None:
+        self._to = to
+
+    @classmethod
+    def to_file(cls, path: str) -> "AccessLog":
+        """A log that is appended to a file that only its user can read. Raises OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return cls(os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1))
+
+    def write(self, entry: LogEntry, seconds: float) -> None:
+        """Write one line."""
+        facts = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "method": entry.method,
+            "path": redact(entry.path.partition("?")[0]),
+            "status": entry.status,
+            "seconds": round(seconds, 4),
+            "upstream": entry.upstream,
+        }
+        for name in ("model", "session", "key", "refused", "note"):
+            if value := getattr(entry, name):
+                facts[name] = redact(value)
+        if entry.tokens is not None:
+            facts["input_tokens"], facts["output_tokens"] = entry.tokens
+        if entry.cost_micros is not None:
+            facts["cost_micros"] = entry.cost_micros
+        try:
+            self._to.write(json.dumps(facts) + "\n")
+            self._to.flush()
+        except (OSError, ValueError):
+            return

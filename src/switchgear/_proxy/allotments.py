@@ -1,0 +1,274 @@
+"""Money for calls: reserved in the store for several calls at once, divided in this process, settled after.
+
+Reserving and settling each call in the store would cost more than forwarding it. An allotment is one
+reservation (`_budgets`): calls take their share of it before they are sent and record their cost after;
+within seconds it is settled with the sum. Near the limit an allotment holds one call only, so what is free
+is exact where it matters. A process that dies leaves its allotments to their leases, which charge them.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from switchgear._budgets.budgets import Budgets, Reservation
+from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
+from switchgear._core.errors import BudgetRefused, StoreError
+
+LEASE_S = 60.0
+"""How long an allotment is kept after its process has died."""
+RENEW_S = 20.0
+SETTLE_S = 1.0
+"""How long costs are collected before they are settled in the store."""
+CALLS = 16
+"""How many calls of the expected cost one allotment is for."""
+SHARE = 16
+"""An allotment is at most this fraction of what is free, unless one call needs more."""
+
+
+class BudgetShort(Exception):
+    """A budget has not enough left for a call."""
+
+    def __init__(self, node: str, free_micros: int, held_micros: int, need_micros: int) -> None:
+        super().__init__(node, free_micros, held_micros, need_micros)
+        self.node = node
+        self.free_micros = free_micros
+        self.held_micros = held_micros
+        """What other calls have reserved and may give back: then waiting helps."""
+        self.need_micros = need_micros
+
+
+class CallEstimate(NamedTuple):
+    """What a call may cost."""
+
+    micros: int
+    is_learned: bool
+    """Whether it rests on what calls like it cost; else on the sizes of the request."""
+
+
+class _Allotment:
+    """One open reservation and the calls that share it."""
+
+    __slots__ = (
+        "calls",
+        "made_s",
+        "micros",
+        "renewed_s",
+        "reservation",
+        "reserved",
+        "spent",
+        "taken",
+    )
+
+    def __init__(self, reservation: Reservation, micros: int, now_s: float) -> None:
+        self.reservation = reservation
+        self.micros = micros
+        self.made_s = self.renewed_s = now_s
+        self.calls = 0
+        """Calls that are under way."""
+        self.taken = 0
+        """Calls that it was used for."""
+        self.reserved = 0
+        self.spent = 0
+
+    @property
+    def free_micros(self) -> int:
+        return self.micros - self.reserved - self.spent
+
+
+class BudgetShare:
+    """What one call holds of an allotment. Settled once; a second time changes nothing."""
+
+    __slots__ = ("_allotment", "_node", "is_open", "micros")
+
+    def __init__(self, node: "NodeBudget", allotment: _Allotment, micros: int) -> None:
+        self._node = node
+        self._allotment = allotment
+        self.micros = micros
+        self.is_open = True
+
+    def settle(self, cost_micros: int | None) -> None:
+        """The call cost so much. `None`: unknown, so all that was reserved counts. No I/O."""
+        self._node.settled(self, self._allotment, cost_micros)
+
+
+class NodeBudget:
+    """A node of the budgets, as the calls of this process use it. Thread-safe."""
+
+    def __init__(
+        self,
+        budgets: Callable[[], Budgets],
+        node: str,
+        *,
+        limit_micros: int | None = None,
+        owner: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.node = node
+        self._budgets = budgets
+        self._limit_micros = limit_micros
+        """The limit to open the node with, where there is none."""
+        self._is_opened = limit_micros is None
+        self._owner = owner
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        """Held while an allotment is being reserved: one at a time."""
+        self._current: _Allotment | None = None
+        self._retired: list[_Allotment] = []
+        self.used_s = clock()
+
+    def take_local(self, estimate: CallEstimate) -> BudgetShare | None:
+        """A share of the current allotment, without I/O; `None`: it has not enough left."""
+        with self._lock:
+            current = self._current
+            if current is None or current.free_micros < estimate.micros:
+                return None
+            if self._clock() - current.made_s > SETTLE_S:
+                return None
+            return self._taken(current, estimate.micros)
+
+    def take(self, estimate: CallEstimate) -> BudgetShare:
+        """A share for one call. Raises `BudgetShort`, `BudgetRefused`, `StoreError`. Blocks on the store."""
+        with self._asking:
+            share = self.take_local(estimate)
+            if share is not None:
+                return share
+            self._retire()
+            self.flush()
+            budgets = self._budgets()
+            self._open(budgets)
+            nodes = budgets.book(root_of(self.node)).nodes
+            free_micros, held_micros = _free(nodes, self.node)
+            amount, share_micros = self._amount(estimate, free_micros, held_micros)
+            reservation = budgets.reserve(
+                self.node, amount, owner=self._owner, lease_s=LEASE_S, allow_unknown=True
+            )
+            allotment = _Allotment(reservation, amount, self._clock())
+            with self._lock:
+                self._current = allotment
+                return self._taken(allotment, share_micros)
+
+    def _taken(self, allotment: _Allotment, micros: int) -> BudgetShare:
+        allotment.calls += 1
+        allotment.taken += 1
+        allotment.reserved += micros
+        self.used_s = self._clock()
+        return BudgetShare(self, allotment, micros)
+
+    def _amount(self, estimate: CallEstimate, free: int | None, held: int) -> tuple[int, int]:
+        """What to reserve, and how much of it this call has."""
+        need = max(1, estimate.micros)
+        if free is None:
+            return need * CALLS, need
+        if free >= need:
+            return max(need, min(need * CALLS, free // SHARE)), need
+        if free > 0 and held <= 0 and not estimate.is_learned:
+            # Sizes overestimate. The first call shows what calls cost, and has all that is left.
+            return free, free
+        raise BudgetShort(self.node, max(0, free), max(0, held), need)
+
+    def _open(self, budgets: Budgets) -> None:
+        if self._is_opened:
+            return
+        nodes = budgets.book(root_of(self.node)).nodes
+        if self.node not in nodes:
+            parts = self.node.split("/")
+            for depth in range(1, len(parts)):
+                above = "/".join(parts[:depth])
+                if above not in nodes:
+                    budgets.open(above, None, who="proxy")
+            budgets.open(self.node, self._limit_micros, circuit=f"budget/{self.node}", who="proxy")
+        self._is_opened = True
+
+    def settled(self, share: BudgetShare, allotment: _Allotment, cost_micros: int | None) -> None:
+        """Record what a call cost; see `BudgetShare.settle`."""
+        with self._lock:
+            if not share.is_open:
+                return
+            share.is_open = False
+            allotment.calls -= 1
+            allotment.reserved -= share.micros
+            allotment.spent += share.micros if cost_micros is None else cost_micros
+
+    # In the background
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is reserved or left to settle."""
+        with self._lock:
+            return self._current is None and not self._retired
+
+    def tick(self) -> None:
+        """Settle what is due and renew what is in use. Raises `StoreError`. Blocks on the store."""
+        with self._lock:
+            current = self._current
+            due = current is not None and self._clock() - current.made_s > SETTLE_S
+        if due:
+            self._retire()
+        self.flush()
+        now_s = self._clock()
+        with self._lock:
+            kept = [each for each in (self._current, *self._retired) if each is not None]
+        for allotment in kept:
+            if now_s - allotment.renewed_s > RENEW_S:
+                with suppress(BudgetRefused):  # it ran out; settling charges what its end did not
+                    allotment.reservation.renew(LEASE_S)
+                allotment.renewed_s = now_s
+
+    def _retire(self) -> None:
+        with self._lock:
+            if self._current is not None:
+                self._retired.append(self._current)
+                self._current = None
+
+    def flush(self) -> None:
+        """Settle the allotments without calls under way. Raises `StoreError`: they are kept then."""
+        with self._lock:
+            done = [each for each in self._retired if not each.calls]
+            self._retired = [each for each in self._retired if each.calls]
+        while done:
+            try:
+                with suppress(BudgetRefused):  # settled already, or closed: the account has it
+                    done[-1].reservation.settle(done[-1].spent)
+            except StoreError:
+                with self._lock:
+                    self._retired += done
+                raise
+            done.pop()
+
+    def close(self) -> None:
+        """Settle everything, calls under way included: at the end of the process."""
+        self._retire()
+        with self._lock:
+            rest, self._retired = self._retired, []
+        for allotment in rest:
+            # What is under way counts as it was reserved.
+            cost = allotment.spent + allotment.reserved
+            try:
+                allotment.reservation.settle(cost)
+            except (BudgetRefused, StoreError):
+                continue  # the end of the lease settles it
+
+
+def _free(nodes: dict[str, BudgetNode], node: str) -> tuple[int | None, int]:
+    """What is free at a node, by the scarcest above it, and what reservations hold of that."""
+    if node not in nodes:
+        raise BudgetRefused(node, "there is no such budget", None)
+    scarce: int | None = None
+    payer = ""
+    at = node
+    while at:
+        free = nodes[at].free_micros if at in nodes else None
+        if free is not None and (scarce is None or free < scarce):
+            scarce, payer = free, at
+        at = parent_of(at)
+    if scarce is None:
+        return None, 0
+    held = sum(
+        each.claim_micros
+        for path, each in nodes.items()
+        if is_reservation(path) and path.startswith(f"{payer}/")
+    )
+    return scarce, held

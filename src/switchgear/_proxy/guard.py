@@ -1,0 +1,647 @@
+"""What the proxy asks before a request is forwarded, and records after it.
+
+Session, loop, key, budget, upstream, in this order; the first that refuses decides. Without new steps and
+with money at hand none of it needs the store: circuits decide by their last known state (`_breaker`), money
+by the open allotment. What does need the store runs beside the event loop.
+"""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.views import View, view_of
+from switchgear._core.errors import BudgetRefused, Rejected, StoreError
+from switchgear._core.policy import Latched, Policy
+from switchgear._core.types import EventKind, Mode, Override, Permit, Phase, Record, Signal
+from switchgear._hooks.session import Notes
+from switchgear._panel.panel import Panel
+from switchgear._providers.prices import Rates, TokenUsage
+from switchgear._providers.table import ProviderErrorKind
+from switchgear._providers.traffic import ModelProtocol, ModelRequest
+from switchgear._providers.usage import Metered
+from switchgear._providers.verdicts import ResponseVerdict
+from switchgear._proxy import lanes
+from switchgear._proxy.allotments import BudgetShare, BudgetShort, CallEstimate, NodeBudget
+from switchgear._proxy.history import PendingCall, ToolTurn, is_user_turn, turns_of
+from switchgear._proxy.identity import Identity
+from switchgear._proxy.refusals import ProxyRefusal, Reaction
+from switchgear._stores.base import Transaction
+from switchgear._stuck.score import grounds_of, session_policy
+from switchgear._text.money import dollars
+from switchgear._text.redact import redact
+
+T = TypeVar("T")
+MOST_KNOWN = 5_000
+"""Breakers, sessions, budgets and prices that a worker remembers, each."""
+_RECENT = 3
+_MARGIN = 1.25
+"""How much more than recent calls the next one may cost."""
+_BUSY_S = 2.0
+"""How long a call waits for money that other calls have reserved and may give back."""
+_BUSY_STEP_S = 0.05
+_MOST_CALLS = 64
+_KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
+_DAY_S = 86_400.0
+CHECK_S = 0.25
+"""How long it is not read again whether a session is held."""
+
+
+class GuardSettings(NamedTuple):
+    """What the proxy guards beyond the circuits. Amounts in millionths of a dollar."""
+
+    budget_node: str = ""
+    """The node that all calls draw on; empty: none."""
+    session_budget_micros: int | None = None
+    key_budget_micros: int | None = None
+    rates: Rates | None = None
+    """The user's own prices; they take precedence over any list."""
+    allow_unknown_price: bool = False
+    detect_loops: bool = True
+    policy_for: Callable[[str], Policy | None] = lambda _: None
+    """The configured policies of circuits by their names."""
+    owner: str = "proxy"
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether money is reserved at all."""
+        limits = (self.session_budget_micros, self.key_budget_micros)
+        return bool(self.budget_node) or limits != (None, None)
+
+
+class CallRefused(Exception):
+    """A request is not forwarded."""
+
+    def __init__(self, refusal: ProxyRefusal) -> None:
+        super().__init__(refusal.why)
+        self.refusal = refusal
+
+
+class GuardedCall(NamedTuple):
+    """A request that is guarded."""
+
+    identity: Identity
+    request: ModelRequest
+
+
+class AdmittedCall:
+    """What a call holds until it is settled. Used by one task."""
+
+    __slots__ = ("call", "is_free", "key", "session", "shares", "spent_micros", "warning")
+
+    def __init__(self, call: GuardedCall) -> None:
+        self.call = call
+        self.session: Known | None = None
+        self.key: tuple[CircuitBreaker, Permit] | None = None
+        self.shares: list[BudgetShare] = []
+        self.warning = ""
+        self.is_free = call.request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS
+        self.spent_micros: int | None = None
+
+
+class Known:
+    """What this worker knows of a session. The store has the rest."""
+
+    __slots__ = (
+        "calls",
+        "checked_s",
+        "costs",
+        "heat",
+        "keys",
+        "refusal",
+        "spent_micros",
+        "unsaved_micros",
+    )
+
+    def __init__(self) -> None:
+        self.keys: frozenset[str] = frozenset()
+        """The turns that are recorded, as far as this worker knows."""
+        self.heat = 0.0
+        self.costs: dict[str, deque[tuple[int, int]]] = {}
+        """Cost and estimated input of the last calls, by model."""
+        self.spent_micros: int | None = None
+        self.unsaved_micros = 0
+        self.checked_s = -math.inf
+        """When it was last read whether the session is held, on the clock of this process."""
+        self.refusal: ProxyRefusal | None = None
+        self.calls: OrderedDict[str, PendingCall] = OrderedDict()
+        """Calls of stored responses whose results will come alone."""
+
+
+class Fed(NamedTuple):
+    """What recording the steps of a request came to."""
+
+    keys: frozenset[str]
+    heat: float
+    warning: str
+    tripped: str
+    """The evidence, if the circuit has opened; empty: it has not."""
+    circuit: str
+    spent_micros: int | None
+
+
+class Guard:
+    """The guards of one worker. Its coroutines run in one event loop."""
+
+    def __init__(self, panel: Panel, settings: GuardSettings) -> None:
+        self.panel = panel
+        self.settings = settings
+        self._threads = ThreadPoolExecutor(8, "switchgear-guard")
+        self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
+        self._sessions: OrderedDict[str, Known] = OrderedDict()
+        self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
+        self._model_costs: dict[str, deque[tuple[int, int]]] = {}
+        self._responses: OrderedDict[str, str] = OrderedDict()
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """What `work` returns, from a thread; it runs to its end even if the task is cancelled."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._threads, work))
+
+    # Before
+
+    async def admit(self, call: GuardedCall) -> AdmittedCall:
+        """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
+        admission = AdmittedCall(call)
+        identity = call.identity
+        try:
+            if identity.session:
+                await self._check_session(admission)
+            if identity.key:
+                await self._check_key(admission)
+            if self.settings.has_budgets and not admission.is_free:
+                await self._reserve(admission)
+        except BaseException:
+            self.release(admission)
+            raise
+        return admission
+
+    async def _check_session(self, admission: AdmittedCall) -> None:
+        identity = admission.call.identity
+        known = self._known(identity.session)
+        admission.session = known
+        if time.monotonic() - known.checked_s > CHECK_S:
+            with suppress(StoreError):  # else: as it stood when it was last read
+                known.refusal = await self.beside(lambda: self._standing(identity))
+            known.checked_s = time.monotonic()
+        if known.refusal is not None:
+            raise CallRefused(known.refusal)
+        if self.settings.detect_loops and not admission.is_free:
+            await self._record_steps(admission, known)
+
+    def _standing(self, identity: Identity) -> ProxyRefusal | None:
+        """Whether the session, or the one that started it, is held or open now."""
+        for name in dict.fromkeys((identity.parent, identity.session)):
+            found = self.panel.store.get(f"session/{name}") if name else None
+            if found is None:
+                continue
+            view = view_of(found, self.panel.store.now_s())
+            if not view.verdict.admitted and view.circuit.phase is not Phase.HALF_OPEN:
+                return _session_refusal(view)
+        return None
+
+    async def _record_steps(self, admission: AdmittedCall, known: Known) -> None:
+        call = admission.call
+        request = call.request
+        turns = turns_of(request.protocol, request.payload, known.calls)
+        if not turns:
+            return
+        keys = [turn.key for turn in turns]
+        if known.keys and keys[-1] in known.keys and len(set(keys)) == len(keys):
+            return  # the last step is recorded, and with it all before it
+        if known.keys == frozenset(_numbered(keys)):
+            return  # without ids: the same history again
+        try:
+            fed = await self.beside(lambda: self._feed(call, turns, keys, known))
+        except StoreError:
+            return  # the circuits of the proxy go on without the store; see docs/proxy.md
+        known.keys, known.heat = fed.keys, fed.heat
+        if fed.spent_micros is not None:
+            known.spent_micros = fed.spent_micros
+        admission.warning = fed.warning
+        if fed.tripped:
+            raise CallRefused(ProxyRefusal(Reaction.STOP, fed.tripped, "loop", None, fed.circuit))
+
+    def _feed(self, call: GuardedCall, turns: list[ToolTurn], keys: list[str], known: Known) -> Fed:
+        """Record the new steps in the circuit of the session, in one transaction."""
+        identity = call.identity
+        session = f"session/{identity.parent or identity.session}"
+        place = f"proxy:{identity.session}" if identity.parent else "proxy"
+        has_ids = all(turn.has_ids for turn in turns) and len(set(keys)) == len(keys)
+        continues = bool(call.request.payload.get("previous_response_id"))
+        unsaved, known.unsaved_micros = known.unsaved_micros, 0
+
+        def work(tx: Transaction) -> Fed:
+            notes = Notes.load(tx.note)
+            if notes.host:  # the agent's hooks record its steps
+                return Fed(frozenset(_numbered(keys)), 0.0, "", "", session, notes.spent_micros)
+            known_lanes = lanes.load(notes.more.get(place, {}))
+            found = lanes.new_turns(known_lanes, keys, have_ids=has_ids, continues=continues)
+            agent = identity.session if identity.parent else found.lane
+            name = f"{session}/agent/{agent}" if agent else session
+            policy = self.policy_for(name)
+            heat, warning, tripped = 0.0, "", ""
+            for index, turn in enumerate(turns):
+                if not found.is_new(index):
+                    continue
+                step = tx.apply(name, policy, Record(turn.signal()))
+                heat = step.verdict.heat
+                warning = step.verdict.reason if step.verdict.phase is Phase.TRIPPING else ""
+                if step.circuit.phase is Phase.OPEN and step.circuit.mode is Mode.AUTO:
+                    readings = policy.readings(step.circuit.memories, tx.now_s)
+                    tripped = "; ".join(grounds_of(policy, readings).evidence)
+                    tripped = tripped or step.verdict.reason
+                    why = f"refused one request: {tripped}"
+                    reset = Override("switchgear", why, reset=True, kind=EventKind.INTERVENED)
+                    tx.apply(name, policy, reset)
+            if tripped and is_user_turn(call.request.protocol, call.request.payload):
+                tripped = ""  # the user has stepped in already
+            spent = notes.spent_micros
+            if unsaved or spent is not None:
+                spent = (spent or 0) + unsaved
+            notes = notes._replace(
+                agent=notes.agent or call.identity.agent or "proxy",
+                began_s=tx.now_s if notes.began_s is None else notes.began_s,
+                heard_s=tx.now_s,
+                works=True,
+                last_step=turns[-1].line,
+                spent_micros=spent,
+                more={**notes.more, place: lanes.dump(found.lanes)},
+            )
+            tx.note = notes.dump()
+            return Fed(frozenset(_numbered(keys)), heat, warning, _loop_text(tripped), name, spent)
+
+        try:
+            return self.panel.store.inner.transact(session, work)
+        except StoreError:
+            known.unsaved_micros += unsaved
+            raise
+
+    async def _check_key(self, admission: AdmittedCall) -> None:
+        breaker = await self.breaker(f"key/{admission.call.identity.key}")
+        try:
+            admission.key = (breaker, await breaker.aenter())
+        except Rejected as error:
+            wait_s = error.retry_after_s
+            reaction = Reaction.STOP if wait_s is None else Reaction.WAIT
+            why = f"Switchgear: {redact(str(error), 600)}"
+            raise CallRefused(ProxyRefusal(reaction, why, "key", wait_s, error.circuit)) from None
+
+    # Money
+
+    async def _reserve(self, admission: AdmittedCall) -> None:
+        call = admission.call
+        estimate = self._estimate(call)
+        if estimate is None:
+            if self.settings.allow_unknown_price:
+                return
+            raise CallRefused(_price_refusal(call.request))
+        for node in self._budget_nodes(call.identity):
+            share = node.take_local(estimate)
+            if share is None:
+                share = await self._take(node, estimate)
+            admission.shares.append(share)
+
+    async def _take(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
+        give_up_s = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                return await self._take_or_undo(node, estimate)
+            except BudgetShort as short:
+                if not short.held_micros or time.monotonic() >= give_up_s:
+                    raise CallRefused(_short_refusal(short)) from None
+            except BudgetRefused as error:
+                why = f"Switchgear: {redact(str(error), 600)}"
+                raise CallRefused(ProxyRefusal(Reaction.STOP, why, "budget")) from None
+            except StoreError as error:
+                why = f"Switchgear: the budget cannot be checked: {redact(str(error), 300)}"
+                raise CallRefused(ProxyRefusal(Reaction.WAIT, why, "store", 5.0)) from None
+            await asyncio.sleep(_BUSY_STEP_S)
+
+    async def _take_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
+        loop = asyncio.get_running_loop()
+        taking = loop.run_in_executor(self._threads, lambda: node.take(estimate))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_give_back)
+            raise
+
+    def _estimate(self, call: GuardedCall) -> CallEstimate | None:
+        """What a call may cost; `None`: the price is unknown."""
+        request = call.request
+        rates = self.settings.rates
+        known = self._sessions.get(call.identity.session)
+        recent = known.costs.get(request.model) if known is not None else None
+        recent = recent or self._model_costs.get(request.model)
+        most = self._priced(request, request.most_usage(), rates)
+        if most is None:
+            return None
+        if not recent:
+            return CallEstimate(most, is_learned=False)
+        size = max(1, request.input_tokens)
+        dearest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
+        return CallEstimate(max(1, round(dearest * _MARGIN)), is_learned=True)
+
+    def _priced(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
+        if rates is not None:
+            return rates.cost_micros(*usage)
+        return request.most_cost().micros
+
+    def _budget_nodes(self, identity: Identity) -> list[NodeBudget]:
+        settings = self.settings
+        found = [(settings.budget_node, None)] if settings.budget_node else []
+        wanted: list[tuple[str, int | None]] = [*found]
+        if settings.key_budget_micros is not None and identity.key:
+            wanted.append((f"proxy-key-{identity.key}", settings.key_budget_micros))
+        if settings.session_budget_micros is not None:
+            session = identity.parent or identity.session or f"key-{identity.key or 'none'}"
+            wanted.append((f"proxy-session-{session}", settings.session_budget_micros))
+        return [self._node(*each) for each in wanted]
+
+    def _node(self, name: str, limit_micros: int | None) -> NodeBudget:
+        node = self._nodes.get(name)
+        if node is None:
+            node = NodeBudget(
+                lambda: self.panel.budgets,
+                name,
+                limit_micros=limit_micros,
+                owner=self.settings.owner,
+            )
+            self._nodes[name] = node
+            if len(self._nodes) > MOST_KNOWN:
+                idle = next((key for key, each in self._nodes.items() if each.is_idle), None)
+                if idle is not None:
+                    del self._nodes[idle]
+        return node
+
+    # The upstream
+
+    async def enter(self, upstream: str, model: str) -> tuple[CircuitBreaker, Permit]:
+        """A permit of the circuit of an upstream and model. Raises `Rejected`."""
+        breaker = await self.breaker(circuit_name(upstream, model))
+        return breaker, await breaker.aenter()
+
+    async def record(
+        self,
+        entered: tuple[CircuitBreaker, Permit],
+        verdict: ResponseVerdict | None,
+        seconds: float,
+    ) -> None:
+        """Record what came of a request in the upstream's circuit; `None`: nothing is known."""
+        breaker, permit = entered
+        if verdict is None or verdict.outcome == "ignored":
+            await breaker.agive_back(permit)
+        elif verdict.outcome == "success":
+            await breaker.asucceeded(permit, seconds)
+        else:
+            await breaker.arecord(verdict.signal(seconds), permit)
+
+    # After
+
+    async def settle(
+        self, admission: AdmittedCall, metered: Metered | None, verdict: ResponseVerdict | None
+    ) -> int | None:
+        """Settle the money and the key's circuit. Returns the cost, `None` if unknown."""
+        call = admission.call
+        cost = self._cost(call.request, metered, verdict)
+        for share in admission.shares:
+            share.settle(cost)
+        admission.shares.clear()
+        if cost:
+            self._learn(call, cost)
+        known = admission.session
+        if known is not None and cost:
+            known.spent_micros = (known.spent_micros or 0) + cost
+            known.unsaved_micros += cost
+        admission.spent_micros = cost
+        if admission.key is not None:
+            breaker, permit = admission.key
+            admission.key = None
+            error = None if verdict is None else verdict.error
+            if verdict is None:
+                await breaker.agive_back(permit)
+            elif error is not None and error.kind in _KEY_FAILURES:
+                signal = Signal(ok=False, error=error.text, retry_after_s=error.retry_after_s)
+                await breaker.arecord(signal, permit)
+            elif verdict.outcome == "success":
+                await breaker.asucceeded(permit, None)
+            else:
+                await breaker.agive_back(permit)
+        return cost
+
+    def _cost(
+        self, request: ModelRequest, metered: Metered | None, verdict: ResponseVerdict | None
+    ) -> int | None:
+        if metered is None:
+            return 0  # nothing came back
+        error = None if verdict is None else verdict.error
+        if error is not None and (error.status or 0) >= 400 and metered.usage is None:
+            return 0  # providers do not charge for errors
+        if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
+            return 0
+        if self.settings.rates is not None:
+            if metered.usage is None and not metered.output_tokens:
+                return None
+            return self.settings.rates.cost_micros(*metered.usage_or_estimate(request))
+        return metered.cost(request).micros
+
+    def _learn(self, call: GuardedCall, cost: int) -> None:
+        seen = (cost, max(1, call.request.input_tokens))
+        model = call.request.model
+        known = self._sessions.get(call.identity.session)
+        if known is not None:
+            known.costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
+        if model in self._model_costs or len(self._model_costs) < MOST_KNOWN:
+            self._model_costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
+
+    def release(self, admission: AdmittedCall) -> None:
+        """Give everything back: the request was not forwarded. No I/O."""
+        for share in admission.shares:
+            share.settle(0)
+        admission.shares.clear()
+        admission.key = None  # an ordinary permit holds nothing; a probe's lease ends by itself
+
+    # Stored responses
+
+    async def session_of_response(self, response_id: str) -> str:
+        """The session of a stored response; empty: not known."""
+        found = self._responses.get(response_id)
+        if found is not None:
+            return found
+        name = f"response/{response_id[:120]}"
+        try:
+            return await self.beside(
+                lambda: self.panel.store.transact(name, lambda tx: tx.note or "")
+            )
+        except (StoreError, ValueError):
+            return ""
+
+    async def remember_response(
+        self, response_id: str, session: str, calls: list[PendingCall]
+    ) -> None:
+        """Remember the session of a stored response and the calls in it."""
+        known = self._known(session)
+        for call in calls:
+            known.calls[call.id] = call
+            while len(known.calls) > _MOST_CALLS:
+                known.calls.popitem(last=False)
+        self._responses[response_id] = session
+        while len(self._responses) > MOST_KNOWN:
+            self._responses.popitem(last=False)
+
+        def work(tx: Transaction) -> None:
+            tx.note = session
+            tx.keep_s = _DAY_S
+
+        try:
+            name = f"response/{response_id[:120]}"
+            await self.beside(lambda: self.panel.store.transact(name, work))
+        except (StoreError, ValueError):
+            return  # this worker knows it
+
+    # What is known
+
+    def _known(self, session: str) -> Known:
+        known = self._sessions.get(session)
+        if known is None:
+            known = self._sessions[session] = Known()
+            if len(self._sessions) > MOST_KNOWN:
+                self._sessions.popitem(last=False)
+        else:
+            self._sessions.move_to_end(session)
+        return known
+
+    async def breaker(self, name: str) -> CircuitBreaker:
+        """The breaker of a circuit; the first time it is read from the store, beside the loop."""
+        found = self._breakers.get(name)
+        if found is None:
+            found = await self.beside(lambda: self.panel.breaker(name))
+            self._breakers[name] = found
+            if len(self._breakers) > MOST_KNOWN:
+                self._breakers.popitem(last=False)
+        return found
+
+    def policy_for(self, name: str) -> Policy:
+        """The policy of a circuit of the proxy."""
+        return proxy_policy(name, self.settings.policy_for)
+
+    # In the background
+
+    def tick(self) -> None:
+        """Settle and renew what is due. Called in a thread; errors of the store are kept for later."""
+        for node in list(self._nodes.values()):
+            if not node.is_idle:
+                try:
+                    node.tick()
+                except StoreError:
+                    continue
+
+    def save_spend(self) -> None:
+        """Write what sessions have spent where `switchgear sessions` reads it. In a thread."""
+        for session, known in list(self._sessions.items()):
+            if known.unsaved_micros:
+                amount, known.unsaved_micros = known.unsaved_micros, 0
+                try:
+                    self.panel.store.transact(f"session/{session}", _spend(amount))
+                except StoreError:
+                    known.unsaved_micros += amount
+
+    def close(self) -> None:
+        """Settle everything and let the threads go. At the end of the process."""
+        self.tick()
+        for node in list(self._nodes.values()):
+            node.close()
+        self.save_spend()
+        self._threads.shutdown(wait=True)
+
+
+def circuit_name(upstream: str, model: str) -> str:
+    """The circuit of an upstream and model: `provider/<upstream>/<model>`."""
+    kept = "".join(sign if sign.isalnum() or sign in "-_.:@" else "_" for sign in model[:120])
+    return f"provider/{upstream}/{kept}" if kept else f"provider/{upstream}"
+
+
+def proxy_policy(name: str, configured: Callable[[str], Policy | None]) -> Policy:
+    """The policy of a circuit: as configured, else that of its family."""
+    from switchgear._config import preset_policy  # noqa: PLC0415  built once for a name
+
+    found = configured(name)
+    if name.startswith("session/"):
+        progress = configured(f"progress/{name.removeprefix('session/')}")
+        progress = progress or preset_policy("progress")
+        if found is None:
+            found = Policy(progress.detectors, Latched(), tripping_at=progress.tripping_at)
+        return session_policy(found, progress)
+    return found if found is not None else preset_policy("provider")
+
+
+def _numbered(keys: list[str]) -> list[str]:
+    """Keys that tell equal turns apart by how often they came before."""
+    counts: dict[str, int] = {}
+    found = []
+    for key in keys:
+        number = counts[key] = counts.get(key, 0) + 1
+        found.append(key if number == 1 else f"{key}#{number}")
+    return found
+
+
+def _spend(amount: int) -> Callable[[Transaction], None]:
+    def work(tx: Transaction) -> None:
+        notes = Notes.load(tx.note)
+        spent = (notes.spent_micros or 0) + amount
+        began_s = tx.now_s if notes.began_s is None else notes.began_s
+        notes = notes._replace(spent_micros=spent, began_s=began_s, heard_s=tx.now_s)
+        tx.note = notes._replace(agent=notes.agent or "proxy").dump()
+
+    return work
+
+
+def _give_back(taking: "asyncio.Future[BudgetShare]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().settle(0)
+
+
+def _loop_text(evidence: str) -> str:
+    if not evidence:
+        return ""
+    return (
+        f"Switchgear: the agent repeats itself without progress: {redact(evidence, 600)}. "
+        "This request is refused; the next one is admitted. Tell the agent what to do differently."
+    )
+
+
+def _session_refusal(view: View) -> ProxyRefusal:
+    verdict = view.verdict
+    held = verdict.reason.startswith("held open")
+    stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
+    until = f"`switchgear release {view.name}` ends that" if held else "an operator has to reset it"
+    why = f"Switchgear: {view.name!r} is {redact(stands, 400)}; {until}."
+    return ProxyRefusal(Reaction.STOP, why, "session", None, view.name)
+
+
+def _short_refusal(short: BudgetShort) -> ProxyRefusal:
+    left = f"{dollars(short.free_micros)} is left, and the next call may cost {dollars(short.need_micros)}"
+    if short.held_micros:
+        held = f"{dollars(short.held_micros)} is reserved by other calls"
+        why = f"Switchgear: budget {short.node!r}: {left}; {held}. Retry in a moment."
+        return ProxyRefusal(Reaction.WAIT, why, "budget", 2.0)
+    why = (
+        f"Switchgear: budget {short.node!r} is used up: {left}. Raise it with "
+        f"`switchgear budgets set {short.node} USD`."
+    )
+    return ProxyRefusal(Reaction.STOP, why, "budget")
+
+
+def _price_refusal(request: ModelRequest) -> ProxyRefusal:
+    unknown = request.most_cost().unknown or "the price is unknown"
+    why = (
+        f"Switchgear: {redact(unknown, 300)}, so the budget cannot be kept. Start the proxy with "
+        "--price-in and --price-out, or with --allow-unknown-price."
+    )
+    return ProxyRefusal(Reaction.STOP, why, "price")

@@ -1,0 +1,93 @@
+"""Headers on their way through: what belongs to one connection stays there, everything else passes. Pure."""
+
+import hmac
+from collections.abc import Iterable
+from hashlib import sha256
+
+from switchgear._proxy.http1 import Headers
+from switchgear._proxy.identity import KEY_HEADERS
+from switchgear._proxy.routes import Upstream
+
+TOKEN_HEADER = b"x-switchgear-token"
+_HOP_BY_HOP = frozenset(
+    (
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+    )
+)
+_OURS_IN = frozenset((b"host", b"content-length", b"expect", TOKEN_HEADER, b"x-switchgear-session"))
+_READABLE = frozenset(("gzip", "x-gzip", "deflate", "identity"))
+"""Encodings in which the tokens of a response can be read."""
+
+
+def request_headers(
+    headers: Headers, to: Upstream, *, is_metered: bool = False
+) -> list[tuple[str, str]]:
+    """The headers that are forwarded to an upstream.
+
+    `is_metered`: only encodings are accepted in which usage can be read.
+    """
+    dropped = _HOP_BY_HOP | _OURS_IN | _listed(headers)
+    if to.key:
+        dropped |= frozenset(KEY_HEADERS)
+    kept = [(_text(name), _text(value)) for name, value in headers if name.lower() not in dropped]
+    if is_metered:
+        kept = [
+            (name, readable_encodings(value) if name.lower() == "accept-encoding" else value)
+            for name, value in kept
+        ]
+    if to.key:
+        kept.append(_key_header(to))
+    return kept
+
+
+def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers that are returned to the client."""
+    listed = list(headers)
+    dropped = _HOP_BY_HOP | _listed(listed)
+    return [
+        (name, value)
+        for name, value in listed
+        if name.lower() not in dropped and not name.lower().startswith(b"x-switchgear-")
+    ]
+
+
+def readable_encodings(value: str) -> str:
+    """An `Accept-Encoding` without what the proxy cannot read.
+
+    >>> readable_encodings("gzip, deflate, br, zstd"), readable_encodings("br")
+    ('gzip, deflate', 'identity')
+    """
+    kept = [
+        part.strip()
+        for part in value.split(",")
+        if part.partition(";")[0].strip().lower() in _READABLE
+    ]
+    return ", ".join(kept) or "identity"
+
+
+def is_token(given: str, digest: bytes) -> bool:
+    """Whether a token has this SHA-256 digest; compared in constant time."""
+    return hmac.compare_digest(sha256(given.encode("utf-8", "surrogateescape")).digest(), digest)
+
+
+def _listed(headers: Headers) -> frozenset[bytes]:
+    """The headers that `Connection` names: they belong to that connection, too."""
+    return frozenset(
+        part.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for part in value.split(b",")
+    )
+
+
+def _key_header(to: Upstream) -> tuple[str, str]:
+    if to.family == "anthropic":
+        return "x-api-key", to.key
+    if to.family == "google":
+        return "x-goog-api-key", to.key
+    return "authorization", f"Bearer {to.key}"
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")

@@ -1,0 +1,293 @@
+"""The tool calls in a request: every request of an agent repeats its conversation. Pure.
+
+Each assistant turn becomes one step, with all of its calls, as the hooks see it. A call without a result is
+not finished and comes again with the next request.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from switchgear._agents import fields
+from switchgear._agents.hook_protocol import HookFacts, Moment
+from switchgear._core.types import Signal
+from switchgear._hooks.inspect_call import call_signal, last_step
+from switchgear._hooks.open_calls import step_of
+from switchgear._providers.traffic import ModelProtocol
+
+_CALLS = {"function_call", "custom_tool_call", "local_shell_call", "computer_call", "mcp_call"}
+_LONGEST = 20_000
+"""Characters of a result that are looked at."""
+
+
+class FinishedCall(NamedTuple):
+    """One finished tool call of an agent."""
+
+    id: str
+    """The id that the model gave it; empty: the protocol has none."""
+    tool: str
+    args: Any
+    result: str
+    ok: bool | None
+    """Whether it succeeded; `None`: the result does not tell."""
+    thought: str = ""
+
+    @property
+    def facts(self) -> HookFacts:
+        """The call as the hooks know it."""
+        return HookFacts(
+            *("proxy", "history", Moment.AFTER_TOOL, ""),
+            tool=self.tool,
+            args=self.args,
+            result=self.result,
+            thought=self.thought or None,
+            ok=self.ok,
+            error=self.result if self.ok is False else None,
+        )
+
+
+class ToolTurn(NamedTuple):
+    """The finished calls of one reply of the model."""
+
+    calls: tuple[FinishedCall, ...]
+
+    @property
+    def key(self) -> str:
+        """Tells this turn from others: by the ids of its calls, or by all that is known of them."""
+        if all(call.id for call in self.calls):
+            text = json.dumps([[call.id, call.tool, call.args] for call in self.calls], default=str)
+        else:
+            text = json.dumps([call[1:4] for call in self.calls], default=str)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every call has an id of its own."""
+        return all(call.id for call in self.calls)
+
+    def signal(self) -> Signal:
+        """The step that the turn was, for the progress detectors."""
+        return step_of(
+            tuple(call_signal(call.facts, seconds=None, changed=None) for call in self.calls)
+        )
+
+    @property
+    def line(self) -> str:
+        """The last call in one short line, for people."""
+        return last_step(self.calls[-1].facts)
+
+
+class PendingCall(NamedTuple):
+    """A call that the model made, before its result is known."""
+
+    id: str
+    tool: str
+    args: Any
+
+
+def turns_of(
+    protocol: ModelProtocol,
+    payload: Mapping[str, Any],
+    made: Mapping[str, PendingCall] | None = None,
+) -> list[ToolTurn]:
+    """The finished tool calls in a request, in their order. Never raises for what is in it.
+
+    `made` has the calls of earlier responses by their ids: a request that continues a stored response
+    contains only the results.
+    """
+    if protocol is ModelProtocol.OPENAI_CHAT:
+        return list(_chat(payload.get("messages")))
+    if protocol is ModelProtocol.OPENAI_RESPONSES:
+        return list(_responses(payload.get("input"), made or {}))
+    if protocol.family == "google":
+        return list(_gemini(payload.get("contents")))
+    return list(_anthropic(payload.get("messages")))
+
+
+def is_user_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> bool:
+    """Whether the request ends with a message of the user, not with results of tools."""
+    name = {ModelProtocol.OPENAI_RESPONSES: "input"}.get(protocol, "messages")
+    turns = payload.get("contents" if protocol.family == "google" else name)
+    if isinstance(turns, str):
+        return True
+    last = turns[-1] if isinstance(turns, list) and turns else None
+    if not isinstance(last, dict) or last.get("role") != "user":
+        return False
+    parts = last.get("parts" if protocol.family == "google" else "content")
+    return not any(
+        isinstance(part, dict) and (part.get("type") == "tool_result" or "functionResponse" in part)
+        for part in (parts if isinstance(parts, list) else ())
+    )
+
+
+def _anthropic(messages: Any) -> Iterator[ToolTurn]:
+    open_calls: list[PendingCall] = []
+    thought = ""
+    for message in _dicts(messages):
+        blocks = _dicts(message.get("content"))
+        if message.get("role") == "assistant":
+            open_calls = [
+                PendingCall(_str(block.get("id")), _str(block.get("name")), block.get("input"))
+                for block in blocks
+                if block.get("type") in {"tool_use", "server_tool_use", "mcp_tool_use"}
+            ]
+            thought = _text(message.get("content"))
+        elif open_calls:
+            results = {
+                _str(block.get("tool_use_id")): block
+                for block in blocks
+                if _str(block.get("type")).endswith("tool_result")
+            }
+            done = [
+                _finished(call, found.get("content"), thought, found.get("is_error"))
+                for call in open_calls
+                if (found := results.get(call.id)) is not None
+            ]
+            if done:
+                yield ToolTurn(tuple(done))
+                open_calls = []
+
+
+def _chat(messages: Any) -> Iterator[ToolTurn]:
+    open_calls: list[PendingCall] = []
+    done: list[FinishedCall] = []
+    thought = ""
+    for message in _dicts(messages):
+        if message.get("role") == "tool":
+            wanted = _str(message.get("tool_call_id"))
+            found = next((call for call in open_calls if call.id == wanted), None)
+            if found is not None:
+                open_calls.remove(found)
+                done.append(_finished(found, message.get("content"), thought, None))
+            continue
+        if done:
+            yield ToolTurn(tuple(done))
+            done = []
+        if message.get("role") == "assistant":
+            open_calls = [
+                PendingCall(
+                    _str(call.get("id")), _str(about.get("name")), _args(about.get("arguments"))
+                )
+                for call in _dicts(message.get("tool_calls"))
+                if isinstance(about := call.get("function") or call.get("custom"), dict)
+            ]
+            thought = _text(message.get("content"))
+    if done:
+        yield ToolTurn(tuple(done))
+
+
+def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn]:
+    known = dict(made)
+    done: list[FinishedCall] = []
+    thought = ""
+    for item in _dicts(items):
+        kind = _str(item.get("type"))
+        if kind.endswith("_output"):
+            call = known.get(_str(item.get("call_id")))
+            if call is not None:
+                done.append(_finished(call, item.get("output"), thought, None))
+            continue
+        if done:  # what follows results belongs to the next reply
+            yield ToolTurn(tuple(done))
+            done, thought = [], ""
+        if kind in _CALLS:
+            call = pending_call(item)
+            known[call.id] = call
+        elif item.get("role") == "assistant":
+            thought = _text(item.get("content"))
+    if done:
+        yield ToolTurn(tuple(done))
+
+
+def pending_call(item: Mapping[str, Any]) -> PendingCall:
+    """A call among the items of a Responses conversation."""
+    args = item.get("arguments", item.get("input", item.get("action")))
+    kind = _str(item.get("type")).removesuffix("_call")
+    return PendingCall(_str(item.get("call_id")), _str(item.get("name")) or kind, _args(args))
+
+
+def _gemini(contents: Any) -> Iterator[ToolTurn]:
+    open_calls: list[PendingCall] = []
+    thought = ""
+    for content in _dicts(contents):
+        parts = _dicts(content.get("parts"))
+        if content.get("role") == "model":
+            calls = [
+                PendingCall(_str(about.get("id")), _str(about.get("name")), about.get("args"))
+                for part in parts
+                if isinstance(about := part.get("functionCall"), dict)
+            ]
+            if calls:
+                open_calls = calls
+                thought = _text(parts)
+            continue
+        done = []
+        for part in parts:
+            about = part.get("functionResponse")
+            if not isinstance(about, dict):
+                continue
+            name, given = _str(about.get("name")), _str(about.get("id"))
+            found = next(
+                (call for call in open_calls if call.tool == name and given in {"", call.id}), None
+            )
+            if found is not None:
+                open_calls.remove(found)
+                response = about.get("response")
+                failed = isinstance(response, dict) and bool(response.get("error"))
+                done.append(_finished(found, response, thought, True if failed else None))
+        if done:
+            yield ToolTurn(tuple(done))
+
+
+def _finished(call: PendingCall, content: Any, thought: str, is_error: Any) -> FinishedCall:
+    result = _result(content)
+    code = fields.exit_code(result)
+    ok: bool | None = None
+    if is_error is True:
+        ok = False
+    elif code is not None:
+        ok = code == 0
+    elif is_error is False or result:
+        ok = True
+    return FinishedCall(call.id, call.tool, call.args, result, ok, thought)
+
+
+def _result(content: Any) -> str:
+    if isinstance(content, str):
+        text = content
+        if text.startswith("{"):  # Codex wraps the output of commands: {"output": …, "metadata": …}
+            parsed = _args(text)
+            if isinstance(parsed, dict) and isinstance(parsed.get("output"), str):
+                about = parsed.get("metadata")
+                code = about.get("exit_code") if isinstance(about, dict) else None
+                text = parsed["output"] + ("" if code is None else f"\nExit code: {code}")
+        return text[-_LONGEST:]
+    if isinstance(content, dict):
+        inner = content.get("output", content.get("error", content.get("content")))
+        return _result(inner) if isinstance(inner, str) else json.dumps(content)[:_LONGEST]
+    return _text(content)[-_LONGEST:]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = (part.get("text") for part in _dicts(content) if not part.get("thought"))
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _args(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _str(value: Any) -> str:
+    return value[:500] if isinstance(value, str) else ""
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,0 +1,159 @@
+"""Which session, agent and key a request belongs to, in the order of what is surest. Pure.
+
+A name in the URL first; then the headers and fields that agents send; then a digest of the system prompt
+and the whole first turn, which every request of a conversation repeats; at last the key.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from switchgear._agents.hook_protocol import safe_id
+from switchgear._providers.traffic import ModelProtocol
+
+KEY_HEADERS = (b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key")
+_AGENTS: tuple[tuple[str, str], ...] = (
+    ("claude-cli", "claude"),
+    ("claude-code", "claude"),
+    ("codex", "codex"),
+    ("gemini", "gemini"),
+    ("opencode", "opencode"),
+    ("qwen", "qwen"),
+    ("goose", "goose"),
+)
+"""Agents by what their user agent contains, the first that matches."""
+_KEY_IN_URL = re.compile(r"[?&]key=([^&]+)")
+_LONGEST = 2_000_000
+"""Characters of a first turn that are digested."""
+
+
+class Identity(NamedTuple):
+    """Who sends a request."""
+
+    session: str
+    """Safe for the name of a circuit; empty: not known."""
+    parent: str = ""
+    """The session that started this one; empty: none, or not known."""
+    agent: str = ""
+    """`claude`, `codex`, `gemini`, `opencode`, `qwen`, `goose`, or empty."""
+    key: str = ""
+    """Twelve hexadecimal digits of the key's digest; empty: the request has no key."""
+    source: str = ""
+    """What told the session: `url`, the name of a header or field, `first turn`, or empty."""
+
+
+def identify(
+    named: str,
+    headers: list[tuple[bytes, bytes]],
+    path: str,
+    protocol: ModelProtocol,
+    payload: Mapping[str, Any],
+) -> Identity:
+    """Who sends a request; `named` is the session of its URL."""
+    values = {name.lower(): value.decode("latin-1") for name, value in headers}
+    agent = agent_of(values.get(b"user-agent", ""), values)
+    session, source = _session(named, values, protocol, payload)
+    parent = values.get(b"x-parent-session-id", "") or values.get(b"x-openai-subagent-parent", "")
+    parent = safe_id(parent) if parent.strip() else ""
+    if not parent and source == "thread-id" and values.get(b"session-id"):
+        root = safe_id(values[b"session-id"])
+        parent = root if root != session else ""
+    return Identity(session, parent, agent, key_digest(values, path), source)
+
+
+def agent_of(user_agent: str, headers: Mapping[bytes, str]) -> str:
+    """The agent CLI by its user agent, or by a header that only it sends."""
+    lower = user_agent.lower()
+    for mark, agent in _AGENTS:
+        if mark in lower:
+            return agent
+    if b"x-claude-code-session-id" in headers:
+        return "claude"
+    if b"x-session-affinity" in headers:
+        return "opencode"
+    return ""
+
+
+def key_digest(headers: Mapping[bytes, str], path: str = "") -> str:
+    """Twelve digits of the digest of the key in a request; empty: it has none."""
+    key = next((headers[name] for name in KEY_HEADERS if headers.get(name)), "")
+    if not key and (found := _KEY_IN_URL.search(path)) is not None:
+        key = found[1]
+    key = key.removeprefix("Bearer ").strip()
+    return hashlib.sha256(b"switchgear key\0" + key.encode()).hexdigest()[:12] if key else ""
+
+
+def _session(
+    named: str, headers: Mapping[bytes, str], protocol: ModelProtocol, payload: Mapping[str, Any]
+) -> tuple[str, str]:
+    if named:
+        return safe_id(named), "url"
+    for name in (b"x-switchgear-session", b"x-claude-code-session-id", b"thread-id", b"session-id"):
+        if (value := headers.get(name, "").strip()) and len(value) <= 500:
+            return safe_id(value), name.decode()
+    for name in (b"session_id", b"conversation_id", b"x-session-id", b"x-session-affinity"):
+        if (value := headers.get(name, "").strip()) and len(value) <= 500:
+            return safe_id(value), name.decode()
+    found = _in_body(payload)
+    if found[0]:
+        return found
+    if payload.get("previous_response_id"):
+        return "", ""  # the first turn is not in it
+    return _first_turn(protocol, payload), "first turn"
+
+
+def _in_body(payload: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = payload.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if isinstance(user, str) and user:
+        if user.startswith("{"):
+            try:
+                told = json.loads(user)
+                inner = told.get("session_id") if isinstance(told, dict) else None
+            except (ValueError, RecursionError):
+                inner = None
+            if isinstance(inner, str) and inner:
+                return safe_id(inner), "metadata.user_id"
+        elif "_session_" in user:  # user_<hash>_account_<id>_session_<id>
+            return safe_id(user.rpartition("_session_")[2]), "metadata.user_id"
+    for name in ("prompt_cache_key", "session_id"):
+        value = payload.get(name)
+        if isinstance(value, str) and value.strip():
+            return safe_id(value), name
+    return "", ""
+
+
+def _first_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> str:
+    """A digest of the system prompt and of everything before the first reply of the model."""
+    if protocol.family == "google":
+        first: list[Any] = [payload.get("systemInstruction", payload.get("system_instruction"))]
+        turns: Any = payload.get("contents")
+        first += _until(turns, lambda turn: turn.get("role") == "model")
+    elif protocol is ModelProtocol.OPENAI_RESPONSES:
+        first = [payload.get("instructions")]
+        turns = payload.get("input")
+        first += [turns] if isinstance(turns, str) else _until(turns, _is_reply)
+    else:
+        first = [payload.get("system")]
+        turns = payload.get("messages")
+        first += _until(turns, lambda turn: turn.get("role") in {"assistant", "tool"})
+    if not any(first):
+        return ""
+    text = json.dumps(first, sort_keys=True)[:_LONGEST]
+    return "t-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _is_reply(item: Mapping[str, Any]) -> bool:
+    kind = item.get("type", "message")
+    return item.get("role") == "assistant" or (kind != "message" and "role" not in item)
+
+
+def _until(turns: Any, is_reply: Any) -> list[Any]:
+    found: list[Any] = []
+    for turn in turns if isinstance(turns, list) else ():
+        if not isinstance(turn, dict) or is_reply(turn):
+            break
+        found.append(turn)
+    return found

@@ -1,0 +1,123 @@
+"""Refusals in the format of the provider, with the status that each agent CLI reacts to as intended. Pure.
+
+*wait* is 429 or 529 with Retry-After: every CLI waits. *stop* ends the turn and shows the message; which
+status does that depends on the CLI (see the table in docs/proxy.md, which an end-to-end test keeps true).
+"""
+
+import json
+import math
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from switchgear._providers.traffic import ModelProtocol
+
+
+class Reaction(StrEnum):
+    """What the client should do about a refusal."""
+
+    WAIT = "wait"
+    STOP = "stop"
+
+
+class ProxyRefusal(NamedTuple):
+    """Why a request is not forwarded."""
+
+    reaction: Reaction
+    why: str
+    """One sentence or more, redacted, for the person at the terminal."""
+    cause: str
+    """`circuit`, `budget`, `loop`, `session`, `key`, `price` or `store`: for the log and a header."""
+    retry_after_s: float | None = None
+    circuit: str = ""
+
+
+class HttpAnswer(NamedTuple):
+    """An HTTP response."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+LONGEST_WAIT_S = 3_600.0
+_STOP_STATUS = {
+    ("claude", "anthropic"): 402,  # it sends a 400 six times
+    ("codex", "openai"): 400,
+    ("gemini", "google"): 400,
+    ("opencode", "openai"): 400,
+    ("opencode", "anthropic"): 400,
+    ("qwen", "openai"): 400,
+}
+"""The status that ends a turn at once and shows the message, by agent and protocol."""
+_STOP_DEFAULT = {"anthropic": 400, "openai": 400, "google": 400}
+_ANTHROPIC = {400: "invalid_request_error", 402: "billing_error", 403: "permission_error"}
+_ANTHROPIC |= {429: "rate_limit_error", 529: "overloaded_error", 503: "api_error"}
+_GOOGLE = {400: "INVALID_ARGUMENT", 402: "FAILED_PRECONDITION", 403: "PERMISSION_DENIED"}
+_GOOGLE |= {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
+
+
+def answer(refusal: ProxyRefusal, protocol: ModelProtocol, agent: str) -> HttpAnswer:
+    """The response to a refused request."""
+    family = protocol.family
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"x-switchgear-refused", refusal.cause.encode()),
+        (b"x-switchgear-reaction", refusal.reaction.encode()),
+    ]
+    if refusal.circuit:
+        headers.append((b"x-switchgear-circuit", _header(f"{refusal.circuit}")))
+    if refusal.reaction is Reaction.WAIT:
+        status = 529 if family == "anthropic" else 429
+        wait = max(1, math.ceil(min(refusal.retry_after_s or 1.0, LONGEST_WAIT_S)))
+        headers.append((b"retry-after", b"%d" % wait))
+        body = _body(family, status, refusal, wait)
+    else:
+        status = _STOP_STATUS.get((agent, family), _STOP_DEFAULT[family])
+        headers.append((b"x-should-retry", b"false"))
+        body = _body(family, status, refusal, None)
+    text = json.dumps(body, ensure_ascii=False).encode()
+    headers.append((b"content-length", b"%d" % len(text)))
+    return HttpAnswer(status, tuple(headers), text)
+
+
+def _body(family: str, status: int, refusal: ProxyRefusal, wait: int | None) -> dict[str, Any]:
+    message = refusal.why
+    if family == "anthropic":
+        error: dict[str, Any] = {"type": _ANTHROPIC[status], "message": message}
+        return {"type": "error", "error": error}
+    if family == "google":
+        error = {"code": status, "message": message, "status": _GOOGLE[status]}
+        if wait is not None:
+            error["details"] = [
+                {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}
+            ]
+        return {"error": error}
+    kind = {429: "rate_limit_error", 402: "insufficient_quota"}.get(status, "invalid_request_error")
+    code = {"wait": "rate_limit_exceeded"}.get(refusal.reaction, f"switchgear_{refusal.cause}")
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) -> HttpAnswer:
+    """The response where the proxy itself could not do it: in the provider's format, too."""
+    kind = {"anthropic": "api_error", "google": "UNAVAILABLE"}.get(family, "server_error")
+    body: dict[str, Any] = {"error": {"message": why, "type": kind, "param": None, "code": None}}
+    if family == "anthropic":
+        body = {"type": "error", "error": {"type": kind, "message": why}}
+    elif family == "google":
+        body = {"error": {"code": status, "message": why, "status": kind}}
+    del protocol
+    text = json.dumps(body, ensure_ascii=False).encode()
+    return HttpAnswer(
+        status,
+        ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))),
+        text,
+    )
+
+
+def _header(text: str) -> bytes:
+    """A header value: one line of printable ASCII, at most 500 characters."""
+    kept = "".join(sign if " " <= sign <= "~" else "?" for sign in text[:500])
+    return kept.strip().encode("ascii")
+
+
+header_value = _header

@@ -1,0 +1,624 @@
+"""One request through the proxy: route, guard, forward, meter, record.
+
+    bytes -> route -> session, loop, key, budget -> upstream's circuit -> forward -> meter -> record, settle
+
+Bodies pass unchanged in both directions. A response is written as it comes; nothing reads faster than the
+client does. Once its first byte is sent a request is never sent again elsewhere.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._core.errors import Rejected
+from switchgear._core.types import Permit
+from switchgear._providers.errors import ProviderError
+from switchgear._providers.table import ProviderErrorKind
+from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_request
+from switchgear._providers.usage import Metered, ResponseMeter
+from switchgear._providers.verdicts import ResponseVerdict, judge_response
+from switchgear._proxy.access_log import AccessLog, LogEntry
+from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, GuardedCall
+from switchgear._proxy.headers import TOKEN_HEADER, is_token, request_headers, response_headers
+from switchgear._proxy.hints import with_hint
+from switchgear._proxy.history import PendingCall, pending_call
+from switchgear._proxy.http1 import BadRequest, Connection, Disconnected, Headers, Request
+from switchgear._proxy.identity import Identity, identify
+from switchgear._proxy.refusals import (
+    HttpAnswer,
+    ProxyRefusal,
+    Reaction,
+    answer,
+    failure,
+    header_value,
+)
+from switchgear._proxy.routes import BadRoute, ProxyRoute, Upstream, route, upstream_url
+from switchgear._text.redact import redact
+
+_LARGE = 256 * 1024
+"""Bytes of a body that is parsed beside the event loop."""
+_MOST_ERROR = 256 * 1024
+"""Bytes of an error response that are read before it is judged."""
+_MOST_STORED = 4 * 1024 * 1024
+_NO_AUTO = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+_LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+_TROUBLES = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class RelaySettings(NamedTuple):
+    """Where requests go, and who may send them."""
+
+    upstreams: Mapping[str, Upstream]
+    fallbacks: Mapping[str, tuple[str, ...]] = {}
+    """The upstreams that take the place of one whose circuit is open, in their order."""
+    token_digest: bytes | None = None
+    """The SHA-256 of the token that every request needs; `None`: none, and only local hosts."""
+    hosts: frozenset[str] = frozenset()
+    """Host names beyond those of the loopback that requests may address."""
+    body_bytes: int = 64 * 1024 * 1024
+    connect_s: float = 10.0
+    read_s: float = 600.0
+    """How long an upstream may be silent, before the response and in it."""
+    hint: bool = False
+    """Whether a warning is added to the request as a hint for the model."""
+
+
+class Forwarded(NamedTuple):
+    """What came of the request at one upstream."""
+
+    is_done: bool
+    """Whether the client has its response; else the next upstream may be tried."""
+    failed: HttpAnswer | None = None
+    """The response to the client, if no other upstream takes over."""
+
+
+class Relay:
+    """The proxy of one worker: `handle` answers one request. Used in one event loop."""
+
+    def __init__(self, guard: Guard, settings: RelaySettings, log: AccessLog | None = None) -> None:
+        self._guard = guard
+        self._settings = settings
+        self._names = frozenset(settings.upstreams)
+        self._log = log
+        self._after: set[asyncio.Task[Any]] = set()
+        """What is recorded after the client has gone."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=settings.connect_s, sock_read=settings.read_s
+        )
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=timeout,
+            skip_auto_headers=_NO_AUTO,
+            requote_redirect_url=False,
+        )
+
+    async def close(self) -> None:
+        """Wait until everything is recorded, and close the connections to upstreams."""
+        while self._after:
+            await asyncio.wait(self._after)
+        await self._client.close()
+
+    async def handle(self, request: Request, connection: Connection) -> None:
+        """HttpAnswer one request. Raises `BadRequest`, `Disconnected`."""
+        started_s = time.monotonic()
+        if request.target == b"/healthz" and request.method in {"GET", "HEAD"}:
+            _send(connection, _health(), is_head=request.method == "HEAD")
+            return
+        self._check_host(request)
+        try:
+            found = route(request.target, request.headers, self._names)
+        except BadRoute as error:
+            raise BadRequest(400, str(error)) from None
+        self._check_token(request, found)
+        to = self._settings.upstreams.get(found.upstream)
+        if to is None:
+            raise BadRequest(404, f"there is no upstream {found.upstream!r}")
+        entry = LogEntry(request.method, found.path, to.name)
+        try:
+            if found.protocol is None or request.method != "POST":
+                await self._pass_through(request, connection, found, to, entry)
+            else:
+                await self._guarded(request, connection, found, to, entry)
+        except (Disconnected, asyncio.CancelledError):
+            entry.note = "disconnected"
+            raise
+        except BadRequest as error:
+            entry.status = error.status
+            raise
+        finally:
+            if self._log is not None:
+                self._log.write(entry, time.monotonic() - started_s)
+
+    # Who may ask
+
+    def _check_host(self, request: Request) -> None:
+        """Only names of this machine: a page in a browser may send its own."""
+        if self._settings.token_digest is not None:
+            return
+        host = request.header(b"host").decode("latin-1").lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name not in _LOCAL and name not in self._settings.hosts and not _is_loopback(name):
+            raise BadRequest(421, "the Host header names another machine; see --allow-host")
+
+    def _check_token(self, request: Request, found: ProxyRoute) -> None:
+        digest = self._settings.token_digest
+        if digest is None:
+            return
+        given = request.header(TOKEN_HEADER).decode("latin-1") or found.token
+        if not given or not is_token(given, digest):
+            raise BadRequest(401, "this proxy needs its token in the header x-switchgear-token")
+
+    # Everything that is not guarded
+
+    async def _pass_through(
+        self,
+        request: Request,
+        connection: Connection,
+        found: ProxyRoute,
+        to: Upstream,
+        entry: LogEntry,
+    ) -> None:
+        headers = request_headers(request.headers, to)
+        data: AsyncIterator[bytes] | None = None
+        if request.has_body:
+            if request.length is not None:
+                if request.length > self._settings.body_bytes:
+                    raise BadRequest(413, f"the body has {request.length} bytes")
+                headers.append(("Content-Length", str(request.length)))
+            data = self._parts(request)
+        try:
+            response = await self._open(request.method, to, found.path, headers, data)
+        except _TROUBLES as error:
+            trouble = _in_parts(error)
+            if trouble is not None:
+                raise trouble from None
+            entry.status = 502
+            _send(connection, failure(502, _unreachable(to, error), None, to.family))
+            return
+        entry.status = response.status
+        try:
+            if (moved := _cross_host(to, response)) is not None:
+                _send(connection, failure(502, moved, None, to.family))
+                return
+            reason = (response.reason or "").encode("latin-1", "replace")
+            connection.send_head(response.status, reason, response_headers(response.raw_headers))
+            while chunk := await response.content.readany():
+                await connection.send(chunk)
+            connection.end()
+        except _TROUBLES:
+            entry.note = "broken off"
+            connection.abort()
+        finally:
+            response.close() if not response.content.at_eof() else response.release()
+
+    async def _parts(self, request: Request) -> AsyncIterator[bytes]:
+        size = 0
+        while part := await request.next_part():
+            size += len(part)
+            if size > self._settings.body_bytes:
+                raise BadRequest(413, "the body is too large")
+            yield part
+
+    # Model calls
+
+    async def _guarded(
+        self,
+        request: Request,
+        connection: Connection,
+        found: ProxyRoute,
+        to: Upstream,
+        entry: LogEntry,
+    ) -> None:
+        body = await request.read(self._settings.body_bytes)
+        call = await self._understood(request, found, to, body)
+        model, identity = call.request, call.identity
+        entry.model, entry.session, entry.key = model.model, identity.session, identity.key
+        try:
+            admission = await self._guard.admit(call)
+        except CallRefused as refused:
+            self._refuse(connection, refused.refusal, call, entry)
+            return
+        forwarding = _Forwarding(
+            request, connection, found, body=body, call=call, admission=admission, entry=entry
+        )
+        if admission.warning and self._settings.hint:
+            forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
+        try:
+            await self._forward(forwarding, to)
+        finally:
+            if not forwarding.is_settled:
+                self._spawn(self._settle(forwarding, None, None))
+
+    async def _understood(
+        self, request: Request, found: ProxyRoute, to: Upstream, body: bytes
+    ) -> GuardedCall:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in request.headers
+        }
+        assert found.protocol is not None
+
+        def read() -> GuardedCall | None:
+            model = read_request(to.host, found.path, headers, body)
+            if model is None:
+                return None
+            who = identify(
+                found.session, request.headers, found.path, model.protocol, model.payload
+            )
+            return GuardedCall(who, model)
+
+        call = await self._guard.beside(read) if len(body) > _LARGE else read()
+        if call is None:
+            raise BadRequest(400, "the request could not be read")
+        previous = call.request.payload.get("previous_response_id")
+        if not call.identity.session and isinstance(previous, str) and previous:
+            session = await self._guard.session_of_response(previous)
+            call = call._replace(identity=call.identity._replace(session=session))
+        return call
+
+    async def _forward(self, it: "_Forwarding", to: Upstream) -> None:
+        names = (to.name, *self._settings.fallbacks.get(to.name, ()))
+        rejected: list[Rejected] = []
+        last: HttpAnswer | None = None
+        for index, name in enumerate(names):
+            upstream = self._settings.upstreams[name]
+            try:
+                entered = await self._guard.enter(name, it.call.request.model)
+            except Rejected as error:
+                rejected.append(error)
+                continue
+            it.entry.upstream = name
+            done = await self._attempt(it, upstream, entered, has_next=index + 1 < len(names))
+            if done.is_done:
+                return
+            last = done.failed
+        if last is not None:
+            it.entry.status = last.status
+            await self._settle(it, None, None)
+            _send(it.connection, last)
+            return
+        waits = [error.retry_after_s for error in rejected]
+        known = [wait for wait in waits if wait is not None]
+        first = rejected[0]
+        why = f"Switchgear: {redact(str(first), 600)}."
+        reaction = Reaction.WAIT if known else Reaction.STOP
+        wait_s = min(known) if known else None
+        await self._settle(it, None, None)
+        refusal = ProxyRefusal(reaction, why, "circuit", wait_s, first.circuit)
+        self._refuse(it.connection, refusal, it.call, it.entry)
+
+    async def _attempt(
+        self,
+        it: "_Forwarding",
+        to: Upstream,
+        entered: tuple[CircuitBreaker, Permit],
+        *,
+        has_next: bool,
+    ) -> Forwarded:
+        started_s = time.monotonic()
+        response: aiohttp.ClientResponse | None = None
+        is_recorded = False
+
+        async def record(verdict: ResponseVerdict | None) -> None:
+            nonlocal is_recorded
+            is_recorded = True
+            await self._guard.record(entered, verdict, time.monotonic() - started_s)
+
+        try:
+            headers = request_headers(it.request.headers, to, is_metered=True)
+            response = await self._open("POST", to, it.found.path, headers, it.body)
+            if (moved := _cross_host(to, response)) is not None:
+                await record(None)
+                return Forwarded(is_done=False, failed=failure(502, moved, None, to.family))
+            if response.status >= 400:
+                return await self._failed(it, response, record, has_next=has_next)
+            return await self._stream(it, response, record, entered[0])
+        except _TROUBLES as error:
+            verdict = _trouble(error)
+            await record(verdict)
+            status = (
+                504 if verdict.error and verdict.error.kind is ProviderErrorKind.TIMEOUT else 502
+            )
+            return Forwarded(
+                is_done=False, failed=failure(status, _unreachable(to, error), None, to.family)
+            )
+        finally:
+            if response is not None:
+                response.release() if response.content.at_eof() else response.close()
+            if not is_recorded:
+                self._spawn(self._guard.record(entered, None, 0.0))
+
+    async def _failed(
+        self,
+        it: "_Forwarding",
+        response: aiohttp.ClientResponse,
+        record: Any,
+        *,
+        has_next: bool,
+    ) -> Forwarded:
+        """An error response: judged and recorded before the client has it."""
+        head = bytearray()
+        is_whole = False
+        while len(head) < _MOST_ERROR:
+            chunk = await response.content.readany()
+            if not chunk:
+                is_whole = True
+                break
+            head += chunk
+        given = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.raw_headers
+        }
+        verdict = judge_response(response.status, given, bytes(head), now_s=time.time())
+        await record(verdict)
+        error = verdict.error
+        if verdict.outcome == "failure" and has_next and error is not None and error.may_fail_over:
+            return Forwarded(
+                is_done=False,
+                failed=HttpAnswer(
+                    response.status,
+                    tuple(response_headers(response.raw_headers)),
+                    bytes(head),
+                ),
+            )
+        it.entry.status = response.status
+        await self._settle(it, Metered(), verdict)
+        self._send_head(it, response, "")
+        await it.connection.send(bytes(head))
+        while not is_whole and (chunk := await response.content.readany()):
+            await it.connection.send(chunk)
+        it.connection.end()
+        return Forwarded(is_done=True)
+
+    async def _stream(
+        self,
+        it: "_Forwarding",
+        response: aiohttp.ClientResponse,
+        record: Any,
+        breaker: CircuitBreaker,
+    ) -> Forwarded:
+        """A response that is forwarded as it comes, and metered beside."""
+        model = it.call.request
+        meter = ResponseMeter(
+            model.protocol,
+            stream=model.is_stream,
+            content_type=response.headers.get("Content-Type", ""),
+            content_encoding=response.headers.get("Content-Encoding", ""),
+        )
+        stored = _Stored() if _is_stored(model) else None
+        it.entry.status = response.status
+        self._send_head(it, response, breaker.last_known.phase.value)
+        content = response.content
+        is_whole, last = False, b""
+        try:
+            while chunk := await content.readany():
+                if content.is_eof() and content.at_eof():
+                    last = chunk  # sent when it is recorded: the client may act on it at once
+                else:
+                    await it.connection.send(chunk)
+                meter.feed(chunk)
+                if stored is not None:
+                    stored.feed(chunk)
+            is_whole = True
+        except _TROUBLES as error:
+            it.entry.note = f"broken off: {type(error).__name__}"
+        except (Disconnected, asyncio.CancelledError):
+            self._spawn(self._settle(it, meter.finish(ended=False), None))
+            raise
+        metered = meter.finish(ended=is_whole)
+        verdict = judge_response(response.status, metered=metered)
+        if metered.usage is not None:
+            it.entry.tokens = (metered.usage.input, metered.usage.output)
+        ending = asyncio.ensure_future(self._recorded(it, metered, verdict, record))
+        self._after.add(ending)
+        ending.add_done_callback(self._after.discard)
+        await asyncio.shield(ending)
+        if stored is not None and is_whole and it.call.identity.session:
+            response_id, calls = stored.read()
+            if response_id:
+                await self._guard.remember_response(response_id, it.call.identity.session, calls)
+        await it.connection.send(last)
+        if is_whole:
+            it.connection.end()
+        else:
+            it.connection.abort()
+        return Forwarded(is_done=True)
+
+    async def _recorded(
+        self, it: "_Forwarding", metered: Metered, verdict: ResponseVerdict, record: Any
+    ) -> None:
+        await self._settle(it, metered, verdict)
+        await record(verdict)
+
+    async def _settle(
+        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+    ) -> None:
+        if not it.is_settled:
+            it.is_settled = True
+            it.entry.cost_micros = await self._guard.settle(it.admission, metered, verdict)
+
+    # Writing
+
+    def _send_head(self, it: "_Forwarding", response: aiohttp.ClientResponse, phase: str) -> None:
+        headers = response_headers(response.raw_headers)
+        headers += _ours(it.admission, it.call.identity, phase)
+        reason = (response.reason or "").encode("latin-1", "replace")
+        it.connection.send_head(response.status, reason, headers)
+
+    def _refuse(
+        self, connection: Connection, refusal: ProxyRefusal, call: GuardedCall, entry: LogEntry
+    ) -> None:
+        made = answer(refusal, call.request.protocol, call.identity.agent)
+        entry.status, entry.refused = made.status, refusal.cause
+        if call.identity.session:
+            session = (b"x-switchgear-session", header_value(call.identity.session))
+            made = made._replace(headers=(*made.headers, session))
+        _send(connection, made)
+
+    async def _open(
+        self,
+        method: str,
+        to: Upstream,
+        path: str,
+        headers: list[tuple[str, str]],
+        data: bytes | AsyncIterator[bytes] | None,
+    ) -> aiohttp.ClientResponse:
+        url = URL(upstream_url(to, path), encoded=True)
+        return await self._client.request(
+            method, url, headers=CIMultiDict(headers), data=data, allow_redirects=False
+        )
+
+    def _spawn(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._after.add(task)
+        task.add_done_callback(self._after.discard)
+
+
+class _Forwarding:
+    """One guarded request on its way."""
+
+    __slots__ = (
+        *("admission", "body", "call", "connection", "entry"),
+        *("found", "is_settled", "request"),
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        connection: Connection,
+        found: ProxyRoute,
+        *,
+        body: bytes,
+        call: GuardedCall,
+        admission: AdmittedCall,
+        entry: LogEntry,
+    ) -> None:
+        self.request = request
+        self.connection = connection
+        self.found = found
+        self.body = body
+        self.call = call
+        self.admission = admission
+        self.entry = entry
+        self.is_settled = False
+
+
+class _Stored:
+    """The end of a stored response: its id, and the tool calls whose results will come alone."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        if len(self._data) < _MOST_STORED:
+            self._data += chunk
+
+    def read(self) -> tuple[str, list[PendingCall]]:
+        """The id and the calls; an empty id: it could not be read."""
+        found: Any = _json(bytes(self._data))
+        if not isinstance(found, dict):
+            lines = bytes(self._data).split(b"\n")
+            last = next((line for line in reversed(lines) if b'"response.completed"' in line), b"")
+            event = _json(last.removeprefix(b"data:"))
+            found = event.get("response") if isinstance(event, dict) else None
+        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+            return "", []
+        items = [item for item in found.get("output") or () if isinstance(item, dict)]
+        calls = [pending_call(item) for item in items if "call_id" in item]
+        return found["id"], calls
+
+
+def _is_stored(model: ModelRequest) -> bool:
+    is_responses = model.protocol is ModelProtocol.OPENAI_RESPONSES
+    return is_responses and model.payload.get("store") is not False
+
+
+def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
+    made: Headers = []
+    if phase:
+        made.append((b"x-switchgear-circuit", phase.encode()))
+    if identity.session:
+        made.append((b"x-switchgear-session", header_value(identity.session)))
+    known = admission.session
+    if known is not None:
+        made.append((b"x-switchgear-heat", b"%.2f" % min(1.0, known.heat)))
+        spent = known.spent_micros
+        if spent is not None:
+            made.append((b"x-switchgear-cost", b"%.6f" % (spent / 1e6)))
+    if admission.warning:
+        made.append((b"x-switchgear-warning", header_value(redact(admission.warning, 400))))
+    return made
+
+
+def _send(connection: Connection, made: HttpAnswer, *, is_head: bool = False) -> None:
+    headers = [each for each in made.headers if each[0].lower() != b"content-length"]
+    headers.append((b"content-length", b"%d" % len(made.body)))
+    connection.send_head(made.status, b"", headers)
+    if not is_head:
+        connection.write(made.body)
+    connection.end()
+
+
+def _health() -> HttpAnswer:
+    body = json.dumps({"status": "ok"}).encode()
+    length = (b"content-length", b"%d" % len(body))
+    return HttpAnswer(200, ((b"content-type", b"application/json"), length), body)
+
+
+def _is_loopback(name: str) -> bool:
+    parts = name.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
+
+
+def _cross_host(to: Upstream, response: aiohttp.ClientResponse) -> str | None:
+    """Why a redirect is not returned: a client would follow it, with its key, to another host."""
+    if not 300 <= response.status < 400:
+        return None
+    location = response.headers.get("Location", "")
+    if not location:
+        return None
+    there = urlsplit(urljoin(str(response.url), location))
+    here = urlsplit(to.url)
+    if (there.scheme, there.netloc) == (here.scheme, here.netloc):
+        return None
+    return f"upstream {to.name!r} redirects to another host, which is not followed"
+
+
+def _trouble(error: BaseException) -> ResponseVerdict:
+    is_late = isinstance(error, TimeoutError)
+    kind = ProviderErrorKind.TIMEOUT if is_late else ProviderErrorKind.OUTAGE
+    text = redact(f"{type(error).__name__}: {error}")
+    return ResponseVerdict("failure", ProviderError(kind, None, None, text))
+
+
+def _unreachable(to: Upstream, error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"Switchgear: upstream {to.name!r} did not answer in time"
+    return f"Switchgear: upstream {to.name!r} cannot be reached: {redact(str(error), 200)}"
+
+
+def _in_parts(error: BaseException) -> BadRequest | Disconnected | None:
+    """The client's own fault in an error of the upstream's client, which reads the client's body."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, BadRequest | Disconnected):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,174 @@
+"""The parent of the workers: holds the socket, replaces workers that die, restarts them without a gap.
+
+SIGHUP starts new workers, with new code and configuration, and drains the old ones when the new are ready:
+the socket stays open all the time. SIGTERM drains all. Workers that lose their parent drain by themselves.
+"""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+WORKER_VARIABLE = "SWITCHGEAR_PROXY_WORKER"
+"""Descriptors that a worker inherits: the socket, the pipe of its parent, the pipe to report on."""
+READY_S = 60.0
+_MOST_FAILURES = 5
+"""Workers that may end before they are ready, one after another."""
+
+
+class Inherited(NamedTuple):
+    """What a worker has from its supervisor."""
+
+    listening: socket.socket
+    parent: int
+    report: int
+
+    def ready(self) -> None:
+        """Report that connections are accepted."""
+        os.write(self.report, b"R")
+        os.close(self.report)
+
+
+def inherited(environ: dict[str, str] | os._Environ[str] = os.environ) -> Inherited | None:
+    """What this worker inherits; `None`: this process is no worker."""
+    told = environ.get(WORKER_VARIABLE)
+    if not told:
+        return None
+    sock, parent, report = map(int, told.split(","))
+    return Inherited(socket.socket(fileno=sock), parent, report)
+
+
+class WorkerSupervisor:
+    """Runs `count` workers of a command until a signal ends it. Used in the main thread."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        listening: socket.socket,
+        count: int,
+        say: Callable[[str], object],
+    ) -> None:
+        self._command = list(command)
+        self._listening = listening
+        self._count = count
+        self._say = say
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._leaving: list[subprocess.Popen[bytes]] = []
+        self._stops = False
+        self._restarts = False
+        self._failures = 0
+
+    def run(self, ready: Callable[[], object]) -> int:
+        """Returns the exit code: 0 after a signal, 1 where no worker can be started."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_restart)
+        alive, kept_open = os.pipe()  # closed with this process, whatever ends it
+        try:
+            self._workers = self._started(alive, self._count)
+            if len(self._workers) < self._count:
+                return 1
+            ready()
+            while not self._stops:
+                self._watch(alive)
+                if self._failures >= _MOST_FAILURES:
+                    self._say("workers end as soon as they start")
+                    return 1
+            return 0
+        finally:
+            for worker in (*self._workers, *self._leaving):
+                _terminate(worker)
+            os.close(kept_open)
+            for worker in (*self._workers, *self._leaving):
+                worker.wait()
+            os.close(alive)
+
+    def _watch(self, alive: int) -> None:
+        time.sleep(0.2)  # a signal ends it early
+        self._leaving = [worker for worker in self._leaving if worker.poll() is None]
+        if self._restarts and not self._stops:
+            self._restarts = False
+            fresh = self._started(alive, self._count)
+            if len(fresh) < self._count:
+                self._say("the new workers did not start; the old ones go on")
+                for worker in fresh:
+                    _terminate(worker)
+                self._leaving += fresh
+                return
+            for worker in self._workers:
+                _terminate(worker)
+            self._leaving += self._workers
+            self._workers = fresh
+            self._say("restarted: new workers accept connections")
+        dead = [worker for worker in self._workers if worker.poll() is not None]
+        for worker in dead:
+            self._workers.remove(worker)
+            if self._stops:
+                continue
+            self._say(f"worker {worker.pid} ended with code {worker.returncode}; it is replaced")
+            fresh = self._started(alive, 1)
+            self._workers += fresh
+            self._failures = 0 if fresh else self._failures + 1
+        while len(self._workers) < self._count and not self._stops and not dead:
+            fresh = self._started(alive, 1)
+            self._failures = 0 if fresh else self._failures + 1
+            self._workers += fresh
+            if not fresh:
+                break
+
+    def _started(self, alive: int, count: int) -> list[subprocess.Popen[bytes]]:
+        """New workers that are ready; fewer than `count` if some did not start."""
+        made = [self._start(alive) for _ in range(count)]
+        ready = []
+        for worker, report in made:
+            if _is_ready(worker, report, lambda: self._stops):
+                ready.append(worker)
+            else:
+                _terminate(worker)
+                self._leaving.append(worker)
+            os.close(report)
+        return ready
+
+    def _start(self, alive: int) -> tuple[subprocess.Popen[bytes], int]:
+        report, written = os.pipe()
+        descriptors = (self._listening.fileno(), alive, written)
+        env = {**os.environ, WORKER_VARIABLE: ",".join(map(str, descriptors))}
+        try:
+            worker = subprocess.Popen(  # noqa: S603  our own command
+                self._command, env=env, pass_fds=descriptors, stdin=subprocess.DEVNULL
+            )
+        finally:
+            os.close(written)
+        return worker, report
+
+    def _on_stop(self, *_: object) -> None:
+        self._stops = True
+
+    def _on_restart(self, *_: object) -> None:
+        self._restarts = True
+
+
+def _is_ready(worker: subprocess.Popen[bytes], report: int, stops: Callable[[], bool]) -> bool:
+    ends_s = time.monotonic() + READY_S
+    while time.monotonic() < ends_s and not stops():
+        readable, _, _ = select.select([report], [], [], 0.2)
+        if readable:
+            return os.read(report, 1) == b"R"
+        if worker.poll() is not None:
+            return False
+    return False
+
+
+def _terminate(worker: subprocess.Popen[bytes]) -> None:
+    if worker.poll() is None:
+        worker.send_signal(signal.SIGTERM)
+
+
+def worker_command() -> list[str]:
+    """The command line by which this very command starts again."""
+    return [sys.executable, "-m", "switchgear", *sys.argv[1:]]

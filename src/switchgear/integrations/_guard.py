@@ -1,0 +1,729 @@
+"""One HTTP call, guarded: circuit, budget, metering, refusals and fallbacks, for every client library.
+
+Libraries differ in how a request is sent and how a response is streamed; what must happen is decided here.
+`exchange` is written once as a generator: `run` drives it for blocking clients and `arun` for async ones.
+"""
+
+import json
+import math
+import re
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict
+from urllib.parse import quote, urlsplit
+
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.signals import is_no_evidence
+from switchgear._budgets.budgets import Reservation
+from switchgear._core.errors import BudgetRefused, Rejected, StoreError
+from switchgear._core.types import Permit, Signal
+from switchgear._panel.panel import Panel
+from switchgear._providers.errors import ProviderError, classify
+from switchgear._providers.prices import TokenCost, TokenUsage
+from switchgear._providers.table import ProviderErrorKind
+from switchgear._providers.traffic import ModelProtocol, ModelRequest, provider_of, read_request
+from switchgear._providers.usage import Metered, ResponseMeter
+from switchgear._providers.verdicts import ResponseVerdict, judge_response
+from switchgear._sinks.dispatch import log_exception, log_warning
+from switchgear._system.threads import beside
+from switchgear._text.redact import redact
+
+OnRefusal = Literal["raise", "answer"]
+KEYS = {
+    "host": "host/{host}",
+    "provider": "provider/{provider}",
+    "model": "provider/{provider}/{model}",
+}
+"""The names for keys of circuits, and the templates they stand for."""
+REFUSED_HEADER = "x-switchgear-refused"
+"""Marks an answer that no provider gave; its value is the circuit or the budget that refused."""
+LONGEST_ERROR_BODY = 64 * 1024
+"""Bytes of an error response that are read to classify it."""
+_LONGEST_PART = 120
+_NOT_FORWARDED = frozenset(
+    ("host", "content-length", "transfer-encoding", "content-encoding", "connection")
+)
+_KEY_HEADERS = frozenset(("authorization", "x-api-key", "x-goog-api-key", "api-key"))
+_MISTAKES = (TypeError, ValueError, LookupError, AttributeError)
+"""Exceptions of a request that could not be built; no provider has seen it."""
+_MISUSES = frozenset(
+    ("UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "AnthropicError", "OpenAIError")
+)
+_FIELD = re.compile(r"\{(host|provider|model)\}")
+
+
+class Fallback(NamedTuple):
+    """Another model, or another provider with the same protocol, for calls that the first one cannot serve.
+
+    - `model`: the model to name in the request; empty: the model that the caller named.
+    - `base_url`: where to send it, as the SDK's `base_url`; empty: the same place.
+    - `api_key`: the key of that provider; empty: the caller's, which is sent only to the same place.
+    """
+
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+
+    def __repr__(self) -> str:
+        return f"Fallback(model={self.model!r}, base_url={self.base_url!r})"
+
+
+class ModelUsage(NamedTuple):
+    """What one call to a model used: the argument of `on_usage`."""
+
+    circuit: str
+    provider: str
+    model: str
+    usage: TokenUsage | None
+    """The tokens that the response reported; `None`: none."""
+    cost_micros: int | None
+    """Millionths of a dollar; `None`: unknown."""
+    outcome: Literal["success", "failure", "ignored"]
+    """`ignored`: no evidence, such as a stream that the caller closed."""
+
+
+class HttpGuardOptions(TypedDict, total=False):
+    """The options that `guard` takes for HTTP clients and SDKs.
+
+    - `panel`: the circuits and budgets. Default: a panel over the store of the project, one per process.
+    - `key`: one circuit per `"host"`, `"provider"` or `"model"`, or a name with `{host}`, `{provider}` and
+      `{model}` in it. Default: `"host"` for plain HTTP clients and `"provider"` for SDKs, or `"model"`
+      where a fallback is another model of the same provider.
+    - `budget`: the budget node that pays for model calls: the largest possible cost is reserved before a
+      call and settled after it.
+    - `allow_unknown`: whether a call with an unknown price may be made within a budget (default: no).
+    - `on_refusal`: `"raise"` (default) raises `Rejected` or `BudgetRefused`; `"answer"` answers with status
+      503 (circuit) or 402 (budget) in the provider's error format, which SDKs raise as their own error and
+      do not retry.
+    - `fallback`: models or `Fallback`s to try in this order when the circuit refuses or the provider fails.
+    - `on_usage`: called with a `ModelUsage` after each call to a model.
+    """
+
+    panel: Panel | None
+    key: str | None
+    budget: str | None
+    allow_unknown: bool
+    on_refusal: OnRefusal
+    fallback: Sequence[str | Fallback]
+    on_usage: Callable[[ModelUsage], object] | None
+
+
+class Outgoing(NamedTuple):
+    """A request as it is sent, in no library's form."""
+
+    method: str
+    scheme: str
+    host: str
+    """With its port, unless that is the scheme's own."""
+    target: str
+    """The path and the query."""
+    headers: Mapping[str, str]
+    body: bytes | None
+    """`None`: it is streamed, and was not read."""
+
+
+class HttpAttempt(NamedTuple):
+    """One way to serve a call: the caller's own, or that of a fallback."""
+
+    outgoing: Outgoing
+    request: ModelRequest | None
+    circuit: str
+    is_rewritten: bool = False
+
+
+class HttpGuard:
+    """The circuits, the budget and the fallbacks of one `guard(...)`. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        panel: Panel | None = None,
+        key: str | None = None,
+        budget: str | None = None,
+        allow_unknown: bool = False,
+        on_refusal: OnRefusal = "raise",
+        fallback: Sequence[str | Fallback] = (),
+        on_usage: Callable[[ModelUsage], object] | None = None,
+        default_key: str = "host",
+        owner: str = "httpx",
+    ) -> None:
+        if on_refusal not in {"raise", "answer"}:
+            raise ValueError(f"on_refusal is {on_refusal!r}: it must be 'raise' or 'answer'")
+        chain = [fallback] if isinstance(fallback, str | Fallback) else list(fallback)
+        self.fallbacks = [_checked_fallback(one) for one in chain]
+        if key is None:
+            is_same_place = any(not one.base_url for one in self.fallbacks)
+            key = "model" if is_same_place and default_key == "provider" else default_key
+        self._template = _checked_key(key)
+        self.answers = on_refusal == "answer"
+        self.budget = budget
+        self._allow_unknown = allow_unknown
+        self._panel = panel
+        self._owner = owner
+        self._on_usage = on_usage
+
+    @property
+    def panel(self) -> Panel:
+        """The panel given, or that of the process."""
+        if self._panel is None:
+            from switchgear.integrations._agent_run import default_panel  # noqa: PLC0415
+
+            self._panel = default_panel()
+        return self._panel
+
+    def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
+        """The ways to serve a request, the caller's first."""
+        request = _read(outgoing)
+        first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
+        if request is None or not request.payload or not self.fallbacks:
+            return [first]
+        others = (rewritten(outgoing, request, one) for one in self.fallbacks)
+        return [first, *(self._attempt(one) for one in others)]
+
+    def _attempt(self, outgoing: Outgoing) -> HttpAttempt:
+        request = _read(outgoing)
+        return HttpAttempt(
+            outgoing, request, self._circuit(outgoing.host, request), is_rewritten=True
+        )
+
+    def _circuit(self, host: str, request: ModelRequest | None) -> str:
+        provider = provider_of(host) if request is None else request.provider
+        model = "" if request is None else request.model
+        parts = {"host": host, "provider": provider, "model": model or provider}
+        return _FIELD.sub(lambda field: _part(parts[field[1]]), self._template)
+
+    def start(self, attempt: HttpAttempt) -> "GuardedCall":
+        """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
+        call = GuardedCall(self, attempt)
+        call.took(call.breaker.enter())
+        if self.budget is not None and attempt.request is not None:
+            try:
+                call.reservation = self._reserve(self.budget, attempt.request)
+            except BaseException:
+                call.give_back()
+                raise
+        return call
+
+    async def astart(self, attempt: HttpAttempt) -> "GuardedCall":
+        """`start` without blocking the event loop."""
+        call = GuardedCall(self, attempt)
+        call.took(await call.breaker.aenter())
+        if (node := self.budget) is not None and (request := attempt.request) is not None:
+            try:
+                call.reservation = await beside(
+                    lambda: self._reserve(node, request), Reservation.release
+                )
+            except BaseException:
+                call.give_back()
+                raise
+        return call
+
+    def _reserve(self, node: str, request: ModelRequest) -> Reservation:
+        cost = request.most_cost()
+        if cost.micros is None and not self._allow_unknown:
+            raise BudgetRefused(node, f"the price is unknown: {cost.unknown}", None)
+        return self.panel.budgets.reserve(
+            node, cost.micros, owner=self._owner, allow_unknown=self._allow_unknown
+        )
+
+    def used(self, usage: ModelUsage) -> None:
+        """Report what a call used; an error of the callback is logged."""
+        if self._on_usage is None:
+            return
+        try:
+            self._on_usage(usage)
+        except Exception:  # noqa: BLE001  the caller's response is not lost to it
+            log_exception("on_usage of circuit %r failed", usage.circuit)
+
+
+class GuardedCall:
+    """A permit, and a reservation if there is a budget, from the request to the last byte.
+
+    `respond`, `feed` each chunk, then one of `end`, `fail` and `close`; what comes after that is ignored.
+    """
+
+    def __init__(self, guard: HttpGuard, attempt: HttpAttempt) -> None:
+        self.breaker: CircuitBreaker = guard.panel.breaker(attempt.circuit)
+        self.reservation: Reservation | None = None
+        self.is_over = False
+        self._guard = guard
+        self._attempt = attempt
+        self._permit: Permit | None = None
+        self._started_s = 0.0
+        self._status = 0
+        self._headers: Mapping[str, str] = {}
+        self._meter: ResponseMeter | None = None
+        self._error_body = bytearray()
+
+    def took(self, permit: Permit) -> None:
+        """Keep the permit that the circuit granted."""
+        self._permit = permit
+        self._started_s = self.breaker.stopwatch()
+
+    def respond(self, status: int, headers: Mapping[str, str], *, is_decoded: bool = False) -> None:
+        """The response begins. `is_decoded`: what is fed is decompressed already."""
+        self._status, self._headers = status, headers
+        request = self._attempt.request
+        if request is not None and status < 400:
+            self._meter = ResponseMeter(
+                request.protocol,
+                stream=request.is_stream,
+                content_type=headers.get("content-type", ""),
+                content_encoding="" if is_decoded else headers.get("content-encoding", ""),
+            )
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the response has an error status."""
+        return self._status >= 400
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the response."""
+        if self._meter is not None:
+            self._meter.feed(chunk)
+        elif self._status >= 400 and len(self._error_body) < LONGEST_ERROR_BODY:
+            self._error_body += chunk[:LONGEST_ERROR_BODY]
+
+    def end(self) -> ResponseVerdict:
+        """The response has ended."""
+        verdict, signal, cost = self._judged(ended=True)
+        self._record(signal)
+        self._settle(cost)
+        return verdict
+
+    async def aend(self) -> ResponseVerdict:
+        """`end` without blocking the event loop."""
+        verdict, signal, cost = self._judged(ended=True)
+        await self._arecord(signal)
+        if self.reservation is not None:
+            await beside(lambda: self._settle(cost))
+        return verdict
+
+    def fail(self, error: BaseException) -> ProviderError | None:
+        """Sending the request or reading the response raised. Returns what it means, if it is a failure."""
+        found, signal, cost = self._judged_error(error)
+        self._record(signal)
+        self._settle(cost)
+        return found
+
+    async def afail(self, error: BaseException) -> ProviderError | None:
+        """`fail` without blocking the event loop; a cancelled task waits for nothing."""
+        if is_no_evidence(error):
+            return self.fail(error)
+        found, signal, cost = self._judged_error(error)
+        await self._arecord(signal)
+        if self.reservation is not None:
+            await beside(lambda: self._settle(cost))
+        return found
+
+    def close(self) -> None:
+        """The caller closed the response: early, unless its last event has passed."""
+        if self.is_over:
+            return
+        meter = self._meter
+        if self._status >= 400 or (meter is not None and meter.has_ended):
+            self.end()
+            return
+        _, signal, cost = self._judged(ended=False)
+        self._record(signal)
+        self._settle(cost)
+
+    def give_back(self) -> None:
+        """Nothing was sent."""
+        self._record(Signal())
+        self._settle(TokenCost(0))
+
+    def _judged(self, *, ended: bool) -> tuple[ResponseVerdict, Signal, TokenCost]:
+        if self.is_over:
+            return ResponseVerdict("ignored"), Signal(), TokenCost(None)
+        self.is_over = True
+        metered = None if self._meter is None else self._meter.finish(ended=ended)
+        if REFUSED_HEADER in self._headers or not ended:
+            verdict = ResponseVerdict("ignored")
+        else:
+            body = bytes(self._error_body) or None
+            verdict = judge_response(self._status, self._headers, body, metered)
+        cost = self._cost(metered)
+        self._report(metered, cost, verdict)
+        seconds = self.breaker.seconds_since(self._started_s)
+        return verdict, verdict.signal(seconds, cost.micros or None), cost
+
+    def _judged_error(self, error: BaseException) -> tuple[ProviderError | None, Signal, TokenCost]:
+        if self.is_over:
+            return None, Signal(), TokenCost(None)
+        self.is_over = True
+        metered = None if self._meter is None else self._meter.finish(ended=False)
+        found = _meaning(error)
+        verdict = ResponseVerdict("ignored") if found is None else ResponseVerdict("failure", found)
+        cost = self._cost(metered) if metered is not None else self._cost_without_response(found)
+        self._report(metered, cost, verdict)
+        seconds = self.breaker.seconds_since(self._started_s)
+        return found, verdict.signal(seconds, cost.micros or None), cost
+
+    def _cost(self, metered: Metered | None) -> TokenCost:
+        request = self._attempt.request
+        if request is None or metered is None:
+            return TokenCost(0)  # no model was called, or it answered with an error, which is free
+        return metered.cost(request)
+
+    def _cost_without_response(self, error: ProviderError | None) -> TokenCost:
+        """A call that was cancelled or timed out may be billed for its input; one that never connected is not."""
+        request = self._attempt.request
+        if request is None or (error is not None and error.kind is not ProviderErrorKind.TIMEOUT):
+            return TokenCost(0)
+        return Metered(TokenUsage(request.input_tokens)).cost(request)
+
+    def _report(self, metered: Metered | None, cost: TokenCost, verdict: ResponseVerdict) -> None:
+        request = self._attempt.request
+        if request is None:
+            return
+        usage = None if metered is None else metered.usage
+        model = (metered.model if metered is not None else "") or request.model
+        circuit = self._attempt.circuit
+        self._guard.used(
+            ModelUsage(circuit, request.provider, model, usage, cost.micros, verdict.outcome)
+        )
+
+    def _record(self, signal: Signal) -> None:
+        permit, self._permit = self._permit, None
+        self.is_over = True
+        if permit is None:
+            return
+        if signal.ok and signal.cost_micros is None:
+            self.breaker.succeeded(permit, signal.seconds)
+        else:
+            self.breaker.ended(permit, signal)
+
+    async def _arecord(self, signal: Signal) -> None:
+        permit, self._permit = self._permit, None
+        self.is_over = True
+        if permit is None:
+            return
+        if signal.ok and signal.cost_micros is None:
+            await self.breaker.asucceeded(permit, signal.seconds)
+        else:
+            await self.breaker.aended(permit, signal)
+
+    def _settle(self, cost: TokenCost) -> None:
+        reservation, self.reservation = self.reservation, None
+        if reservation is None:
+            return
+        try:
+            reservation.settle(cost.micros)
+        except (BudgetRefused, StoreError) as trouble:
+            # The response is not lost; the end of the lease charges the reservation.
+            log_warning("reservation %r was not settled: %s", reservation.path, trouble)
+
+
+def _meaning(error: BaseException) -> ProviderError | None:
+    """What an exception in place of a response says about the provider; `None`: nothing."""
+    if is_no_evidence(error) or isinstance(error, _MISTAKES) or type(error).__name__ in _MISUSES:
+        return None
+    found = classify(error)
+    if found is None:
+        text = redact(f"{type(error).__name__}: {error}")
+        found = ProviderError(ProviderErrorKind.OUTAGE, None, None, text)
+    return found if found.is_provider_failure else None
+
+
+class Wire(Protocol):
+    """How a client library sends, reads and hands over; each method may return an awaitable for `arun`."""
+
+    def send(self, attempt: HttpAttempt) -> Any:
+        """Send it and return the response, with `status_code`, `headers`, `is_closed` and `content`."""
+
+    def read(self, response: Any) -> Any:
+        """The whole body of an error response, decompressed; the response keeps it."""
+
+    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+        """The response for the caller, with its stream guarded by the call."""
+
+    def refuse(self, error: Exception, request: ModelRequest | None) -> Any:
+        """The answer to a refused call; raises in its place if that is the way of the library."""
+
+
+Step = tuple[str, Any, Any]
+
+
+def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, Any]:
+    """Serve one call: the steps that block are yielded, and their results are sent in."""
+    refusal: Exception | None = None
+    failed: Any = None
+    for number, attempt in enumerate(attempts, 1):
+        is_last = number == len(attempts)
+        try:
+            call: GuardedCall = yield "start", attempt, None
+        except (Rejected, BudgetRefused) as error:
+            refusal = refusal or error
+            continue
+        try:
+            response = yield "send", attempt, None
+        except BaseException as error:
+            found: ProviderError | None = yield "fail", call, error
+            if is_last or found is None or not found.may_fail_over:
+                raise
+            refusal = error if isinstance(error, Exception) else None
+            continue
+        is_read = response.is_closed
+        call.respond(response.status_code, response.headers, is_decoded=is_read)
+        if not is_read and (is_last or not call.is_error):
+            return wire.hand_over(response, call)
+        try:
+            call.feed(response.content if is_read else (yield "read", response, None))
+        except BaseException as error:
+            yield "fail", call, error
+            raise
+        verdict: ResponseVerdict = yield "end", call, None
+        if is_last or verdict.error is None or not verdict.error.may_fail_over:
+            return response
+        failed = response
+    if failed is not None:
+        return failed  # the fallbacks refuse: the caller sees what the provider answered
+    raise _Unserved(refusal)
+
+
+class _Unserved(Exception):
+    """No attempt was made, or all failed without a response."""
+
+
+def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
+    """Serve one call of a blocking client."""
+    do: dict[str, Callable[[Any, Any], Any]] = {
+        "start": lambda attempt, _: guard.start(attempt),
+        "send": lambda attempt, _: wire.send(attempt),
+        "read": lambda response, _: wire.read(response),
+        "fail": lambda call, error: call.fail(error),
+        "end": lambda call, _: call.end(),
+    }
+    steps = exchange(attempts, wire)
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = do[step[0]](step[1], step[2])
+            except BaseException as error:  # noqa: BLE001  the generator decides what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as done:
+        return done.value
+    except _Unserved as unserved:
+        return _unserved(guard, attempts, wire, unserved)
+
+
+async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
+    """Serve one call of an async client."""
+    do: dict[str, Callable[[Any, Any], Any]] = {
+        "start": lambda attempt, _: guard.astart(attempt),
+        "send": lambda attempt, _: wire.send(attempt),
+        "read": lambda response, _: wire.read(response),
+        "fail": lambda call, error: call.afail(error),
+        "end": lambda call, _: call.aend(),
+    }
+    steps = exchange(attempts, wire)
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await do[step[0]](step[1], step[2])
+            except BaseException as error:  # noqa: BLE001
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as done:
+        return done.value
+    except _Unserved as unserved:
+        return _unserved(guard, attempts, wire, unserved)
+
+
+def _unserved(
+    guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
+) -> Any:
+    error: Any = unserved.args[0]
+    if guard.answers and isinstance(error, Rejected | BudgetRefused):
+        return wire.refuse(error, attempts[0].request)
+    raise error from None
+
+
+class GuardedChunks:
+    """The body of a response: each chunk is metered as it passes, and the last one ends the call."""
+
+    def __init__(self, chunks: Iterable[bytes], call: GuardedCall) -> None:
+        self._chunks, self._call = chunks, call
+
+    def __iter__(self) -> Generator[bytes]:
+        call = self._call
+        try:
+            for chunk in self._chunks:
+                call.feed(chunk)
+                yield chunk
+        except GeneratorExit:
+            call.close()
+            raise
+        except BaseException as error:
+            call.fail(error)
+            raise
+        call.end()
+
+    def close(self) -> None:
+        """Close the response; before its end this is no failure."""
+        try:
+            close = getattr(self._chunks, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._call.close()
+
+
+class AsyncGuardedChunks:
+    """`GuardedChunks` for async clients."""
+
+    def __init__(self, chunks: AsyncIterable[bytes], call: GuardedCall) -> None:
+        self._chunks, self._call = chunks, call
+
+    async def __aiter__(self) -> Any:
+        call = self._call
+        try:
+            async for chunk in self._chunks:
+                call.feed(chunk)
+                yield chunk
+        except GeneratorExit:
+            call.close()
+            raise
+        except BaseException as error:
+            await call.afail(error)
+            raise
+        await call.aend()
+
+    async def aclose(self) -> None:
+        """Close the response; before its end this is no failure."""
+        try:
+            close = getattr(self._chunks, "aclose", None)
+            if close is not None:
+                await close()
+        finally:
+            self._call.close()
+
+
+class RefusalAnswer(NamedTuple):
+    """A response that stands for a refusal, in the provider's own error format."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def refusal_answer(error: Exception, request: ModelRequest | None) -> RefusalAnswer:
+    """The answer to a refused call: SDKs raise it as their typed error and do not retry it.
+
+    >>> refusal_answer(BudgetRefused("team", "all of it is spent", 0), None).status
+    402
+    """
+    is_budget = isinstance(error, BudgetRefused)
+    status = 402 if is_budget else 503
+    message = f"Switchgear refused this call: {error}"
+    family = "openai" if request is None else request.protocol.family
+    body: dict[str, Any]
+    if family == "anthropic":
+        kind = "billing_error" if is_budget else "overloaded_error"
+        body = {"type": "error", "error": {"type": kind, "message": message}}
+    elif family == "google":
+        name = "RESOURCE_EXHAUSTED" if is_budget else "UNAVAILABLE"
+        body = {"error": {"code": status, "message": message, "status": name}}
+    else:
+        code = "budget_exhausted" if is_budget else "circuit_open"
+        body = {
+            "error": {"message": message, "type": "switchgear_refused", "param": None, "code": code}
+        }
+    node = error.args[0] if error.args else ""
+    headers = {
+        "content-type": "application/json",
+        "x-should-retry": "false",
+        REFUSED_HEADER: quote(str(node), safe="/:.-_"),
+    }
+    wait_s = getattr(error, "retry_after_s", None)
+    if wait_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(wait_s)))
+    return RefusalAnswer(status, headers, json.dumps(body).encode())
+
+
+def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> Outgoing:
+    """The same call for a fallback: another model, another place, another key; the same protocol."""
+    headers = {
+        name: value
+        for name, value in outgoing.headers.items()
+        if name.lower() not in _NOT_FORWARDED
+    }
+    model = fallback.model or request.model
+    payload = dict(request.payload)
+    target = outgoing.target
+    if request.protocol.family == "google":
+        target = re.sub(r"/models/[^/:%]+(?=(:|%3A))", f"/models/{quote(model)}", target, count=1)
+    else:
+        payload["model"] = model
+    scheme, host = outgoing.scheme, outgoing.host
+    if fallback.base_url:
+        place = urlsplit(fallback.base_url)
+        scheme, host = place.scheme, place.netloc.rpartition("@")[2]
+        target = place.path.rstrip("/") + _suffix(request.protocol, target)
+    if fallback.base_url or fallback.api_key:
+        # A key is sent only to the provider that it belongs to.
+        headers = {
+            name: value for name, value in headers.items() if name.lower() not in _KEY_HEADERS
+        }
+        headers.update(_key_header(request.protocol, fallback.api_key))
+        target = re.sub(r"([?&])key=[^&]*&?", r"\1", target).rstrip("?&")
+    return Outgoing(outgoing.method, scheme, host, target, headers, json.dumps(payload).encode())
+
+
+def _suffix(protocol: ModelProtocol, target: str) -> str:
+    """The end of a target that belongs to the protocol, not to the `base_url` of its SDK."""
+    start = {
+        "openai": r"/(chat/completions|responses)(?=$|[?/])",
+        "anthropic": r"/v1/messages(?=$|[?/])",
+        "google": r"/(v\d\w*/)?(publishers/google/)?models/",
+    }[protocol.family]
+    found = re.search(start, target)
+    return target if found is None else target[found.start() :]
+
+
+def _key_header(protocol: ModelProtocol, api_key: str) -> dict[str, str]:
+    if not api_key:
+        return {}
+    if protocol.family == "anthropic":
+        return {"x-api-key": api_key}
+    if protocol.family == "google":
+        return {"x-goog-api-key": api_key}
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def _read(outgoing: Outgoing) -> ModelRequest | None:
+    return read_request(
+        outgoing.host, outgoing.target, outgoing.headers, outgoing.body or b"", outgoing.method
+    )
+
+
+def _checked_key(key: Any) -> str:
+    template: Any = KEYS.get(key, key) if isinstance(key, str) else None
+    if not isinstance(template, str) or not template or set("{}") & set(_FIELD.sub("", template)):
+        raise ValueError(
+            f"key is {key!r}: it must be 'host', 'provider', 'model', or the name of a circuit with "
+            "{host}, {provider} or {model} in it"
+        )
+    return template
+
+
+def _checked_fallback(fallback: Any) -> Fallback:
+    if isinstance(fallback, str) and fallback:
+        return Fallback(fallback)
+    if not isinstance(fallback, Fallback) or not (fallback.model or fallback.base_url):
+        raise ValueError(f"fallback is {fallback!r}: it must be the name of a model or a Fallback")
+    if fallback.base_url and urlsplit(fallback.base_url).scheme not in {"http", "https"}:
+        raise ValueError(
+            f"fallback is {fallback!r}: its base_url must begin with https:// or http://"
+        )
+    return fallback
+
+
+def _part(text: str) -> str:
+    """A part of the name of a circuit: short, without spaces or slashes."""
+    return "-".join(text.replace("/", "-").split())[:_LONGEST_PART]

@@ -1,0 +1,224 @@
+"""Guarded transports for httpx and httpx2, which are alike but for their names. Imports neither."""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from types import TracebackType
+from typing import Any, Self
+
+from switchgear._providers.traffic import ModelRequest
+from switchgear.integrations._guard import (
+    AsyncGuardedChunks,
+    GuardedCall,
+    GuardedChunks,
+    HttpAttempt,
+    HttpGuard,
+    Outgoing,
+    arun,
+    refusal_answer,
+    run,
+)
+
+LIBRARIES = ("httpx", "httpx2")
+_REFUSAL = "switchgear_refusal"
+"""Where a response that stands for a refusal has the error."""
+
+
+def library_of(value: Any) -> Any:
+    """The library, httpx or httpx2, that a request, response or client comes from; `None`: neither."""
+    for kind in type(value).__mro__:
+        name = kind.__module__.partition(".")[0]
+        if name in LIBRARIES:
+            return sys.modules[name]
+    return None
+
+
+def outgoing_of(request: Any) -> Outgoing:
+    """A request of either library."""
+    url = request.url
+    try:
+        body: bytes | None = request.content
+    except Exception:  # noqa: BLE001  RequestNotRead of either library: the body is a stream
+        body = None
+    headers: Mapping[str, str] = request.headers
+    host, target = url.netloc.decode("latin-1"), url.raw_path.decode("latin-1")
+    return Outgoing(request.method, url.scheme, host, target, headers, body)
+
+
+class _TransportWire:
+    """Sends through the transport that is guarded."""
+
+    def __init__(self, inner: Any, request: Any) -> None:
+        self._inner, self._request = inner, request
+        self.library = library_of(request)
+
+    def _sent(self, attempt: HttpAttempt) -> Any:
+        if not attempt.is_rewritten:
+            return self._request
+        method, scheme, host, target, headers, body = attempt.outgoing
+        return self.library.Request(
+            method,
+            f"{scheme}://{host}{target}",
+            headers=dict(headers),
+            content=body,
+            extensions=self._request.extensions,
+        )
+
+    def refuse(self, error: Exception, request: ModelRequest | None) -> Any:
+        return answered(self.library, error, request, self._request)
+
+
+def answered(library: Any, error: Exception, request: ModelRequest | None, sent: Any) -> Any:
+    """A response of the library that stands for a refusal."""
+    status, headers, body = refusal_answer(error, request)
+    response = library.Response(status, headers=headers, content=body, request=sent)
+    response.extensions[_REFUSAL] = error
+    return response
+
+
+def raise_refusals(client: Any, http_guard: HttpGuard) -> None:
+    """Let an SDK raise refusals as they are that would take them for connection errors and retry.
+
+    Its HTTP client answers instead, and the error that the SDK makes of that answer is the refusal.
+    """
+    if http_guard.answers:
+        return
+    http_guard.answers = True
+    make = client._make_status_error  # noqa: SLF001  all SDKs of this make have it
+
+    def made(message: str, *, body: object, response: Any) -> Any:
+        refusal = response.extensions.get(_REFUSAL)
+        return make(message, body=body, response=response) if refusal is None else refusal
+
+    client._make_status_error = made  # noqa: SLF001
+
+
+class _SyncWire(_TransportWire):
+    def send(self, attempt: HttpAttempt) -> Any:
+        return self._inner.handle_request(self._sent(attempt))
+
+    def read(self, response: Any) -> Any:
+        return response.read()
+
+    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+        guard_stream(response, call)
+        return response
+
+
+class _AsyncWire(_TransportWire):
+    def send(self, attempt: HttpAttempt) -> Any:
+        return self._inner.handle_async_request(self._sent(attempt))
+
+    def read(self, response: Any) -> Any:
+        return response.aread()
+
+    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+        guard_stream(response, call, is_async=True)
+        return response
+
+
+def guard_stream(response: Any, call: GuardedCall, *, is_async: bool = False) -> None:
+    """Let the call end with the last byte of a response."""
+    of = _async_stream_class if is_async else _stream_class
+    response.stream = of(library_of(response))(response.stream, call)
+
+
+@cache
+def _stream_class(library: Any) -> Any:
+    """The clients accept only streams of their own library."""
+    return type("GuardedStream", (GuardedChunks, library.SyncByteStream), {})
+
+
+@cache
+def _async_stream_class(library: Any) -> Any:
+    return type("AsyncGuardedStream", (AsyncGuardedChunks, library.AsyncByteStream), {})
+
+
+class GuardedTransport:
+    """A transport of httpx or httpx2 within its circuits, for blocking clients."""
+
+    def __init__(self, inner: Any, http_guard: HttpGuard) -> None:
+        self.inner, self.http_guard = inner, http_guard
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request, guarded."""
+        attempts = self.http_guard.attempts(outgoing_of(request))
+        return run(self.http_guard, attempts, _SyncWire(self.inner, request))
+
+    def close(self) -> None:
+        """Close the guarded transport."""
+        self.inner.close()
+
+    def __enter__(self) -> Self:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self.inner.__exit__(kind, error, traceback)
+
+
+class AsyncGuardedTransport:
+    """A transport of httpx or httpx2 within its circuits, for async clients."""
+
+    def __init__(self, inner: Any, http_guard: HttpGuard) -> None:
+        self.inner, self.http_guard = inner, http_guard
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request, guarded."""
+        attempts = self.http_guard.attempts(outgoing_of(request))
+        return await arun(self.http_guard, attempts, _AsyncWire(self.inner, request))
+
+    async def aclose(self) -> None:
+        """Close the guarded transport."""
+        await self.inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.inner.__aexit__(kind, error, traceback)
+
+
+class _EitherTransport(GuardedTransport, AsyncGuardedTransport):
+    """For transports that serve both kinds of clients, as fakes do."""
+
+
+Guarded = GuardedTransport | AsyncGuardedTransport
+
+
+def guard_transport(transport: Any, http_guard: HttpGuard) -> Guarded:
+    """A transport, guarded; one that is guarded already gets this guard in place of the other."""
+    inner = transport.inner if isinstance(transport, Guarded) else transport
+    if not hasattr(inner, "handle_async_request"):
+        return GuardedTransport(inner, http_guard)
+    if not hasattr(inner, "handle_request"):
+        return AsyncGuardedTransport(inner, http_guard)
+    return _EitherTransport(inner, http_guard)
+
+
+def guard_http_client(client: Any, http_guard: HttpGuard) -> None:
+    """Guard all transports of a `Client` or `AsyncClient` of httpx or httpx2, in place."""
+    if library_of(client) is None or not hasattr(client, "_transport"):
+        raise TypeError(f"{client!r} is no Client or AsyncClient of httpx or httpx2")
+    is_async = hasattr(client, "aclose")
+    guarded = AsyncGuardedTransport if is_async else GuardedTransport
+
+    def wrap(transport: Any) -> Any:
+        inner = transport.inner if isinstance(transport, Guarded) else transport
+        return guarded(inner, http_guard)
+
+    client._transport = wrap(client._transport)  # noqa: SLF001  httpx has no other way in after the fact
+    mounts = client._mounts  # noqa: SLF001
+    for pattern, transport in mounts.items():
+        mounts[pattern] = None if transport is None else wrap(transport)

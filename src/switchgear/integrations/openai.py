@@ -1,0 +1,29 @@
+"""OpenAI's SDK, version 2 and 3: `client = guard(OpenAI())`, sync and async."""
+
+from typing import Any, TypeVar, Unpack
+
+import openai
+from openai import AsyncOpenAI, OpenAI
+
+from switchgear.integrations._guard import Fallback, HttpGuard, HttpGuardOptions, ModelUsage
+from switchgear.integrations._http import guard_http_client, raise_refusals
+
+__all__ = ["Fallback", "ModelUsage", "guard"]
+
+Client = TypeVar("Client", bound=OpenAI | AsyncOpenAI)
+
+
+def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
+    """Guard the calls of a client in place and return it, Azure's clients included.
+
+    The guard sits in the HTTP client of the SDK, inside its retries: each attempt is a call of its own, and
+    a refusal is not retried. Clients made by `with_options` share it; those of version 2 raise a refusal
+    as `InternalServerError` with the reason. `options` are described at `HttpGuardOptions`; the default
+    key is `"provider"`.
+    """
+    http_guard = HttpGuard(**options, default_key="provider", owner="openai")
+    http_client: Any = client._client  # noqa: SLF001  the SDK offers it to nobody else
+    guard_http_client(http_client, http_guard)
+    if int(openai.__version__.partition(".")[0]) < 3:
+        raise_refusals(client, http_guard)
+    return client
