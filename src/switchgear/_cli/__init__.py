@@ -17,6 +17,7 @@ from switchgear._cli import (
     intervene,
     label,
     locks,
+    metrics,
     override,
     proxy,
     resume,
@@ -64,7 +65,7 @@ def demo(speed: float) -> None:
 
 for verb in (
     *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, hooks.hooks),
-    *(serve.serve, proxy.proxy),
+    *(serve.serve, metrics.metrics, proxy.proxy),
     *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
