@@ -192,6 +192,7 @@ ENDED = {
     "batch nothing.yaml": 2,
     "metrics rules": 0,
     "metrics dashboard": 0,
+    "worker --store memory:": 2,
     "serve --port nonsense": 2,
     "demo --speed 0": 2,
 }
