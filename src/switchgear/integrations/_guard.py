@@ -143,6 +143,9 @@ class HttpGuard:
         on_refusal: OnRefusal = "raise",
         fallback: Sequence[str | Fallback] = (),
         on_usage: Callable[[ModelUsage], object] | None = None,
+        on_refused: Callable[[Exception], object] | None = None,
+        models_only: bool = False,
+        is_sealed: bool = False,
         default_key: str = "host",
         owner: str = "httpx",
     ) -> None:
@@ -160,6 +163,12 @@ class HttpGuard:
         self._panel = panel
         self._owner = owner
         self._on_usage = on_usage
+        self.on_refused = on_refused
+        """Called with the error of each call that was refused."""
+        self._models_only = models_only
+        """Whether requests that are no model calls pass unguarded."""
+        self.is_sealed = is_sealed
+        """Whether another guard of the same client is added to this one, and does not replace it."""
 
     @property
     def panel(self) -> Panel:
@@ -171,8 +180,10 @@ class HttpGuard:
         return self._panel
 
     def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
-        """The ways to serve a request, the caller's first."""
+        """The ways to serve a request, the caller's first; none: it passes unguarded."""
         request = _read(outgoing)
+        if request is None and self._models_only:
+            return []
         first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
         if request is None or not request.payload or not self.fallbacks:
             return [first]
@@ -539,6 +550,8 @@ def _unserved(
     guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
 ) -> Any:
     error: Any = unserved.args[0]
+    if guard.on_refused is not None and isinstance(error, Rejected | BudgetRefused):
+        guard.on_refused(error)
     if guard.answers and isinstance(error, Rejected | BudgetRefused):
         return wire.refuse(error, attempts[0].request)
     raise error from None
