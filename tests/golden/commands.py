@@ -186,6 +186,8 @@ ENDED = {
     "runs show nothing": 2,
     "runs report nothing": 2,
     "batch nothing.yaml": 2,
+    "metrics rules": 0,
+    "metrics dashboard": 0,
     "serve --port nonsense": 2,
     "demo --speed 0": 2,
 }

@@ -17,6 +17,7 @@ from switchgear._cli import (
     intervene,
     label,
     locks,
+    metrics,
     override,
     proxy,
     resume,
@@ -62,7 +63,8 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, proxy.proxy),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks),
+    *(serve.serve, metrics.metrics, proxy.proxy),
     *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),

@@ -421,6 +421,7 @@ class ModelCall(_GuardedCall):
         self._name = name
         self._usage: Usage | None = None
         self._reservation: Reservation | None = None
+        self._is_over = True
 
     def failed(self, why: str) -> None:
         """The call fails even if no exception says so; an empty text: it does not."""
@@ -457,11 +458,13 @@ class ModelCall(_GuardedCall):
             except BaseException as error:
                 self._record(error, failed=False)
                 raise
+        self._is_over = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
+        """The call is over. Idempotent."""
         self._record(error, failed=self._is_failure(error))
         self._settle(error)
 
@@ -476,6 +479,7 @@ class ModelCall(_GuardedCall):
             except BaseException as error:
                 await self._arecord(error, failed=False)
                 raise
+        self._is_over = False
         return self
 
     async def __aexit__(
@@ -491,6 +495,9 @@ class ModelCall(_GuardedCall):
         return bool(self._failure) if error is None else is_model_failure(error)
 
     def _settle(self, error: BaseException | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
         cost = self.run.guard.price(self._usage)
         if cost is None and error is not None and (_is_refusal(error) or was_not_started(error)):
             cost = 0
