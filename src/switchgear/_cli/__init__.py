@@ -31,6 +31,7 @@ from switchgear._cli import (
     status,
     trust,
     tune,
+    wrap,
 )
 from switchgear._cli.options import Verbs, give_color_option, store_options
 
@@ -63,8 +64,8 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks),
-    *(serve.serve, metrics.metrics, proxy.proxy),
+    *(run.run, resume.resume, runs.runs, batch.batch, wrap.wrap),
+    *(hooks.hooks, serve.serve, metrics.metrics, proxy.proxy),
     *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),

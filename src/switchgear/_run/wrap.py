@@ -166,7 +166,9 @@ def run_wrapped(
             process = subprocess.Popen(list(command), env=environment)  # noqa: S603  it is what the user typed
         except OSError as error:
             text = f"{command[0]}: {error.strerror or error}"
-            return _report(command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, text)
+            return _report(
+                command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, text
+            )
         with _signals_forwarded(process):
             stopped = _followed(process, journal, settings, clock, started_s)
         journal.follow()
@@ -261,6 +263,7 @@ def _report(
     reason: ExitReason | None,
     code: int | None,
     seconds: float,
+    *,
     problem: str = "",
 ) -> WrapReport:
     totals = journal.models.values()

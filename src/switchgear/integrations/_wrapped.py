@@ -104,5 +104,7 @@ def _panel(settings: dict[str, Any]) -> Panel:
 
             policies = load_config(settings["config"]).policy_for
         except ImportError:
-            policies = None  # another environment, without PyYAML: circuits have their stored policies
+            policies = (
+                None  # another environment, without PyYAML: circuits have their stored policies
+            )
     return Panel(settings["store"], policies=policies)
