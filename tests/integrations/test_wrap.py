@@ -60,8 +60,11 @@ def wrap(api: ModelApi, tmp_path: Path) -> Wrap:
         path.write_text(script, encoding="utf-8")
         kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
         done = subprocess.run(
-            [sys.executable, "-m", "switchgear", "wrap", "--report", str(tmp_path / "report.json")]
-            + [*options, "--", *python, str(path), *words],
+            [
+                *(sys.executable, "-m", "switchgear", "wrap"),
+                *("--report", str(tmp_path / "report.json")),
+                *(*options, "--", *python, str(path), *words),
+            ],
             cwd=project,
             env={**kept, "HOME": str(home), "URL": api.url, "SWITCHGEAR_TRUST": "1", **variables},
             capture_output=True,

@@ -86,7 +86,7 @@ class WrapReport(NamedTuple):
         return fields
 
 
-class Journal:
+class WrapJournal:
     """What the processes of a command have written so far, added up."""
 
     def __init__(self, path: Path) -> None:
@@ -160,14 +160,14 @@ def run_wrapped(
     """Run a command, guarded, with this process's terminal and working folder. Blocks until it ends."""
     started_s = clock()
     with tempfile.TemporaryDirectory(prefix="switchgear-wrap-") as folder:
-        journal = Journal(Path(folder) / "journal.jsonl")
+        journal = WrapJournal(Path(folder) / "journal.jsonl")
         environment = _environment(settings, Path(folder) / "journal.jsonl")
         try:
             process = subprocess.Popen(list(command), env=environment)  # noqa: S603  it is what the user typed
         except OSError as error:
             text = f"{command[0]}: {error.strerror or error}"
             return _report(
-                command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, text
+                command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, problem=text
             )
         with _signals_forwarded(process):
             stopped = _followed(process, journal, settings, clock, started_s)
@@ -212,7 +212,7 @@ def _signals_forwarded(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 def _followed(
     process: "subprocess.Popen[bytes]",
-    journal: Journal,
+    journal: WrapJournal,
     settings: WrapSettings,
     clock: Callable[[], float],
     started_s: float,
@@ -250,7 +250,7 @@ def _family(pid: int) -> list[int]:
     return found[::-1]
 
 
-def _reason_of(code: int, journal: Journal) -> ExitReason | None:
+def _reason_of(code: int, journal: WrapJournal) -> ExitReason | None:
     """Why a command that ended by itself failed: refused calls are the reason of a failure after them."""
     if code in {-signal.SIGINT, 130}:
         return ExitReason.INTERRUPTED
@@ -259,7 +259,7 @@ def _reason_of(code: int, journal: Journal) -> ExitReason | None:
 
 def _report(
     command: Sequence[str],
-    journal: Journal,
+    journal: WrapJournal,
     reason: ExitReason | None,
     code: int | None,
     seconds: float,

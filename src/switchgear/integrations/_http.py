@@ -9,8 +9,8 @@ from typing import Any, Self
 from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     AsyncGuardedChunks,
-    GuardedCall,
     GuardedChunks,
+    GuardedHttpCall,
     HttpAttempt,
     HttpGuard,
     Outgoing,
@@ -100,7 +100,7 @@ class _SyncWire(_TransportWire):
     def read(self, response: Any) -> Any:
         return response.read()
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         guard_stream(response, call)
         return response
 
@@ -112,12 +112,12 @@ class _AsyncWire(_TransportWire):
     def read(self, response: Any) -> Any:
         return response.aread()
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         guard_stream(response, call, is_async=True)
         return response
 
 
-def guard_stream(response: Any, call: GuardedCall, *, is_async: bool = False) -> None:
+def guard_stream(response: Any, call: GuardedHttpCall, *, is_async: bool = False) -> None:
     """Let the call end with the last byte of a response."""
     of = _async_stream_class if is_async else _stream_class
     response.stream = of(library_of(response))(response.stream, call)

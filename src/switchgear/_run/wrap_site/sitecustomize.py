@@ -21,7 +21,7 @@ _TARGETS = ("httpx", "httpx2", "google.genai._api_client")
 """Modules after whose import something is guarded."""
 
 
-class _Loader:
+class _GuardingLoader:
     """The loader of a module, and the guard after it."""
 
     def __init__(self, inner: Any) -> None:
@@ -43,7 +43,7 @@ class _Loader:
         return getattr(self._inner, name)
 
 
-class _Finder:
+class _GuardingFinder:
     """Finds the modules to guard by the other finders; and Switchgear, where it is not installed."""
 
     def __init__(self, package: str) -> None:
@@ -66,7 +66,7 @@ class _Finder:
                 spec = None if find is None or finder is self else find(name, path, target)
                 if spec is not None:
                     if spec.loader is not None:
-                        spec.loader = _Loader(spec.loader)
+                        spec.loader = _GuardingLoader(spec.loader)
                     return spec
         finally:
             self._busy.discard(name)
@@ -75,7 +75,7 @@ class _Finder:
 
 def _install() -> None:
     settings = json.loads(os.environ["SWITCHGEAR_WRAP"])
-    sys.meta_path.insert(0, _Finder(settings["package"]))
+    sys.meta_path.insert(0, _GuardingFinder(settings["package"]))
     with open(settings["journal"], "a", encoding="utf-8") as journal:
         journal.write(json.dumps({"kind": "process", "pid": os.getpid()}) + "\n")
 
