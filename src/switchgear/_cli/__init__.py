@@ -17,6 +17,7 @@ from switchgear._cli import (
     intervene,
     label,
     locks,
+    mcp,
     metrics,
     override,
     proxy,
@@ -72,6 +73,7 @@ for verb in (
     *(budgets.budgets, locks.locks),
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
     *(override.hold, override.release, override.reset, override.probe, intervene.intervene),
+    *(mcp.mcp, mcp.requests),
     *(export.export_verb, export.import_verb, export.vacuum),
     *(selftest.selftest, doctor.doctor, config.config, trust.trust, config.completion),
 ):
