@@ -194,6 +194,7 @@ ENDED = {
     "wrap -- no-such-program": 16,
     "metrics rules": 0,
     "metrics dashboard": 0,
+    "worker --store memory:": 2,
     "serve --port nonsense": 2,
     "proxy --port nonsense": 2,
     "demo --speed 0": 2,
