@@ -2,8 +2,7 @@
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("httpx")
+pytest.importorskip("starlette.testclient")
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
