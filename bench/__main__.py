@@ -24,6 +24,7 @@ try:
         ledger,
         many,
         memory,
+        proxy,
         redis_calls,
         report,
         server,
@@ -60,6 +61,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "backtest": backtests.section,
     "hooks": hooks.section,
     "simulation": simulation.section,
+    "proxy": proxy.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -22,10 +22,10 @@ from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
 from switchgear import Panel
 from switchgear._agents.command import CommandAgent
-from switchgear._run.dependencies import RunDependencies
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
 from switchgear._run.record import new_run
+from switchgear._run.state import RunDependencies
 from switchgear._run.view import RunView
 
 if TYPE_CHECKING:

@@ -80,10 +80,10 @@ def run_iteration(folder: Path) -> Counter[str]:
     """Count the messages to the store in the second iteration of a run."""
     from switchgear import Panel
     from switchgear._agents.command import CommandAgent
-    from switchgear._run.dependencies import RunDependencies
     from switchgear._run.loop import Runner
     from switchgear._run.options import RunOptions
     from switchgear._run.record import new_run
+    from switchgear._run.state import RunDependencies
     from switchgear._run.view import RunView
     from switchgear._stores.sqlite.store import SqliteStore
 

@@ -1,4 +1,4 @@
-"""Draws docs/img/states.svg, the picture of the phases, from the table in _core/moves.py.
+"""Draws docs/img/states.svg, the picture of the phases, from the table in _core/machine.py.
 
     python scripts/draw_states.py           write the picture
     python scripts/draw_states.py --check   exit 1 if the picture is not the one it would write
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from switchgear._core.moves import LEGAL_MOVES
+from switchgear._core.machine import LEGAL_MOVES
 from switchgear._core.types import Mode, Phase
 
 PICTURE = Path(__file__).parent.parent / "docs" / "img" / "states.svg"
@@ -209,7 +209,7 @@ def picture() -> str:
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">',
-        "<!-- Drawn by scripts/draw_states.py from _core/moves.py; do not edit. -->",
+        "<!-- Drawn by scripts/draw_states.py from _core/machine.py; do not edit. -->",
         f"<title>{title}</title>",
         f"<style>{STYLE}</style>",
         ARROW_HEAD,
@@ -257,7 +257,7 @@ def _node(phase: Phase, node: Node) -> str:
 
 def main() -> int:
     """Write the picture, or check it."""
-    parser = argparse.ArgumentParser(description="Draw docs/img/states.svg from _core/moves.py.")
+    parser = argparse.ArgumentParser(description="Draw docs/img/states.svg from _core/machine.py.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if outdated")
     options = parser.parse_args()
     if wrong := complaints():
@@ -269,7 +269,7 @@ def main() -> int:
         PICTURE.write_text(drawn, encoding="utf-8")
     elif not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != drawn:
         print(
-            "docs/img/states.svg does not show LEGAL_MOVES of _core/moves.py; "
+            "docs/img/states.svg does not show LEGAL_MOVES of _core/machine.py; "
             "run: .venv/bin/python scripts/draw_states.py",
             file=sys.stderr,
         )

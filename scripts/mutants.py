@@ -40,16 +40,12 @@ PACKAGE = ROOT / "src" / "switchgear"
 EXPLAINED = Path(__file__).with_name("mutants_explained.toml")
 FILES = (
     "_core/machine.py",
-    "_core/moves.py",
     "_core/evidence.py",
-    "_core/moves.py",
-    "_core/recovery.py",
     "_core/policy.py",
     "_core/window.py",
     "_core/values.py",
     "_core/wire.py",
     "_core/detector.py",
-    "_text/digest.py",
     "_text/fingerprint.py",
     "_detectors/context_burn.py",
     "_detectors/cost.py",
@@ -62,14 +58,12 @@ FILES = (
     "_detectors/same_error.py",
     "_detectors/same_tool.py",
     "_detectors/shares.py",
-    "_detectors/shares.py",
     "_detectors/silence.py",
     "_detectors/step_facts.py",
     "_detectors/stuck_probability.py",
-    "_detectors/same_tool.py",
     "_detectors/violation.py",
     "_breaker/tickets.py",
-    "_stores/submitter.py",
+    "_stores/base.py",
     "_hooks/shell_input.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
@@ -80,15 +74,14 @@ DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py", "_detectors/stuck
 FIRST = {
     **dict.fromkeys(DEBTS, "tests/property/test_debt_walks.py"),
     "_core/evidence.py": "tests/unit/core/test_evidence.py",
-    "_core/recovery.py": "tests/unit/core/test_recovery.py",
     "_core/values.py": "tests/unit/core/test_recovery.py",
     "_core/window.py": "tests/unit/core/test_windows.py",
     "_core/wire.py": "tests/unit/core/test_wire.py",
     "_core/policy.py": "tests/unit/core/test_standing.py",
-    "_core/moves.py": "tests/unit/core/test_standing.py",
+    "_core/machine.py": "tests/unit/core/test_standing.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
     "_breaker/tickets.py": "tests/unit/breaker/test_runs.py",
-    "_stores/submitter.py": "tests/unit/stores/test_submitter.py",
+    "_stores/base.py": "tests/unit/stores/test_submitter.py",
     "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py",
     **dict.fromkeys(
         ("_detectors/loop_output.py", "_detectors/same_error.py"),
@@ -111,16 +104,15 @@ FIRST = {
     **dict.fromkeys(
         (
             *("_detectors/latency_p95.py", "_detectors/failures.py"),
-            *("_detectors/shares.py", "_detectors/shares.py"),
+            *("_detectors/shares.py"),
         ),
         "tests/unit/detectors/test_detectors.py",
     ),
 }
 WALKED = (
-    *("_core/machine.py", "_core/moves.py", "_core/moves.py", "_core/recovery.py"),
-    *("_core/policy.py", "_core/window.py", "_core/values.py", "_core/wire.py"),
-    *("_core/detector.py", "_text/digest.py", "_breaker/tickets.py", "_detectors/failures.py"),
-    *("_detectors/latency_p95.py", "_detectors/shares.py", "_detectors/shares.py"),
+    *("_core/machine.py", "_core/policy.py", "_core/window.py", "_core/values.py", "_core/wire.py"),
+    *("_core/detector.py", "_text/fingerprint.py", "_breaker/tickets.py", "_detectors/failures.py"),
+    *("_detectors/latency_p95.py", "_detectors/shares.py"),
 )
 """What nearly every walk treads on."""
 TESTS = (

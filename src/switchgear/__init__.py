@@ -21,8 +21,7 @@ from switchgear._breaker.loop_breaker import (
 from switchgear._breaker.permits import Permits
 from switchgear._breaker.views import View
 from switchgear._core.errors import Rejected, StoreError, SwitchgearError
-from switchgear._core.policy import AnyDetector, Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched, WindowEnd
+from switchgear._core.policy import AnyDetector, Cooldown, Latched, Policy, WeightedSum, WindowEnd
 from switchgear._core.types import (
     Acquire,
     AgentStep,

@@ -1,6 +1,5 @@
 """Budgets that many agents share: reserved before money is spent, settled afterwards."""
 
-from switchgear._budgets.budgets import Budgets
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Budgets, Reservation
 
 __all__ = ["Budgets", "Reservation"]

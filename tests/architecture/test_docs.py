@@ -16,7 +16,7 @@ import pytest
 import switchgear
 from switchgear import detectors
 from switchgear._agents.registry import AGENTS
-from switchgear._stores.redis.errors import BY_WORD
+from switchgear._stores.redis.clients import BY_WORD
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -14,8 +14,7 @@ from servers.cluster import running_cluster
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreError, StoreReadOnly, StoreUnavailable
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore

@@ -24,8 +24,7 @@ from contract.words import (
 )
 from stress.crew import together
 from switchgear._core.machine import step
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import (
     Acquire,
     Event,

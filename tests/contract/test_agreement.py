@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from contract.backends import BACKENDS
 from property.strategies import SIGNALS, TICKS, policies
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import (
     Acquire,
     EventKind,

@@ -11,7 +11,7 @@ import pytest
 from contract import backends
 from switchgear import Policy, Signal
 from switchgear._core.errors import OverrideRefused
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched
 from switchgear._core.types import REMARKS, EventKind, Mode, Override, Record
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel

@@ -19,8 +19,8 @@ from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.redis import RedisStore
+from switchgear._stores.redis.clients import CLUSTER_COMMANDS, COMMANDS
 from switchgear._stores.redis.envelope import Mail
-from switchgear._stores.redis.errors import CLUSTER_COMMANDS, COMMANDS
 from switchgear._stores.redis.script import Call
 
 POLICY = Policy([ConsecutiveFailures(3)])

@@ -1,7 +1,6 @@
 """What the contract of stores tells them, and how it looks at what they kept."""
 
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Circuit, Message, Mode, Override, Record, Signal, Totals
 from switchgear._core.wire import dump_circuit
 from switchgear._detectors import ConsecutiveFailures

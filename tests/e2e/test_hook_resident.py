@@ -591,6 +591,17 @@ def test_it_uses_no_processor_time_while_it_is_idle(state: Path, project: Path) 
 # Agreement
 
 
+NO_TIME = """
+circuits:
+  - match: "session/*"
+    policy: {detectors: [consecutive_failures: {threshold: 6}], recovery: latched}
+  - match: "*"
+    policy: {detectors: [consecutive_failures: {threshold: 8}], recovery: latched}
+interventions: {progress: false}
+"""
+"""A configuration under which no response depends on when an event comes."""
+
+
 def generated(number: int, project: Path, evasive: list[str]) -> tuple[str, bytes]:
     """An event and its agent, the same for each number."""
     chance = random.Random(number)
@@ -638,6 +649,7 @@ def test_many_events_get_identical_responses_in_both_ways(state: Path, tmp_path:
     for way, replies in found.items():
         project = tmp_path / "same"  # texts contain the path
         (project / ".git").mkdir(parents=True)
+        write_config(project / "switchgear.yaml", NO_TIME)
         running()
         for each in range(number):
             agent, raw = generated(each, project, evasive)

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from e2e.hook_process import hook
 from servers.server import running
-from switchgear._analysis.selftest import live_hooks, live_runs, live_store
-from switchgear._analysis.selftest.rows import GuardStatus
-from switchgear._analysis.selftest.sandbox import Bench
+from switchgear._analysis.selftest import live as live_hooks
+from switchgear._analysis.selftest import live as live_runs
+from switchgear._analysis.selftest import live as live_store
+from switchgear._analysis.selftest.hook_trials import installed_commands, turned
+from switchgear._analysis.selftest.sandbox import Bench, GuardStatus
 from switchgear._cli import main
 from switchgear._cli.doctor import PROBLEM, hook_trials
 from switchgear._config import DEFAULT, load_config
@@ -50,7 +52,7 @@ def test_the_real_hook_command_of_each_agent_refuses_and_cuts(
     project: Path, monkeypatch: pytest.MonkeyPatch, agent: str
 ) -> None:
     monkeypatch.setattr(live_hooks, "AGENTS", (agent,))
-    rows = list(live_hooks.attacked(Bench(DEFAULT, str(project))))
+    rows = list(live_hooks.attacked_hooks(Bench(DEFAULT, str(project))))
     assert [(row.attack, row.status) for row in rows] == [
         ("rule breach", GuardStatus.OK),
         ("ordinary call", GuardStatus.OK),
@@ -98,7 +100,7 @@ def test_a_hook_that_refuses_only_the_first_time_is_found(
     script.write_text(FORGETFUL)
     command = f"{sys.executable} {script} claude-code --root {project} || exit 2"
     monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"claude-code": command})
-    (row,) = live_hooks.attacked(Bench(DEFAULT, str(project)))
+    (row,) = live_hooks.attacked_hooks(Bench(DEFAULT, str(project)))
     assert (row.attack, row.status) == ("rule breach", GuardStatus.FAILED)
     assert "is not refused: it answers allow" in row.reason
     (finding,) = hook_trials("claude-code", command, None)
@@ -130,17 +132,17 @@ def test_the_projects_own_configuration_is_what_the_hook_is_driven_with(
 ) -> None:
     (project / "switchgear.yaml").write_text(text)
     monkeypatch.setattr(live_hooks, "AGENTS", ("codex",))
-    rows = list(live_hooks.attacked(Bench(load_config("switchgear.yaml"), str(project))))
+    rows = list(live_hooks.attacked_hooks(Bench(load_config("switchgear.yaml"), str(project))))
     assert {row.status for row in rows} == {GuardStatus.OK}, [row.reason for row in rows]
 
 
 def test_the_command_of_the_agents_own_file_is_the_one_that_is_driven(project: Path) -> None:
     CliRunner().invoke(main, ["hooks", "install", "claude-code"])
-    commands = live_hooks.installed_commands(str(project))
+    commands = installed_commands(str(project))
     assert list(commands) == ["claude-code"]
     assert str(project) in commands["claude-code"]
-    turned = live_hooks.turned(commands["claude-code"], "/elsewhere")
-    assert str(project) not in turned.replace(sys.executable, "")
+    moved = turned(commands["claude-code"], "/elsewhere")
+    assert str(project) not in moved.replace(sys.executable, "")
 
 
 def test_the_real_store_is_tripped_shared_and_left_as_it_was(project: Path) -> None:
@@ -150,7 +152,7 @@ def test_the_real_store_is_tripped_shared_and_left_as_it_was(project: Path) -> N
         panel.breaker("provider/mine").call(int)
         panel.flush()
         before = [view.name for view in panel.circuits()], panel.events()
-    rows = list(live_store.attacked(Bench(DEFAULT, str(project), url)))
+    rows = list(live_store.attacked_store(Bench(DEFAULT, str(project), url)))
     assert rows[0].status is GuardStatus.OK, rows[0].reason
     assert rows[0].detector == "consecutive_failures"
     assert rows[1].status is GuardStatus.SKIPPED, "it is not sealed"
@@ -162,7 +164,7 @@ def test_a_sealed_store_refuses_the_order_of_an_agent(project: Path) -> None:
     url = f"sqlite:///{project / 'circuits.db'}"
     with Panel(url, operator_token_sha256="b" * 64) as panel:
         panel.breaker("provider/mine").call(int)
-    rows = list(live_store.attacked(Bench(DEFAULT, str(project), url)))
+    rows = list(live_store.attacked_store(Bench(DEFAULT, str(project), url)))
     assert [row.status for row in rows] == [GuardStatus.OK, GuardStatus.OK]
     assert rows[1].detector == "operator token"
 
@@ -172,7 +174,7 @@ def test_the_operators_token_is_tried_where_it_is_given(project: Path) -> None:
     with Panel(url, operator_token_sha256=sha256(b"mine").hexdigest()) as panel:
         panel.breaker("provider/mine").call(int)
     for token, status in (("mine", GuardStatus.OK), ("another", GuardStatus.FAILED)):
-        rows = list(live_store.attacked(Bench(DEFAULT, str(project), url, token=token)))
+        rows = list(live_store.attacked_store(Bench(DEFAULT, str(project), url, token=token)))
         assert [row.status for row in rows] == [GuardStatus.OK, GuardStatus.OK, status]
     with Panel(url) as panel:
         assert [view.name for view in panel.circuits()] == ["provider/mine"], "nothing is left held"
@@ -183,7 +185,7 @@ def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> No
         with Panel(server.url) as panel:
             panel.breaker("provider/mine").call(int)
         kept = server.say("KEYS", "*")
-        rows = list(live_store.attacked(Bench(DEFAULT, str(project), server.url)))
+        rows = list(live_store.attacked_store(Bench(DEFAULT, str(project), server.url)))
         assert rows[0].status is GuardStatus.OK, rows[0].reason
         with Panel(server.url) as panel:
             assert [view.name for view in panel.circuits()] == ["provider/mine"]
@@ -195,7 +197,7 @@ def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> No
 
 
 def test_a_store_that_is_not_there_is_not_made(project: Path) -> None:
-    (row,) = live_store.attacked(Bench(DEFAULT, str(project)))
+    (row,) = live_store.attacked_store(Bench(DEFAULT, str(project)))
     assert row.status is GuardStatus.SKIPPED
     assert "not there yet" in row.reason
     assert [file.name for file in project.iterdir()] == [".git"]
@@ -206,7 +208,7 @@ def test_the_real_loop_runner_stops_the_demo_agent(
     project: Path, monkeypatch: pytest.MonkeyPatch, live: live_runs.Live
 ) -> None:
     monkeypatch.setattr(live_runs, "LIVES", (live,))
-    (row,) = live_runs.attacked(Bench(DEFAULT, str(project)))
+    (row,) = live_runs.attacked_runs(Bench(DEFAULT, str(project)))
     assert row.status is GuardStatus.OK, row.reason
     assert row.detector
     assert [file.name for file in project.iterdir()] == [".git"]
@@ -217,7 +219,7 @@ def test_a_run_that_ends_otherwise_is_a_failure(
 ) -> None:
     asks = live_runs.LIVES[0]._replace(scenario="asks")
     monkeypatch.setattr(live_runs, "LIVES", (asks,))
-    (row,) = live_runs.attacked(Bench(DEFAULT, str(project)))
+    (row,) = live_runs.attacked_runs(Bench(DEFAULT, str(project)))
     assert row.status is GuardStatus.FAILED
     assert "the run ended as blocked" in row.reason
 

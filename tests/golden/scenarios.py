@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from switchgear._core.machine import step
-from switchgear._core.policy import Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched, WindowEnd
+from switchgear._core.policy import Cooldown, Latched, Policy, WeightedSum, WindowEnd
 from switchgear._core.types import (
     Acquire,
     Circuit,

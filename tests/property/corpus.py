@@ -11,8 +11,16 @@ from property.strategies import failures_apart
 from property.walker import Walker
 from switchgear import _detectors
 from switchgear._core.detector import Detector
-from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear._core.policy import (
+    AnyDetector,
+    Combine,
+    Cooldown,
+    Latched,
+    Policy,
+    Recovery,
+    WeightedSum,
+    WindowEnd,
+)
 from switchgear._core.types import Acquire, Mode, Override, Record, Signal
 
 TIMES = (0.25, 0.5, 1.0, 1.5, 3.0, 9.0)

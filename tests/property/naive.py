@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from property import naive_debts, naive_stagnation, naive_stuck
 from switchgear import _detectors
 from switchgear._core.detector import Detector
-from switchgear._core.policy import AnyDetector, Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, WindowEnd
+from switchgear._core.policy import AnyDetector, Cooldown, Policy, WeightedSum, WindowEnd
 from switchgear._core.types import Reading, Signal
 from switchgear._text.fingerprint import FINGERPRINTS
 

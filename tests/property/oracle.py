@@ -3,15 +3,14 @@
 No window, running sum, draft or memory. Evidence is the list of what was told since the circuit
 last closed, eras are such lists back to the last reset, with the probes that failed; totals are
 counted from a ledger, and each judgement reads the lists from their start.
-Nothing here comes from `machine.py`, `moves.py`, `standing.py`, `recovery.py` or the detectors.
+Nothing here comes from `machine.py`, `policy.py` or the detectors.
 """
 
 from math import floor
 from typing import NamedTuple
 
 from property import naive
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown, Latched
+from switchgear._core.policy import Cooldown, Latched, Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,

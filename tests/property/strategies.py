@@ -7,8 +7,16 @@ from hypothesis.strategies import SearchStrategy
 
 from switchgear import _detectors
 from switchgear._core.detector import Detector
-from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear._core.policy import (
+    AnyDetector,
+    Combine,
+    Cooldown,
+    Latched,
+    Policy,
+    Recovery,
+    WeightedSum,
+    WindowEnd,
+)
 from switchgear._core.types import AgentStep, Signal
 
 # Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.

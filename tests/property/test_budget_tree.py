@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from switchgear._budgets.audit import audit
 from switchgear._budgets.fold import turn
 from switchgear._budgets.tree import (
     EMPTY,
@@ -22,6 +21,7 @@ from switchgear._budgets.tree import (
     Renew,
     Reserve,
     Settle,
+    audit,
     dump_book,
     is_reservation,
     load_book,

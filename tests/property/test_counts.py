@@ -7,8 +7,7 @@ import pytest
 from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Permit, Phase, Record, Signal
 
 MILLION = 10**6

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switchgear._agents.recordings.files import RecordingFile
 from switchgear._agents.recordings.formats import FORMATS, runs_in
-from switchgear._agents.recordings.recording import RecordingTally
+from switchgear._agents.recordings.recording import RecordingFile, RecordingTally
 from switchgear._analysis.backtest.replay import Named, judge
 from switchgear._config.sections import preset_policy
 from unit.recording_samples import FILES

@@ -8,10 +8,8 @@ from depth import scaled
 from property.corpus import walk, walk_loops
 from property.strategies import COOLDOWNS, FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
-from switchgear._core.machine import step
-from switchgear._core.moves import LEGAL_MOVES, Draft, refuses_until_s
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched, Recovery, WindowEnd
+from switchgear._core.machine import LEGAL_MOVES, Draft, refuses_until_s, step
+from switchgear._core.policy import Latched, Policy, Recovery, WindowEnd
 from switchgear._core.types import Acquire, Circuit, Event, Mode, Phase, Record, Signal, Totals
 
 SEEDS = range(scaled(120, 20))

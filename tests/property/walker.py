@@ -11,8 +11,7 @@ from typing import Any
 
 from property.oracle import Oracle
 from property.strategies import better_times, hottest
-from switchgear._core.machine import step
-from switchgear._core.moves import LEGAL_MOVES, refuses_until_s
+from switchgear._core.machine import LEGAL_MOVES, refuses_until_s, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,

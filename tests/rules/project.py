@@ -36,6 +36,11 @@ OTHERS = {
     ".gitignore": ".env\nnode_modules\n",
     "node_modules/x/index.js": "\n",
     "build/out.o": "\n",
+    "list": ".claude/settings.json\nREADME.md\n",
+    "names.txt": "build/a\nbuild/b\nold.txt\n",
+    "packages.txt": "vim\ncurl\n",
+    "requirements.txt": "x\n",
+    "urls.txt": "http://example.com/x\n",
 }
 
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore

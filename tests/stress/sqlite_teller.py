@@ -2,8 +2,7 @@
 
 import sys
 
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.sqlite import SqliteStore

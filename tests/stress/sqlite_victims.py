@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.sqlite import SqliteStore

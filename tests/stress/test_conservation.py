@@ -25,7 +25,7 @@ from switchgear import (
     Signal,
     detectors,
 )
-from switchgear._core.moves import LEGAL_MOVES
+from switchgear._core.machine import LEGAL_MOVES
 from unit.shapes import ALL, Shape
 
 CROWD = 8

@@ -15,7 +15,7 @@ import pytest
 
 from stress.crew import PATIENCE_S, together
 from switchgear import CircuitBreaker, Rejected, Signal
-from switchgear._system import fork_lock
+from switchgear._system import threads
 from switchgear.testing import FakeClock
 
 pytestmark = [
@@ -94,7 +94,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_is_not_deadlocked() 
 def test_a_child_forked_while_another_thread_renews_a_lock_is_not_deadlocked() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    with fork_lock._renewing:  # in a child, the first users of its inherited locks hold this
+    with threads._renewing:  # in a child, the first users of its inherited locks hold this
         in_a_child(lambda: use_everything(breaker, clock))
 
 

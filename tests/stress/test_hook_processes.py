@@ -1,13 +1,22 @@
-"""Fifty hook processes on one session at once: nothing is lost, and nobody waits for ever."""
+"""Many hook processes at once, a resident process that is killed, and a hundred thousand events."""
 
 import json
+import os
+import random
+import signal
 import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.hook_process import command
+from e2e.hook_process import command, stop_residents, use
+from switchgear._hooks import client, resident
 from switchgear._hooks.open_calls import load
 from switchgear._hooks.session import Notes, note_name
 from switchgear._stores.sqlite import SqliteStore
@@ -86,3 +95,123 @@ def test_fifty_hooks_that_cannot_decide_are_all_counted(project: Path) -> None:
     assert found is not None
     assert found.circuit.totals.ignored == HOOKS
     assert found.circuit.event_seq == HOOKS
+
+
+SESSIONS = 16
+KILLS = 100
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state folder with a resident process of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv(client.SWITCH, "60")
+    yield tmp_path / "state"
+    stop_residents(tmp_path / "state")
+
+
+def ended_by_chance(state: Path, chance: random.Random) -> bool:
+    """Kill the resident process, with all its workers in half of the cases. False: none runs."""
+    for lock in (state / "switchgear" / "run").glob("*.lock"):
+        words = lock.read_text().split()
+        line = Path(f"/proc/{words[0]}/cmdline") if words else None
+        if line is None or not line.exists() or str(lock.parent) not in line.read_text():
+            continue
+        pid = int(words[0])
+        with suppress(ProcessLookupError):
+            if chance.random() < 0.5 and os.getpgid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+@pytest.mark.timeout(3000)
+def test_a_resident_process_that_is_killed_a_hundred_times_loses_nothing(
+    project: Path, state: Path
+) -> None:
+    """Sixteen sessions call tools; meanwhile it is killed at random, and started again by hooks."""
+    line, over, made = command(project), threading.Event(), [0] * SESSIONS
+    wrong: list[Any] = []
+
+    def work(session: int) -> None:
+        while not over.is_set() and not wrong:
+            number = made[session]
+            for event in (before, after):
+                call = event("Read", {"file_path": f"{number}.py"}, f"{session}-{number}")
+                raw = json.dumps({**call, "session_id": f"k{session}-{number // 20}"}).encode()
+                done = subprocess.run(
+                    line, input=raw, capture_output=True, check=False, timeout=PATIENCE_S
+                )
+                if (done.returncode, done.stdout, done.stderr) != (0, b"", b""):
+                    wrong.append(done)
+            made[session] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(SESSIONS)]
+    for thread in threads:
+        thread.start()
+    kills, chance = 0, random.Random(7)
+    while kills < KILLS and not wrong:
+        time.sleep(chance.random() * 0.6)
+        kills += ended_by_chance(state, chance)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    store = SqliteStore(project / ".switchgear" / "state.db")
+    found = store.get("op/file_read")
+    assert found is not None
+    totals = found.circuit.totals
+    calls = sum(made)
+    sys.stderr.write(f"{kills} kills, {calls} calls of {SESSIONS} sessions, {totals}\n")
+    assert totals.succeeded == calls
+    assert totals.failed == totals.late == totals.refused == 0
+    assert store.get("hooks/claude-code") is None, "no event was left undecided"
+
+
+def memory_kb(pid: int) -> dict[int, int]:
+    """The memory of a process and its children, each page shared among those that use it."""
+    found: dict[int, int] = {}
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for each in (pid, *map(int, children)):
+        with suppress(OSError):
+            text = Path(f"/proc/{each}/smaps_rollup").read_text()
+            found[each] = int(text.partition("\nPss:")[2].split()[0])
+    return found
+
+
+@pytest.mark.timeout(7200)
+def test_a_hundred_thousand_events_of_a_hundred_sessions_take_no_more_memory(
+    project: Path, state: Path
+) -> None:
+    use("resident")
+    pid = resident.status()["pid"]  # type: ignore[index]
+    events = int(os.environ.get("SWITCHGEAR_EVENTS", "100000"))
+    words = ["claude-code", "--root", str(project)]
+    used: list[tuple[int, int]] = []
+
+    def send(number: int) -> None:
+        session, call = number % 100, number // 200
+        event = before if number // 100 % 2 == 0 else after
+        data = event("Read", {"file_path": f"{session}-{call}.py"}, f"{session}-{call}")
+        raw = json.dumps({**data, "session_id": f"m{session}-{call // 20}"}).encode()
+        for _ in range(5):
+            line = client.find(words)
+            assert line is not None
+            found = client.ask(line, words, raw, time.monotonic())
+            if found is not None:  # else a hook would decide itself
+                break
+        assert found == (0, b"", b"", b"")
+
+    for number in range(events):
+        send(number)
+        if number % (events // 20) == events // 20 - 1:
+            found = memory_kb(pid)
+            used.append((found[pid], sum(found.values())))
+            sys.stderr.write(f"{number + 1} events: kB of each process {found}\n")
+    assert resident.status()["pid"] == pid  # type: ignore[index]
+    assert max(whole for _, whole in used) < 60_000, used
+    early, late = used[len(used) // 4], used[-1]
+    assert late[0] < early[0] * 1.05 + 500, used
+    assert late[1] < early[1] * 1.15 + 2_000, used

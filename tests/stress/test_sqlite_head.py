@@ -25,7 +25,7 @@ import random, sys
 from contextlib import closing
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown
 from switchgear._core.types import Signal, Record
 from switchgear._stores.base import Amended
 from switchgear._stores.sqlite import SqliteStore

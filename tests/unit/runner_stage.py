@@ -8,13 +8,12 @@ from typing import Any
 
 from switchgear._agents.command import CommandAgent
 from switchgear._panel.panel import Panel
-from switchgear._run.dependencies import RunDependencies
 from switchgear._run.interrupt import Time
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder, new_run
 from switchgear._run.result import RunResult
-from switchgear._run.state import RunState
+from switchgear._run.state import RunDependencies, RunState
 from switchgear._run.view import RunView
 
 PREAMBLE = """

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
-from switchgear._agents.events import AgentError, AgentResult, StreamEvent
-from switchgear._agents.provider_messages import complaint
+from switchgear._agents.events import AgentError, AgentResult, StreamEvent, complaint
 from switchgear._text.agent_text import clean
 
 _TOKENS = re.compile(

@@ -19,9 +19,9 @@ from switchgear._agents.events import (
     ToolStarted,
     ToolStep,
     Usage,
+    known_complaint,
 )
 from switchgear._agents.fields import count
-from switchgear._agents.provider_messages import known_complaint
 from switchgear._text.agent_text import (
     LONGEST_ERROR,
     LONGEST_OUTPUT,
@@ -33,7 +33,7 @@ from switchgear._text.agent_text import (
     says_nothing,
     summarise,
 )
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 
 LONGEST_ARGUMENT_BYTES = 120_000
 """One argument of a command may have 128 KiB on Linux; a few are left for its option."""

@@ -19,9 +19,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument, money
-from switchgear._agents.events import AgentResult, Question, StreamEvent
+from switchgear._agents.events import AgentResult, Question, StreamEvent, complaint
 from switchgear._agents.fields import at, count, words
-from switchgear._agents.provider_messages import complaint
 from switchgear._text.agent_text import clean, one_line
 
 PLACEHOLDER = "{prompt}"

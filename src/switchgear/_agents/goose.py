@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
-from switchgear._agents.events import AgentResult, StreamEvent
+from switchgear._agents.events import AgentResult, StreamEvent, complaint
 from switchgear._agents.fields import at, words
-from switchgear._agents.provider_messages import complaint
 from switchgear._text.agent_text import clean, one_line
 
 _BANNER = re.compile(r"new session · \S{1,80} (\S{1,120})")

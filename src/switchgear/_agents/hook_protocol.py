@@ -18,10 +18,12 @@ Every hook process imports this module, so it imports little itself.
 
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from switchgear._agents import fields
 from switchgear._agents.fields import TokenCounts
 
 LONGEST_ID = 120
@@ -311,3 +313,314 @@ def plugin_reply(ruling: Ruling, facts: HookFacts | None = None) -> Reply:
 def plugin_action(reply: Mapping[str, Any]) -> tuple[str, str]:
     """The action and the text that our plugin takes from a reply."""
     return str(reply.get("action", "")), str(reply.get("text", ""))
+
+
+EVENT = "hook_event_name"
+LONGEST_TOOL = 200
+SUBAGENT = "doctor"
+"""The sub-agent of a sample event: refusing it interrupts no agent."""
+_FAILED = frozenset({"failed", "failure", "error", "errored", "crashed", "timeout", "timed_out"})
+_CUT_OFF = frozenset({"cancelled", "canceled", "interrupted", "killed", "aborted", "stopped"})
+
+
+def common_facts(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> HookFacts:
+    """The fields that every event has. Raises `BadInput`."""
+    event = data.get(EVENT)
+    if not isinstance(event, str) or not event or len(event) > 100:
+        raise BadInput("the field 'hook_event_name' is missing, or no short text")
+    if event not in moments:
+        raise BadInput(f"the event {event[:60]!r} is not known")
+    session = data.get("session_id")
+    if not isinstance(session, str) or not session:
+        raise BadInput("the field 'session_id' is missing, or no text")
+    ok, error = _sub_agent_end(data) if moments[event] is Moment.AGENT_STOP else (None, None)
+    return HookFacts(
+        agent=agent,
+        event=event,
+        moment=moments[event],
+        ok=ok,
+        error=error,
+        session=safe_id(session),
+        subagent=safe_id(data["agent_id"]) if data.get("agent_id") else "",
+        cwd=fields.text(data.get("cwd")),
+        prompt=fields.text(data.get("prompt")),
+        transcript=fields.text(data.get("agent_transcript_path") or data.get("transcript_path")),
+        model=fields.text(data.get("model"))[:200],
+    )
+
+
+def _sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
+    """How a sub-agent ended, as far as the event says, and the error; one that was cut off: `None`.
+
+    Without a report of failure it has succeeded: agents send the event when its work is done.
+    """
+    error = fields.whole_text(data.get("error") or None)
+    status = fields.text(data.get("status")).lower()
+    for task in fields.objects(data.get("background_tasks")):
+        if task.get("id") == data.get("agent_id") and not status:
+            status = fields.text(task.get("status")).lower()
+            error = error or fields.whole_text(task.get("error") or None)
+    if error is not None or status in _FAILED:
+        return False, error or f"the sub-agent ended: {status}"
+    return (None if status in _CUT_OFF else True), None
+
+
+def tool_name(value: Any, field: str = "tool_name") -> str:
+    """The tool. Raises `BadInput`: a name that is cut could be another tool's."""
+    if not isinstance(value, str) or not value:
+        raise BadInput(f"the field {field!r} is missing, or no text")
+    if len(value) > LONGEST_TOOL:
+        raise BadInput(f"the name of the tool has more than {LONGEST_TOOL} characters")
+    return value
+
+
+# Claude Code's format
+
+MOMENTS = {
+    "SessionStart": Moment.SESSION_START,
+    "UserPromptSubmit": Moment.PROMPT,
+    "PreToolUse": Moment.BEFORE_TOOL,
+    "PostToolUse": Moment.AFTER_TOOL,
+    "PostToolUseFailure": Moment.AFTER_TOOL,
+    "PostToolBatch": Moment.BATCH,
+    "SubagentStart": Moment.AGENT_START,
+    "SubagentStop": Moment.AGENT_STOP,
+    "Stop": Moment.STOP,
+    "SessionEnd": Moment.SESSION_END,
+    "Notification": Moment.OTHER,
+    "PermissionRequest": Moment.OTHER,
+    "PreCompact": Moment.OTHER,
+    "Setup": Moment.OTHER,
+    "StopFailure": Moment.OTHER,
+    "TeammateIdle": Moment.OTHER,
+    "TaskCompleted": Moment.OTHER,
+}
+"""The events of Claude Code and Qwen Code."""
+WARNS = frozenset(
+    {
+        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"),
+        *("PostToolUseFailure", "PostToolBatch"),
+    }
+)
+
+
+def read_event(
+    agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment], subagents: str = ""
+) -> HookFacts:
+    """The facts of an event in Claude Code's format. Raises `BadInput`.
+
+    - `subagents`: the folder with the transcripts of sub-agents, from that of the session's.
+    """
+    facts = common_facts(agent, data, moments)
+    if facts.subagent and subagents and not data.get("agent_transcript_path"):
+        facts = facts._replace(transcript=_transcript_of_subagent(facts, subagents))
+    if facts.moment is Moment.BATCH:
+        calls = fields.objects(data.get("tool_calls"))
+        return facts._replace(batch=tuple(_called(facts, call) for call in calls[:100]))
+    if facts.moment is Moment.BEFORE_TOOL or facts.moment is Moment.AFTER_TOOL:
+        return _called(facts, data)
+    return facts._replace(context_used=fields.share(data.get("context_usage")))
+
+
+def _transcript_of_subagent(facts: HookFacts, subagents: str) -> str:
+    """The file of a sub-agent, which only its last event names: beside that of the session."""
+    folder, _, name = facts.transcript.rpartition("/")
+    session = name.removesuffix(".jsonl")
+    if session == name:
+        return ""
+    return f"{folder}/{subagents.format(session=session)}/agent-{facts.subagent}.jsonl"
+
+
+def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
+    """The facts of a call, before or after it, alone or in a batch. Raises `BadInput`."""
+    # Qwen Code gives a call two ids, and only the second is the same in a batch.
+    call_id = fields.text(data.get("tool_call_id")) or fields.text(data.get("tool_use_id"))
+    facts = facts._replace(
+        tool=tool_name(data.get("tool_name")), args=data.get("tool_input"), call_id=call_id[:200]
+    )
+    if facts.moment is Moment.BEFORE_TOOL:
+        return facts
+    response = data.get("tool_response")
+    error = fields.text(data.get("error"))
+    ok: bool | None = True
+    result = fields.whole_text(response)
+    if facts.event == "PostToolUseFailure" or _is_error(data, response, result):
+        ok, error = False, error or _error_of(response, result)
+        result = error if result is None else result
+    if data.get("is_interrupt") is True or _flag(response, "interrupted"):
+        ok, error = None, ""
+    seconds = fields.milliseconds(data.get("duration_ms"))
+    thought = thought_before(facts.transcript, facts.call_id)
+    return facts._replace(
+        result=result, ok=ok, error=error or None, seconds=seconds, thought=thought
+    )
+
+
+def _is_error(data: Mapping[str, Any], response: Any, result: str | None) -> bool:
+    if data.get("status") == "error" or _flag(response, "is_error") or _flag(response, "isError"):
+        return True
+    content = response.get("llmContent") if isinstance(response, dict) else result
+    code = fields.exit_code(content if isinstance(content, str) else result)
+    if code is not None:
+        return code != 0
+    return isinstance(response, str) and response.startswith(("Error", "<tool_use_error>"))
+
+
+def _error_of(response: Any, result: str | None) -> str:
+    error = response.get("error") if isinstance(response, dict) else None
+    return error if isinstance(error, str) and error else result or "failed"
+
+
+def _flag(response: Any, name: str) -> bool:
+    return isinstance(response, dict) and response.get(name) is True
+
+
+def before_tool_reply(ruling: Ruling) -> Reply:
+    """A deny without `continue`, or a warning; a stop also interrupts the agent."""
+    if ruling.action is Action.WARN:
+        specific = {"additionalContext": ruling.text}
+    else:
+        specific = {"permissionDecision": "deny", "permissionDecisionReason": ruling.text}
+    output = {"hookSpecificOutput": {"hookEventName": "PreToolUse", **specific}}
+    stops = ruling.action is Action.STOP and ruling.whole
+    return Reply(json.dumps(output), ruling.remark, interrupt=stops)
+
+
+def action_of(reply: Mapping[str, Any]) -> tuple[str, str]:
+    """The action and the text that the agent takes from a reply."""
+    specific = fields.part(reply, "hookSpecificOutput")
+    if specific.get("permissionDecision") == "deny":
+        action = "stop" if reply.get("continue") is False else "deny"
+        return action, str(specific.get("permissionDecisionReason", ""))
+    context = specific.get("additionalContext")
+    return ("warn", str(context)) if context else ("allow", "")
+
+
+def sample_event(event: str, session: str, folder: str, tool: str = "Read") -> dict[str, Any]:
+    """An event of a sub-agent that reads a file."""
+    return {
+        "session_id": session,
+        "transcript_path": "",
+        "cwd": folder,
+        "hook_event_name": event,
+        "tool_name": tool,
+        "tool_input": {"file_path": "README.md"},
+        "tool_use_id": "doctor",
+        "agent_id": SUBAGENT,
+        "agent_type": SUBAGENT,
+    }
+
+
+def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
+    """An event as the agent sends it."""
+    if before:
+        return sample_event("PreToolUse", session, folder)
+    return {**sample_event("PostToolUse", session, folder), "tool_response": "a line"}
+
+
+def switch_off(settings: Mapping[str, Any]) -> str:
+    """The setting by which the agent runs no hooks; empty: there is none."""
+    return '"disableAllHooks" is true' if settings.get("disableAllHooks") is True else ""
+
+
+# Transcripts
+
+
+END_BYTES = 256 * 1024
+"""The end of the file that is read: the call was made a moment ago."""
+MOST_NEW_BYTES = 1024 * 1024
+"""Read at a time of what was added since the last hook."""
+MOST_LINES = 40
+"""Lines before the call that are read."""
+_SPEAKERS = ("assistant", "model")
+
+
+def thought_before(transcript: str, call_id: str) -> str | None:
+    """The agent's text before a call, in the same answer; `None`: not known. Never raises."""
+    if not transcript or not call_id:
+        return None
+    name = json.dumps(call_id).encode()
+    lines = end_of(transcript).splitlines()
+    calls = [index for index, line in enumerate(lines) if name in line and _calls(line, call_id)]
+    if not calls:
+        return None
+    for line in reversed(lines[max(0, calls[0] - MOST_LINES) : calls[0] + 1]):
+        message = _message(line)
+        said = _said(message)
+        if said and message.get("role") in _SPEAKERS:
+            return said[: fields.LONGEST_THOUGHT]
+        if message.get("role") == "user" or str(message.get("type")).endswith("_output"):
+            return None  # the answer began here
+    return None
+
+
+def end_of(path: str) -> bytes:
+    """The end of a file; empty if it cannot be read. Never raises."""
+    return _read_from(path, 0, END_BYTES)[1]
+
+
+def lines_since(path: str, offset: int) -> tuple[int, list[bytes]]:
+    """The whole lines of a file from `offset` on, and where the next begins. Never raises.
+
+    Of more than `MOST_NEW_BYTES` only the end is read. A file that has become shorter is another
+    one: its present content counts as read.
+    """
+    if not path:
+        return offset, []
+    start, data = _read_from(path, offset, MOST_NEW_BYTES)
+    end = data.rfind(b"\n") + 1
+    return start + end, data[:end].splitlines()
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """A line as a JSON object; empty for anything else."""
+    try:
+        found: Any = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_from(path: str, offset: int, most: int) -> tuple[int, bytes]:
+    """The bytes of a file from `offset` on, `most` at most, and where they begin."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return offset, b""
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return offset, b""
+        start = min(max(offset, found.st_size - most), found.st_size)
+        return start, os.pread(file, most, start)
+    except OSError:
+        return offset, b""
+    finally:
+        os.close(file)
+
+
+def _calls(line: bytes, call_id: str) -> bool:
+    """Whether a line is the call itself, and not its outcome."""
+    message = _message(line)
+    if message.get("call_id") == call_id:
+        return not str(message.get("type")).endswith("_output")
+    for part in _parts(message):
+        call = part.get("functionCall")
+        if part.get("id") == call_id or (isinstance(call, dict) and call.get("id") == call_id):
+            return True
+    return False
+
+
+def _said(message: dict[str, Any]) -> str:
+    texts = [part.get("thinking") or part.get("text") for part in _parts(message)]
+    return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return fields.objects(message.get("content", message.get("parts")))
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    found = parsed(line)
+    message = found.get("message") or found.get("payload")
+    return message if isinstance(message, dict) else {}

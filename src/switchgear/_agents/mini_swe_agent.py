@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
-from switchgear._agents.events import AgentResult, StreamEvent, Usage
+from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
 from switchgear._agents.fields import at, count, micros, words
-from switchgear._agents.provider_messages import complaint
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     moment,

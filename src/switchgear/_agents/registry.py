@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from switchgear._agents.base import Agent
-    from switchgear._agents.recordings.files import RecordingFormat
+    from switchgear._agents.recordings.recording import RecordingFormat
 
 
 class AgentRow(NamedTuple):
@@ -229,7 +229,7 @@ def hook_settings(agent: str) -> HookSettings:
 
 def usages_in(agent: str, lines: list[bytes]) -> Iterator[AnswerUsage]:
     """The answers that the lines of a transcript report, in their order. Never raises."""
-    from switchgear._agents.hook_events import parsed  # noqa: PLC0415  its hooks have it
+    from switchgear._agents.hook_protocol import parsed  # noqa: PLC0415  its hooks have it
 
     hooks = hooks_of(agent)
     mark: bytes | None = getattr(hooks, "USAGE_MARK", None)

@@ -38,8 +38,7 @@ from switchgear._breaker.signals import ExceptionTest, check_test, failure, outc
 from switchgear._breaker.tickets import SuccessRun
 from switchgear._core import values
 from switchgear._core.errors import Rejected, is_interrupt
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Permit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._sinks.dispatch import (

@@ -13,28 +13,29 @@ from time import sleep
 from typing import Any, NamedTuple, Self
 
 from switchgear._breaker.nesting import probe_around
-from switchgear._breaker.shared_evidence import (
-    FLOWING,
-    MOST_TIMES,
-    WARM_S,
-    SharedEvidence,
-    dates,
-    isolation_reason,
-    shared_evidence,
-    this_process,
-)
 from switchgear._breaker.signals import (
     check_message,
     check_probes,
     checked_permit,
     redacted,
 )
-from switchgear._breaker.tickets import FOLD_EVERY_S, UNLIMITED, SuccessRun
+from switchgear._breaker.tickets import (
+    FLOWING,
+    FOLD_EVERY_S,
+    MOST_TIMES,
+    UNLIMITED,
+    WARM_S,
+    SharedEvidence,
+    SuccessRun,
+    dates,
+    isolation_reason,
+    shared_evidence,
+    this_process,
+)
 from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
-from switchgear._core.machine import step
-from switchgear._core.moves import refuses_until_s, standing
+from switchgear._core.machine import refuses_until_s, standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -63,11 +64,10 @@ from switchgear._sinks.dispatch import (
     report,
 )
 from switchgear._sinks.log import log_events
-from switchgear._stores.base import Remembers, was_committed
+from switchgear._stores.base import EVERY_S, Remembers, was_committed
 from switchgear._stores.memory import MemoryCell
-from switchgear._stores.submitter import EVERY_S
 from switchgear._system.clock import Clock, Shifted, monotonic
-from switchgear._system.fork_lock import ForkSafeLock
+from switchgear._system.threads import ForkSafeLock
 
 TIME_PASSES = Record(Signal(count=0))
 NO_REFUSALS = repeat(None, 0)

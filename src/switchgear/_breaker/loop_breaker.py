@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict, Un
 from switchgear._breaker.handle import TIME_PASSES, Breaker
 from switchgear._core import values
 from switchgear._core.detector import LAST_CHANCE, Detector, plural
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown, Latched, Recovery
+from switchgear._core.policy import Cooldown, Latched, Policy, Recovery
 from switchgear._core.types import Circuit, Mode, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures, NoProgress, OutputDecline, SameError
 from switchgear._sinks.dispatch import Sink

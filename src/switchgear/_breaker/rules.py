@@ -4,6 +4,7 @@ The core judges values; this is where they come from. Imports little: a hook ask
 """
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from switchgear._breaker.handle import Breaker
 
 # ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
+
+LARGEST_LIST = 16_384
+"""Bytes of a file with names that commands are given (`xargs -a FILE`); of longer ones none is known."""
 
 
 def place_at(
@@ -39,6 +43,7 @@ def place_at(
         _real,
         tuple(protected),
         os.path.isdir,
+        _names_in,
     )
 
 
@@ -48,6 +53,26 @@ def _real(path: str) -> str:
         return os.path.realpath(path)
     except (OSError, ValueError):
         return path
+
+
+def _names_in(path: str) -> str | None:
+    """The lines of a small file that lists names: none with blanks, or with an equals sign."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_LIST:
+            return None
+        text = os.read(file, LARGEST_LIST).decode(errors="replace")
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    lines = text.split("\n")
+    is_list = all(len(line.split()) < 2 and "=" not in line for line in lines)
+    return text if is_list and "\0" not in text else None
 
 
 def broken_rule(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> str | None:

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 from switchgear._breaker.handle import TIME_PASSES
-from switchgear._core.machine import FORGET_ISOLATED_S, step
-from switchgear._core.moves import standing
+from switchgear._core.machine import FORGET_ISOLATED_S, standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Mode, Phase, Reading, Verdict
 from switchgear._stores.base import StoredCircuit

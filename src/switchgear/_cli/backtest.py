@@ -124,6 +124,14 @@ FORMATS = (
 @click.option(
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1.0),
+    default=0.7,
+    show_default=True,
+    help="Count an inferred outcome from this confidence on.",
+)
+@click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes.")
 @click.option("--html", metavar="FILE", help="Write an HTML report with a chart for each run.")
 @click.option(
     "--pictures",
@@ -151,12 +159,14 @@ def backtest(  # noqa: PLR0917  click passes them by name
     compare: tuple[str, ...],
     force: str | None,
     outcomes: str | None,
+    confidence: float,
     html: str | None,
     pictures: int,
     limit: int,
     jobs: int | None,
     *,
     live: bool,
+    recorded_only: bool,
     as_json: bool,
 ) -> int:
     """Replay recorded sessions: where a policy would have warned and tripped, and what it saves.
@@ -168,6 +178,9 @@ def backtest(  # noqa: PLR0917  click passes them by name
 
     A policy is a preset, a policy of the configuration, or a file: FILE or FILE#NAME. A file
     that ends in .py is a Python module with a `Policy`; it is run.
+
+    Outcomes come from `switchgear label`, --outcomes or the recording; else they are inferred
+    from how a run ends, and the number of inferred ones is shown.
 
     Exit code 0: done; 2: bad input; 3: no run was found.
     """
@@ -187,9 +200,12 @@ def backtest(  # noqa: PLR0917  click passes them by name
     from switchgear._cli.views.terminal import progress
 
     with progress("replaying recordings", hidden=as_json or live) as tell:
-        reading = ReplayOptions(force, outcomes, jobs, tell)
+        least = None if recorded_only else confidence
+        reading = ReplayOptions(force, outcomes, jobs, tell, least)
         for row in _live() if live else _recorded(found, paths, names, reading):
             found.add(row)
+    if not live:
+        _add_opinions(found)
     if html is not None:
         _write(html, found)
     _show(found, limit, html, as_json=as_json)
@@ -216,12 +232,14 @@ class ReplayOptions(NamedTuple):
     outcomes: str | None
     jobs: int | None
     progress: "ProgressReport | None" = None
+    least_confidence: float | None = None
 
 
 def _recorded(
     found: "BacktestFindings", paths: tuple[str, ...], names: list[str], reading: ReplayOptions
 ) -> "Iterator[RunRow]":
     from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
+    from switchgear._analysis.backtest.labels import read_labels
 
     policies = tuple(chosen(text, code=True) for text in names)
     read = Recordings(
@@ -230,9 +248,30 @@ def _recorded(
         reading.force,
         reading.jobs,
         reading.progress,
+        read_labels(),
+        reading.least_confidence,
     )
+    found.least_confidence = reading.least_confidence
     found.judged_by(policies)
     return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)
+
+
+def _add_opinions(found: "BacktestFindings") -> None:
+    """Compare the second opinions in the store with the outcomes, where there are any."""
+    from switchgear._cli.context import open_session
+    from switchgear._cli.status import EVERYTHING
+    from switchgear._core.errors import SwitchgearError
+    from switchgear._core.types import EventKind
+
+    try:
+        with open_session(reading=True) as session:
+            entries = session.panel.events(glob="session/*", limit=EVERYTHING)
+            for entry in entries:
+                if entry.event.kind is EventKind.SECOND_OPINION:
+                    found.opinions.add(entry.event.circuit, entry.event.reason)
+    except (SwitchgearError, OSError):
+        return  # a backtest needs no store
+    found.opinions.compare(row.run for row in found.rows)
 
 
 def _live() -> "Iterator[RunRow]":

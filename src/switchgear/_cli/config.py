@@ -253,7 +253,7 @@ def _budgets(words: tuple[str, ...]) -> dict[str, float]:
 
 
 def _check_targets(words: list[str]) -> None:
-    from switchgear._fleet.notify import target_from_text
+    from switchgear._fleet.delivery import target_from_text
 
     for word in words:
         try:
@@ -264,7 +264,7 @@ def _check_targets(words: list[str]) -> None:
 
 def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
     """The answers of the person at the terminal; an empty one takes the default."""
-    from switchgear._fleet.notify import target_from_text
+    from switchgear._fleet.delivery import target_from_text
 
     say("An empty answer takes what stands in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)

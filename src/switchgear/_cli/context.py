@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from switchgear._breaker.views import View
     from switchgear._config import Config
-    from switchgear._config.model import Retention
+    from switchgear._config.sections import Retention
     from switchgear._config.trust import Effective
     from switchgear._core.errors import StoreError
     from switchgear._core.policy import Policy
@@ -245,7 +245,7 @@ def _panel(url: str | None, config: "Config") -> "Panel":
 
 def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
     """How much the store keeps: less than the defaults only where orders may be given."""
-    from switchgear._config.model import Retention
+    from switchgear._config.sections import Retention
     from switchgear._core.errors import StoreError
     from switchgear._stores.base import IDLE_S, KEEP_EVENTS
 

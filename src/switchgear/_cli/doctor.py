@@ -18,11 +18,11 @@ from switchgear._cli.views.text import ASCII, clock_time, plural, say, signs_for
 
 if TYPE_CHECKING:
     from switchgear._agents.hook_protocol import HookSettings
+    from switchgear._analysis.selftest.hook_trials import Probe
     from switchgear._cli.context import Session, StoreChoice
     from switchgear._config import Config
     from switchgear._core.types import Mode
     from switchgear._hooks.compiled import Compiled
-    from switchgear._hooks.install.probe import Probe
     from switchgear._hooks.install.settings import HookFile, InstallState
     from switchgear._stores.base import Store
 
@@ -213,7 +213,7 @@ def _room_for(file: str) -> Iterator[CheckResult]:
 
 def _file(path: str) -> Iterator[CheckResult]:
 
-    from switchgear._stores.sqlite.errors import is_full
+    from switchgear._stores.sqlite.file import is_full
 
     try:
         found = os.stat(path)
@@ -410,10 +410,10 @@ def _proved(
 ) -> Iterator[CheckResult]:
     """Send events through the commands that the file holds, and look for them."""
     from switchgear._agents.hook_protocol import TIMEOUT_S
+    from switchgear._analysis.selftest.hook_trials import BEFORE, Probe, event_of
     from switchgear._core.errors import StoreError
     from switchgear._hooks.compiled import Unconfigured, compiled
     from switchgear._hooks.install.files import CannotChange
-    from switchgear._hooks.install.probe import BEFORE, Probe, event_of
     from switchgear._hooks.process import open_store
 
     try:
@@ -441,7 +441,7 @@ def _tried(
     *,
     began_s: float,
 ) -> Iterator[CheckResult]:
-    from switchgear._hooks.install.probe import AFTER, BEFORE, event_of
+    from switchgear._analysis.selftest.hook_trials import AFTER, BEFORE, event_of
 
     for when in (BEFORE, AFTER):
         command = commands.get(event_of(agent.name, when))
@@ -548,10 +548,10 @@ def _refused(
     agent: "HookSettings", probe: "Probe", known: "Compiled", store: "Store", command: str | None
 ) -> Iterator[CheckResult]:
     """Hold the circuit of the probe open for a moment: the answer must be a refusal."""
+    from switchgear._analysis.selftest.hook_trials import BEFORE
     from switchgear._cli.context import open_session
     from switchgear._core.errors import OverrideRefused, StoreError
     from switchgear._core.types import Mode, Override
-    from switchgear._hooks.install.probe import BEFORE
 
     if command is None:
         return
@@ -586,7 +586,7 @@ def _trust(
     agent: "HookSettings", scope: str, folder: str, commands: set[str]
 ) -> Iterator[CheckResult]:
     """Whether the agent will run what was installed."""
-    from switchgear._agents.codex.hook_trust import ask_codex
+    from switchgear._agents.codex.agent import ask_codex
     from switchgear._agents.hook_protocol import PROJECT, USER
 
     program = shutil.which(agent.program)

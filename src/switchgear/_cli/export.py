@@ -15,12 +15,12 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import click
 
-from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import SHELF as BUDGETS
 from switchgear._budgets.tree import (
     EXPIRY,
     BudgetNode,
     Line,
+    audit,
     checked_micros,
     checked_path,
     load_book,

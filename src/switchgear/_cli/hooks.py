@@ -250,7 +250,7 @@ def _trust_project_file() -> None:
     """
     from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
     from switchgear._config import ConfigError
-    from switchgear._config.places import candidates, has_our_table
+    from switchgear._config.loader import candidates, has_our_table
     from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
 
     file = next(filter(has_our_table, candidates()), None)

@@ -143,8 +143,8 @@ def review(since: str | None, *, as_json: bool) -> None:
     """
     from switchgear._cli.context import open_session
     from switchgear._fleet.categories import default_breakers, shown_name
-    from switchgear._fleet.review import as_configuration
-    from switchgear._fleet.review import review as look_back
+    from switchgear._fleet.incidents import as_configuration
+    from switchgear._fleet.incidents import review as look_back
 
     with open_session(reading=True) as session:
         from_s = _since(since, session.now_s())

@@ -44,8 +44,8 @@ def resume(
     those of the run.
     """
     from switchgear._cli.context import open_session
-    from switchgear._run.receipt import targets_of
     from switchgear._run.record import find_run, runs_root
+    from switchgear._run.result import targets_of
 
     targets = targets_of(notify)
     record = find_run(runs_root(Path.cwd()), run_id)

@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from switchgear._cli.context import Session
     from switchgear._core.errors import BudgetRefused
     from switchgear._core.policy import Policy
-    from switchgear._fleet.notify import Outcome
+    from switchgear._fleet.delivery import Outcome
     from switchgear._fleet.targets import Target
     from switchgear._run.budget import CostEstimate, PriceCoverage
-    from switchgear._run.dependencies import RunDependencies
     from switchgear._run.loop import Runner
     from switchgear._run.options import RunOptions
     from switchgear._run.record import RunFolder
     from switchgear._run.result import RunResult
     from switchgear._run.run_lock import RunConflict, RunLock
-    from switchgear._run.state import RunState
+    from switchgear._run.state import RunDependencies, RunState
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -258,7 +257,7 @@ def run(
     interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
     """
     from switchgear._cli.context import open_session
-    from switchgear._run.receipt import targets_of
+    from switchgear._run.result import targets_of
 
     targets = targets_of(notify)
     with open_session(reading=dry_run) as session:
@@ -460,8 +459,8 @@ def _perform(
 def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
     """Tell the targets that the run ended. What does not arrive is said, and changes nothing else."""
     from switchgear._cli.run_options import who
-    from switchgear._run.receipt import failed_notices, notify_run_end, receipt_of
     from switchgear._run.record import RunFolder, RunUnreadable
+    from switchgear._run.result import failed_notices, notify_run_end, receipt_of
 
     targets = (*session.config.notifications, *start.targets)
     if not targets or not result.receipt_file:
@@ -498,8 +497,8 @@ def _run(  # noqa: PLR0917
     from switchgear._cli.run_options import paid
     from switchgear._cli.views.run import chooser, run_view
     from switchgear._report.run_page import write_report
-    from switchgear._run.dependencies import RunDependencies
     from switchgear._run.interrupt import Interrupt
+    from switchgear._run.state import RunDependencies
 
     with (
         Interrupt().installed() as interrupt,
@@ -588,8 +587,8 @@ def _company(start: Start) -> str | None:
 def _say_not_begun(start: Start, circuit: str, text: str) -> None:
     """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
     from switchgear._cli.run_options import who
-    from switchgear._fleet.notify import deliver, notice
-    from switchgear._run.receipt import TIMEOUT_S, failed_notices
+    from switchgear._fleet.delivery import deliver, notice
+    from switchgear._run.result import TIMEOUT_S, failed_notices
 
     if not start.targets:
         return

@@ -56,9 +56,9 @@ def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
     from switchgear._cli.views.terminal import Screen
     from switchgear._console.runs import run_status
     from switchgear._console.values import printed
-    from switchgear._run.receipt import as_json as receipt_json
-    from switchgear._run.receipt import receipt_of, receipt_text
     from switchgear._run.record import find_run, is_alive, runs_root
+    from switchgear._run.result import as_json as receipt_json
+    from switchgear._run.result import receipt_of, receipt_text
 
     record = find_run(runs_root(Path.cwd()), run_id)
     run, iterations = record.read(), list(record.iterations())

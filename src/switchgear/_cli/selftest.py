@@ -10,8 +10,7 @@ from switchgear._cli.options import fail, json_option, store_options, token_opti
 from switchgear._cli.views.text import say
 
 if TYPE_CHECKING:
-    from switchgear._analysis.selftest.rows import GuardRow
-    from switchgear._analysis.selftest.sandbox import Bench
+    from switchgear._analysis.selftest.sandbox import Bench, GuardRow
 
 # ruff: noqa: PLC0415, PTH109  what a verb needs is imported when it is used
 

@@ -258,8 +258,8 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     stops no agent; if a circuit opens, the next hook of the session acts on it.
     """
     from switchgear._cli.context import open_session
+    from switchgear._cli.views.circuits import watch_lines, watch_screen
     from switchgear._cli.views.terminal import Screen
-    from switchgear._cli.views.watch import watch_lines, watch_screen
 
     screen = Screen()
     with open_session(reading=True) as session:

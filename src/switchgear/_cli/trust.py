@@ -163,7 +163,7 @@ def trust_and_say(file: str, digest: str, variables: tuple[str, ...] = ()) -> No
 
 def _file(path: str | None, *, gone: bool) -> str:
     """The file that is meant; a folder stands for the configuration in it."""
-    from switchgear._config.places import candidates, find_config, has_our_table
+    from switchgear._config.loader import candidates, find_config, has_our_table
     from switchgear._config.trust import is_own, key_path, record_of
 
     if path is None:

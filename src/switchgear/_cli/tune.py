@@ -42,6 +42,14 @@ NAME = "tuned"
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )
 @click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1.0),
+    default=0.7,
+    show_default=True,
+    help="Count an inferred outcome from this confidence on.",
+)
+@click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes.")
+@click.option(
     "--format",
     "force",
     metavar="NAME",
@@ -61,13 +69,16 @@ def tune(  # noqa: PLR0917  click passes them by name
     force: str | None,
     jobs: int | None,
     write: str | None,
+    confidence: float,
     *,
+    recorded_only: bool,
     model: bool,
     as_json: bool,
 ) -> int:
     """Propose thresholds for a rate of false stops, by cross-validation on recorded runs.
 
-    PATH is what `switchgear backtest` reads; runs with an unknown outcome are ignored. All
+    PATH is what `switchgear backtest` reads; runs with an unknown outcome are ignored. Outcomes
+    come from `switchgear label`, --outcomes or the recording; else they are inferred. All
     thresholds are scaled by one factor, chosen by 5-fold cross-validation by task. With n
     solved runs and no false stop, the rate is below 3/n; a lower rate than that is reported as
     too little data.
@@ -77,6 +88,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     """
     from switchgear._agents.recordings.recording import RecordingTally
     from switchgear._analysis.backtest.engine import Recordings, read_outcomes
+    from switchgear._analysis.backtest.labels import read_labels
     from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._analysis.backtest.tune import tune as tuned
     from switchgear._cli.backtest import chosen
@@ -90,7 +102,8 @@ def tune(  # noqa: PLR0917  click passes them by name
     from switchgear._cli.views.terminal import progress
 
     with progress("replaying recordings", hidden=as_json) as tell:
-        read = Recordings(paths, told, force, jobs, tell)
+        least = None if recorded_only else confidence
+        read = Recordings(paths, told, force, jobs, tell, read_labels(), least)
         found = tuned(read, start.policy, share, tally, learning=model)
     if isinstance(found.result, TooLittle):
         code = TOO_LITTLE
@@ -158,6 +171,7 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
         "unsolved": found.unsolved,
         "unknown": found.unknown,
         "tasks": found.tasks,
+        "inferred": found.inferred,
     }
     result = found.result
     if isinstance(result, TooLittle):
@@ -190,6 +204,9 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     screen.line(
         f"{runs}, of {plural(found.tasks, 'task')}; {found.unknown:,} of unknown outcome", 2
     )
+    if found.inferred:
+        many = f"{plural(found.inferred, 'outcome')} inferred"
+        screen.line(f"{many}; correct them with: switchgear label PATH", 2)
     if isinstance(found.result, TooLittle):
         screen.line(f"too little to say anything: {found.result.why}", 2)
         return

@@ -7,11 +7,16 @@ True
 
 from typing import Any
 
-from switchgear._config.loader import load_config
-from switchgear._config.model import DEFAULT, CircuitPolicy, Config, Retention, RuleBook
-from switchgear._config.places import find_config
+from switchgear._config.loader import find_config, load_config
 from switchgear._config.problems import ConfigError, Problem
-from switchgear._config.sections import preset_policy
+from switchgear._config.sections import (
+    DEFAULT,
+    CircuitPolicy,
+    Config,
+    Retention,
+    RuleBook,
+    preset_policy,
+)
 
 
 def config_schema() -> dict[str, Any]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from switchgear._config.problems import ConfigNode, Report, shown, suggestion
-from switchgear._config.units import written
+from switchgear._config.problems import ConfigNode, Report, shown, suggestion, written
 
 T = TypeVar("T")
 

@@ -8,8 +8,77 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from switchgear._config import units
 from switchgear._core.errors import SwitchgearError
+
+SECONDS, DOLLARS = "_seconds", "_dollars"
+_TIMES = {SECONDS: 1.0, "_s": 1.0, "_ms": 0.001, "_days": 86_400.0}
+_AMOUNTS = {DOLLARS: 1_000_000.0, "_micros": 1.0}
+_KEPT = frozenset({"_days"})
+"""Endings that are as good as the one of their kind: the unit is in the name, and it reads well."""
+
+
+class Meant(NamedTuple):
+    """The argument that a key stands for."""
+
+    name: str
+    factor: float
+    """What the value is multiplied with."""
+
+
+def written(name: str) -> str:
+    """The key for an argument.
+
+    >>> written("timeout_s"), written("hard_cap_micros"), written("baseline_p95_ms"), written("name")
+    ('timeout_seconds', 'hard_cap_dollars', 'baseline_p95_seconds', 'name')
+    """
+    for endings, key in ((_TIMES, SECONDS), (_AMOUNTS, DOLLARS)):
+        stem, ending = _split(name, endings)
+        if ending and ending not in _KEPT:
+            return stem + key
+    return name
+
+
+def meant(key: str, allowed: Iterable[str]) -> Meant | None:
+    """The argument among those allowed that a key with another unit stands for; `None`: none.
+
+    >>> meant("timeout_seconds", ["name", "timeout_s"])
+    Meant(name='timeout_s', factor=1.0)
+    >>> meant("hard_cap_dollars", ["hard_cap_micros"])
+    Meant(name='hard_cap_micros', factor=1000000.0)
+    """
+    names = set(allowed)
+    for endings in (_TIMES, _AMOUNTS):
+        stem, ending = _split(key, endings)
+        if not ending:
+            continue
+        for other, size in endings.items():
+            if stem + other in names:
+                return Meant(stem + other, endings[ending] / size)
+    return None
+
+
+def is_old(key: str) -> bool:
+    """Whether a key is one of an earlier version."""
+    return written(key) != key
+
+
+def converted(value: object, factor: float, name: str) -> object:
+    """A value in the unit of the argument. What is no number stays, for others to object to."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or factor == 1.0:
+        return value
+    found = value * factor
+    near = round(found)
+    if name.endswith("_micros") and abs(found - near) < 1e-6 * max(1.0, abs(found)):
+        return near
+    return float(f"{found:.15g}")
+
+
+def _split(name: str, endings: dict[str, float]) -> tuple[str, str]:
+    for ending in endings:
+        if name.endswith(ending) and name != ending:
+            return name.removesuffix(ending), ending
+    return name, ""
+
 
 LONGEST_SHOWN = 60
 """Characters shown of a value or key."""
@@ -136,18 +205,18 @@ class Report:
         names = list(allowed)
         found: dict[str, ConfigNode] = {}
         for key, child in node.value.items():
-            one = units.Meant(key, 1.0) if key in names else units.meant(key, names)
+            one = Meant(key, 1.0) if key in names else meant(key, names)
             if one is None:
-                known = [*map(units.written, names)]
+                known = [*map(written, names)]
                 self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
                 continue
             if one.name in found:
                 self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
                 continue
             # Of an older version of the unit; a preset of ours is no file that could be changed.
-            if units.is_old(key) and child.line is not None:
-                self.note(child, f"is accepted; the key is {units.written(key)!r} now")
-            value = units.converted(child.value, one.factor, one.name)
+            if is_old(key) and child.line is not None:
+                self.note(child, f"is accepted; the key is {written(key)!r} now")
+            value = converted(child.value, one.factor, one.name)
             found[one.name] = child._replace(value=value)
         return found
 

@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
-from switchgear._config.model import Retention
 from switchgear._config.parts import REQUIRED, Field, fields_of
+from switchgear._config.problems import meant, written
 from switchgear._config.sections import (
     ALIASES,
     ON_TROUBLE,
     POLICY_KEYS,
+    Retention,
     hooks_of,
     interventions,
     loop_preset,
     operations,
     time_rules,
 )
-from switchgear._config.units import meant, written
 from switchgear._core.policy import Policy
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES

@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from switchgear._config.loader import load_config, read_document
-from switchgear._config.model import DEFAULT, Config
-from switchgear._config.places import (
+from switchgear._config.loader import (
     LARGEST_BYTES,
     PROJECT,
     candidates,
     config_home,
     has_our_table,
+    load_config,
     named_config,
+    read_document,
     user_config,
 )
 from switchgear._config.problems import ConfigNode, Report
+from switchgear._config.sections import DEFAULT, Config
 from switchgear._core.errors import SwitchgearError
 from switchgear._opinion.opinion import SecondOpinion
 from switchgear._system.files import read_private, state_folder, write_private

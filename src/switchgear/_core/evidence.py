@@ -13,8 +13,7 @@ everything, so nothing waits for it.
 
 from typing import NamedTuple
 
-from switchgear._core.machine import step
-from switchgear._core.moves import standing
+from switchgear._core.machine import standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,

@@ -6,8 +6,16 @@
 from typing import Any, TypeVar
 
 from switchgear._core.detector import Detector
-from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear._core.policy import (
+    AnyDetector,
+    Combine,
+    Cooldown,
+    Latched,
+    Policy,
+    Recovery,
+    WeightedSum,
+    WindowEnd,
+)
 from switchgear._core.types import Signal
 from switchgear._core.values import Value
 from switchgear._core.wire import WireError

@@ -5,8 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 from switchgear._core import values
 from switchgear._core.detector import Detector, Measure, plural
 from switchgear._core.types import AgentStep, Signal
-from switchgear._text.digest import digest
-from switchgear._text.fingerprint import fingerprint
+from switchgear._text.fingerprint import digest, fingerprint
 
 
 class ToolFlood(Detector):

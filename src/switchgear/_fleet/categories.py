@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.detector import Detector
-from switchgear._core.policy import Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched
+from switchgear._core.policy import Cooldown, Latched, Policy, WeightedSum
 from switchgear._detectors import (
     FailureRate,
     FailuresInWindow,

@@ -12,8 +12,7 @@ from switchgear._core.types import Phase, Verdict
 from switchgear._fleet.categories import Breakers, default_breakers, judged
 from switchgear._fleet.manifest import Crew, near
 from switchgear._fleet.router import Candidate, Route, RouteOptions, Router, Switch
-from switchgear._panel.panel import Panel
-from switchgear._panel.settings import Configured, PolicyOf
+from switchgear._panel.panel import Configured, Panel, PolicyOf
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule
 from switchgear._sinks.dispatch import Sink, log_warning

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Reservation
 from switchgear._core.errors import BudgetRefused, NoRoute, Rejected, StoreError, duration
 from switchgear._core.types import Mode, Permit, Phase, Signal
 from switchgear._fleet.categories import Breakers, category_of
@@ -18,8 +18,8 @@ from switchgear._fleet.manifest import Crew, FleetAgent, Model
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import agent_signal, classify, provider_signal, was_not_started
 from switchgear._sinks.dispatch import log_warning
-from switchgear._system.aio import beside
 from switchgear._system.clock import Clock, monotonic
+from switchgear._system.threads import beside
 from switchgear._text.redact import redact
 
 

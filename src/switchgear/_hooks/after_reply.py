@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from switchgear._agents.hook_protocol import Errand
 from switchgear._core.types import Event
 from switchgear._stores.url import default_file, keep_out_of_git
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 
 T = TypeVar("T")
 MOST_EVENTS = 50

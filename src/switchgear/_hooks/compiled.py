@@ -200,7 +200,7 @@ def _seal(place: str) -> bytes:
 
 
 def _seal_of(place: str) -> str:
-    from switchgear._text.digest import digest  # noqa: PLC0415
+    from switchgear._text.fingerprint import digest  # noqa: PLC0415
 
     return os.path.join(state_folder("guard"), f"compiled-{digest(place)}")
 

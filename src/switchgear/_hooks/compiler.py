@@ -8,7 +8,7 @@ from switchgear._config.trust import effective_config
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.compiled import FORMAT, SOURCES
 from switchgear._hooks.drain import has_outbox
-from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
+from switchgear._rules.builtin import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
 from switchgear._rules.rules import Rule, dump_rules
 from switchgear._stores.url import REDIS_URLS, default_file
 from switchgear._system.files import state_folder

@@ -10,7 +10,7 @@ from switchgear._agents import fields
 from switchgear._agents.hook_protocol import HookFacts, Moment, safe_id
 from switchgear._core.types import AgentStep, Signal
 from switchgear._hooks.compiled import Compiled
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 from switchgear._text.redact import LONGEST, redact, redact_lines
 
 if TYPE_CHECKING:

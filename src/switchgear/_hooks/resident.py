@@ -498,7 +498,8 @@ class Resident:
             found, root, session, {}, now_s, now_s, posted=posted
         )
         about = {"root": root, "session": session, "agent": found, "posted": posted}
-        self._send({**about, "environ": dict(os.environ)})
+        environ = dict(os.environ) if found is not None or posted else {}
+        self._send({**about, "environ": environ})
 
     def _send(self, message: "Mapping[str, Any]") -> None:
         import json  # noqa: PLC0415
@@ -688,7 +689,7 @@ def _load() -> None:
     import json  # noqa: PLC0415
 
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
-    from switchgear._config.model import Config  # noqa: PLC0415
+    from switchgear._config.sections import Config  # noqa: PLC0415
     from switchgear._hooks import compiled, handler, interrupt  # noqa: F401, PLC0415
     from switchgear._hooks.command import AGENTS  # noqa: PLC0415
     from switchgear._hooks.compiler import compile_config  # noqa: PLC0415

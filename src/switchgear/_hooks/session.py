@@ -27,8 +27,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from switchgear._agents.hook_protocol import Moment
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import (
     Circuit,
     EventKind,

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from switchgear._config.places import PROJECT, candidates
+from switchgear._config.loader import PROJECT, candidates
 from switchgear._config.trust import Trusted, content, digest_of, is_lost, is_own, record_of
 from switchgear._hooks.install import saved
 from switchgear._hooks.install.saved import Repaired

@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_events import lines_since
-from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage
+from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, lines_since
 from switchgear._agents.registry import usages_in
 from switchgear._hooks import compiled
 from switchgear._hooks.open_calls import Book

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Self
 from switchgear._breaker.handle import Breaker
 from switchgear._core import values
 from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt, StoreError
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Permit, Phase, Signal, Verdict
 from switchgear._detectors import LockWait
 from switchgear._locks.state import (
@@ -32,7 +31,7 @@ from switchgear._locks.state import (
     standing_at,
 )
 from switchgear._stores.base import Amended, Ledger, checked_name
-from switchgear._system.aio import beside
+from switchgear._system.threads import beside
 from switchgear._text.redact import redacted_name
 
 SHELF, ALERTS = "lock", "lock-alert"

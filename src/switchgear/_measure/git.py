@@ -35,8 +35,9 @@ from switchgear._measure.git_command import (
     repository_at,
     run_git,
 )
-from switchgear._measure.saved_refs import KEPT, PREFIX, remember_ref
-from switchgear._measure.saving import (
+from switchgear._measure.saved_refs import (
+    KEPT,
+    PREFIX,
     SAVE_S,
     ArchiveEntry,
     LeftOut,
@@ -44,6 +45,7 @@ from switchgear._measure.saving import (
     choose,
     own_output,
     quoted,
+    remember_ref,
     save_archive,
     write_stream,
 )

@@ -5,12 +5,289 @@ each reference is remembered in the user's state folder, and a second reference 
 from being pruned.
 """
 
+import errno
 import json
 import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
+from switchgear._core.detector import plural
+from switchgear._measure.git_command import Deadline, TimeIsUp
 from switchgear._system.files import read_private, state_folder, write_private
+
+SAVE_S = 120.0
+"""What saving may take, however large the folder is."""
+LARGEST_FILE = 100_000_000
+"""Bytes of one file that is saved; a larger one is named as missing."""
+LARGEST_SAVE = 2_000_000_000
+"""Bytes of all files of one save."""
+_NAMED = 5
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class LeftOut(NamedTuple):
+    """A path that is not in what was saved, and why."""
+
+    path: str
+    why: str
+
+
+class SavedWork(NamedTuple):
+    """What was saved: the command that shows or unpacks it, and what it does not hold."""
+
+    how: str
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing, in sentences: one for each reason."""
+        by_reason: dict[str, list[str]] = {}
+        for path, why in self.left_out:
+            by_reason.setdefault(why, []).append(path)
+        return tuple(
+            f"not saved ({why}): {_names(paths)}" for why, paths in sorted(by_reason.items())
+        )
+
+
+class NotSaved(Exception):
+    """Nothing could be saved; the sentence says why."""
+
+
+class ArchiveEntry(NamedTuple):
+    """One path to save."""
+
+    path: str
+    mode: str
+    """As git writes it: 100644, 100755 or 120000."""
+    size: int
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error says that there is no room left on a disk."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def says_full(text: str) -> bool:
+    """Whether a program's words say that there is no room left on a disk."""
+    return any(os.strerror(number).lower() in text.lower() for number in FULL)
+
+
+def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list[LeftOut]]:
+    """What can be saved, the smallest first, and what cannot: pipes, sockets, devices, huge files."""
+    entries: list[ArchiveEntry] = []
+    left_out: list[LeftOut] = []
+    for path in paths:
+        try:
+            found = (folder / path).lstat()
+        except OSError:
+            continue  # gone meanwhile
+        kind = found.st_mode
+        if stat.S_ISLNK(kind):
+            entries.append(ArchiveEntry(path, "120000", 0))
+        elif not stat.S_ISREG(kind):
+            left_out.append(LeftOut(path, "no regular file"))
+        elif found.st_size > LARGEST_FILE:
+            left_out.append(LeftOut(path, f"larger than {LARGEST_FILE // 1_000_000} MB"))
+        else:
+            mode = "100755" if kind & stat.S_IXUSR else "100644"
+            entries.append(ArchiveEntry(path, mode, found.st_size))
+    entries.sort(key=lambda entry: (entry.size, entry.path))
+    return entries, left_out
+
+
+def contents(
+    folder: Path, entries: Sequence[ArchiveEntry], left_out: list[LeftOut], deadline: Deadline
+) -> Iterator[tuple[ArchiveEntry, bytes]]:
+    """The entries with what they hold, until time or room is up; what is missed is added to `left_out`."""
+    total = 0
+    for at, entry in enumerate(entries):
+        if deadline.is_over or total + entry.size > LARGEST_SAVE:
+            why = "no time was left" if deadline.is_over else "the save would be too large"
+            left_out += [LeftOut(each.path, why) for each in entries[at:]]
+            return
+        try:
+            data = read_entry(folder, entry)
+        except OSError as error:
+            left_out.append(LeftOut(entry.path, error.strerror or str(error)))
+            continue
+        total += len(data)
+        yield entry, data
+
+
+def read_entry(folder: Path, entry: ArchiveEntry) -> bytes:
+    """What a file or a link holds. Raises OSError, also if it is another kind of thing by now."""
+    path = folder / entry.path
+    if entry.mode == "120000":
+        return os.fsencode(path.readlink())
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no regular file")
+        data = file.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise OSError(errno.EFBIG, f"larger than {LARGEST_FILE // 1_000_000} MB")
+    return data
+
+
+def save_archive(
+    folder: Path, paths: Iterable[str], target: Path, deadline: Deadline
+) -> tuple[Path, tuple[LeftOut, ...]]:
+    """Pack paths into an archive, elsewhere if the disk of `target` is full. Raises `NotSaved`."""
+    entries, left_out = choose(folder, paths)
+    problem: OSError | None = None
+    for place in _places(target):
+        missed = list(left_out)
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _pack(folder, entries, place, missed, deadline)
+        except TimeIsUp as error:
+            raise NotSaved(str(error)) from None
+        except OSError as error:
+            problem = error
+            continue
+        return place, tuple(missed)
+    raise NotSaved(f"no archive could be written: {problem}") from problem
+
+
+def _places(target: Path) -> Iterator[Path]:
+    """The target, then other file systems on which there may be room."""
+    yield target
+    home = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    name = f"switchgear-{os.getuid()}"
+    for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm", home):  # noqa: S108  a folder of our own
+        folder = Path(root) / name
+        if Path(root).is_dir() and not folder.is_symlink():
+            yield folder / f"{target.parent.name}-{target.name}"
+
+
+def _pack(
+    folder: Path,
+    entries: list[ArchiveEntry],
+    place: Path,
+    missed: list[LeftOut],
+    deadline: Deadline,
+) -> None:
+    import io  # noqa: PLC0415  only at the end of a run
+    import tarfile  # noqa: PLC0415
+
+    part = place.with_name(f".{place.name}.{os.getpid()}")
+    packed: set[str] = set()
+    try:
+        with tarfile.open(part, "x:gz", compresslevel=1) as archive:
+            for entry, data in contents(folder, entries, missed, deadline):
+                about = tarfile.TarInfo(entry.path)
+                about.mode = 0o755 if entry.mode == "100755" else 0o644
+                if entry.mode == "120000":
+                    about.type, about.linkname = tarfile.SYMTYPE, os.fsdecode(data)
+                    archive.addfile(about)
+                else:
+                    about.size = len(data)
+                    archive.addfile(about, io.BytesIO(data))
+                packed.add(entry.path)
+        if deadline.cancelled:
+            raise TimeIsUp("saving was cancelled")
+        _sync(part)
+        with tarfile.open(part, "r:gz") as archive:  # read back: the whole of it can be unpacked
+            found = {about.name for about in archive}
+        missed += [LeftOut(path, "not in the archive") for path in sorted(packed - found)]
+        part.replace(place)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def write_stream(
+    stream: IO[bytes],
+    folder: Path,
+    entries: Sequence[ArchiveEntry],
+    missed: list[LeftOut],
+    deadline: Deadline,
+) -> Iterator[tuple[ArchiveEntry, bytes]]:
+    """Write entries as `git fast-import` reads them, and yield each as it was written."""
+    for entry, data in contents(folder, entries, missed, deadline):
+        stream.write(b"M %s inline %s\n" % (entry.mode.encode(), quoted(entry.path)))
+        stream.write(b"data %d\n" % len(data))
+        stream.write(data)
+        stream.write(b"\n")
+        yield entry, data
+
+
+def quoted(path: str) -> bytes:
+    """A path as `git fast-import` reads any path."""
+    raw = path.encode(errors="surrogateescape")
+    return b'"' + b"".join(_byte(each) for each in raw) + b'"'
+
+
+def _byte(value: int) -> bytes:
+    if value in b'"\\' or value < 0x20 or value >= 0x7F:
+        return b"\\%03o" % value
+    return bytes((value,))
+
+
+def free_bytes(folder: Path) -> int | None:
+    """How much room is left where a folder is; `None`: the system does not tell."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return usage.free if usage.total else None
+
+
+def _names(paths: Sequence[str]) -> str:
+    shown = ", ".join(paths[:_NAMED])
+    more = len(paths) - _NAMED
+    return f"{plural(len(paths), 'file')}: {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def own_output(folder: Path, notes: Path) -> frozenset[str]:
+    """Files below a folder that Switchgear's standard output or error goes to, as `switchgear run > night.log`.
+
+    Paths as git writes them. Known where the system tells it (Linux); elsewhere there are none.
+    `notes` remembers those of the processes before: a resumed run may print elsewhere.
+    """
+    root = folder.resolve()
+    targets = (_target(descriptor) for descriptor in (1, 2))
+    now = frozenset(
+        target.relative_to(root).as_posix()
+        for target in targets
+        if target is not None and target.is_relative_to(root) and target.is_file()
+    )
+    kept = notes / "own_output.json"
+    before = _read(kept)
+    if not now <= before:
+        notes.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(sorted(before | now)), encoding="ascii")
+    return before | now
+
+
+def _target(descriptor: int) -> Path | None:
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except OSError:
+        return None
+
+
+def _read(kept: Path) -> frozenset[str]:
+    with suppress(OSError, ValueError):
+        listed = json.loads(kept.read_text(encoding="ascii"))
+        return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
+    return frozenset()
+
 
 # Paths are texts here, as in the hooks that read this.
 # ruff: noqa: PTH113, PTH118, PTH120, PTH123

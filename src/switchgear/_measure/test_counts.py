@@ -8,7 +8,7 @@ is known, and nobody guesses.
 import re
 from typing import NamedTuple
 
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 
 MAX_LINE = 2000
 """Longer lines are no summaries."""

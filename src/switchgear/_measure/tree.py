@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import Deadline, GitError, Repository, find_repository, run_git
-from switchgear._measure.saving import SAVE_S, LeftOut, SavedWork, own_output, save_archive
+from switchgear._measure.saved_refs import SAVE_S, LeftOut, SavedWork, own_output, save_archive
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})

@@ -4,7 +4,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 from weakref import WeakSet
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker, classic
@@ -18,19 +18,57 @@ from switchgear._core.errors import Rejected, StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Message, Mode, Override, Verdict
 from switchgear._panel.background import KEPT_BREAKERS, Keeper, KeptBreakers
-from switchgear._panel.settings import Configured, PolicyOf, Retained
 from switchgear._sinks.dispatch import CallHook, Sink, checked_hooks, checked_sinks
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Entry, Store, Vacuumed, checked_name
 from switchgear._stores.fallback import Resilient
 from switchgear._stores.operator import OperatorLock
 from switchgear._stores.url import default_url, open_store
-from switchgear._system.aio import beside
 from switchgear._system.clock import Clock, monotonic
+from switchgear._system.threads import beside
 from switchgear._text.glob import is_plain, matcher
 
 if TYPE_CHECKING:
     from switchgear._budgets.budgets import Budgets
     from switchgear._locks.locks import Locks, ResourceLock
+
+PolicyOf = Callable[[str], Policy | None]
+"""The policy of a circuit by its name; `None`: nothing is said of it."""
+
+
+class Retained(Protocol):
+    """How much a store keeps."""
+
+    @property
+    def events(self) -> int:
+        """How many events."""
+
+    @property
+    def idle_s(self) -> float:
+        """After how many seconds without a change a circuit is forgotten."""
+
+
+class Configured(Protocol):
+    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the store."""
+
+    @property
+    def operator_token_sha256(self) -> str | None:
+        """The digest of the token that orders need."""
+
+    @property
+    def retention(self) -> Retained:
+        """How much the store keeps."""
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who hears the events."""
+
+    def policy_for(self, name: str) -> Policy | None:
+        """The policy of a circuit, if it says."""
+
 
 _panels: "WeakSet[Panel]" = WeakSet()
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from switchgear._analysis.simulate.compare import Result, TableBlock, blocks
-from switchgear._analysis.simulate.tally import SLOTS, Tally
+from switchgear._analysis.simulate.engine import SLOTS, Tally
 from switchgear._core.errors import duration
 from switchgear._report.charts import (
     STYLE,

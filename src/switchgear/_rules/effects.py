@@ -128,6 +128,8 @@ class Place(NamedTuple):
     """Further globs of paths that belong to the guard: its configuration, store, hooks."""
     is_folder: Callable[[str], bool] | None = None
     """Whether a path is a folder now; `None`: every folder is taken to exist."""
+    names_in: Callable[[str], str | None] | None = None
+    """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
 
 
 class Deed(NamedTuple):
@@ -190,6 +192,7 @@ class _Gathering:
             place.workspace,
             place.env,
             is_folder=place.is_folder,
+            names_in=place.names_in,
             work=Work(),
         )
         self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}

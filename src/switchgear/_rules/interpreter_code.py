@@ -85,6 +85,19 @@ def quoted_in(code: str) -> list[str]:
     return [text for text in found if text]
 
 
+def reads_input(command: ShellCommand) -> bool:
+    """Whether a piece of code handles its input line by line: `perl -ne`, `sys.stdin`."""
+    flags = [word for word in command.words[1:4] if word[:1] == "-" != word[1:2]]
+    code = "\n".join(command.words[1:]).lower()
+    by_flag = command.words[0].startswith(("perl", "ruby")) and any(
+        {"n", "p"} & set(flag.partition("e")[0]) for flag in flags
+    )
+    return by_flag or any(word in code for word in _READS_INPUT)
+
+
+_READS_INPUT = ("stdin", "input()", "<>", "argf", "gets", "readline", "fileinput", "readfilesync(0")
+
+
 def may_change(code: str) -> bool:
     """Whether code may change the files that it names; reading and printing do not."""
     small = code.lower()

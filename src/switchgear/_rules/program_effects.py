@@ -16,6 +16,7 @@ from switchgear._rules.interpreter_code import (
     code_of,
     may_change,
     quoted_in,
+    reads_input,
 )
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds
@@ -660,6 +661,9 @@ def _interpreted(call: _Call) -> Touch:
         at = len(call.rest)
         args = [word for word in call.rest[:at] if word not in code and not word.startswith("-")]
         others = tuple(_tokens(call, args)) if changes or in_place else ()
+    piped = call.command.piped or ""
+    if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
+        others = (*others, *_tokens(call, piped.split()[:MOST_TOKENS]))
     hosts = tuple(hosts_in(code))
     named = _paths_in_text(code) if hosts else []
     reads = (*paths, *map(call.seen, named))
@@ -686,6 +690,8 @@ def _awk(call: _Call) -> Touch:
     variables = [word.partition("=")[2] for word in call.rest if "=" in word and "{" not in word]
     if "ARGV" in code or "FILENAME" in code:
         variables += call.words
+    if "$" in code:
+        variables += (call.command.piped or "").split()[:MOST_TOKENS]
     return Touch(writes=tuple(map(call.seen, (*named, *variables))))
 
 

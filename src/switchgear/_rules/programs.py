@@ -18,10 +18,9 @@ from switchgear._rules.interpreter_code import (
     quoted_in,
     variables_in,
 )
-from switchgear._rules.patterns import ANY
 from switchgear._rules.program_effects import Touch, handled_by, touched_by
 from switchgear._rules.readers import only_reads
-from switchgear._rules.shell.filters import finds
+from switchgear._rules.shell.filters import finds, listed_below
 from switchgear._rules.shell.parser import (
     DEEPEST,
     FILE,
@@ -34,6 +33,7 @@ from switchgear._rules.shell.parser import (
     Work,
     commands_of,
     join,
+    unwrapped,
     within,
 )
 
@@ -219,6 +219,7 @@ _LOOKS = frozenset(
         *("demo", "run", "resume", "runs", "batch", "serve", "backtest", "tune", "status", "watch"),
         *("show", "events", "check", "rules", "simulate", "export", "selftest", "doctor", "help"),
         *("completion", "review", "sessions", "prices", "version", "record"),
+        *("mcp", "requests list"),
         *("config check", "config schema", "config show", "config explain", "hooks doctor"),
         *("hooks install", "hooks status", "rules list", "rules test", "budgets audit"),
         *("budgets list", "budgets show", "fleet deliver", "fleet route", "fleet status"),
@@ -232,6 +233,7 @@ _LOOKS = frozenset(
 _ORDERS = frozenset(
     (
         *("release", "reset", "hold", "import", "vacuum", "intervene", "trust", "record"),
+        *("requests", "label"),
         *("config", "hooks", "budgets", "locks", "fleet", "incidents", "--store", "--config"),
     )
 )
@@ -424,8 +426,19 @@ def _decoded(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
         elif command.pipe in texts and command.piped is None and command.pipe in runs:
             # A plain text has gone through a filter that is not known, to a shell.
             yield (DECODED, program)
+        elif program in _LISTS and command.pipe in runs and not _by_xargs(command.pipe, commands):
+            yield (DECODED, program)  # names of files, made into commands
         if program in {"echo", "printf"} or any(op == "<<<" for op, _ in command.redirects):
             texts.add(command.pipe)
+
+
+_LISTS = frozenset(("find", "ls", "dir", "fd", "fdfind", "compgen", "locate", "tree"))
+
+
+def _by_xargs(pipe: str, commands: list[ShellCommand]) -> bool:
+    """Whether what is listed in a pipe is given to a shell as its words, and not as its input."""
+    last = [command for command in commands if command.pipe == pipe and _runs_given(command)]
+    return all(command.words[0].rpartition("/")[2] in {"xargs", "parallel"} for command in last)
 
 
 def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
@@ -535,7 +548,7 @@ def _only_looks(words: Sequence[str]) -> bool:
         return True
     if any("force-close" in word or "open=force" in word for word in words):
         return False
-    groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents"}
+    groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents", "requests"}
     order = " ".join(rest[:2]) if rest[0] in groups else rest[0]
     return order in _LOOKS
 
@@ -560,16 +573,17 @@ def _numbered(args: Sequence[str]) -> dict[str, str]:
 
 def _with_piped(command: ShellCommand) -> list[ShellCommand]:
     """The command; of `xargs`, with the words that it reads, as far as they are known."""
-    words, piped = command.words, _given(command)
+    words, piped = unwrapped(command.words), _given(command)
     name = words[0].rpartition("/")[2] if words else ""
     if name not in {"xargs", "parallel"} or not piped or UNKNOWN in piped:
         return [command]
     tokens = piped.split()
     if len(tokens) > MOST_WORDS:
         raise TooLong(f"more than {MOST_WORDS} words for xargs")
+    around = [command] if words != command.words else []  # `sudo -D folder xargs …`
     sign = _replaced_by(words)
     if sign and any(sign in word for word in words[1:]):
-        return [
+        return around + [
             command._replace(
                 words=tuple(
                     word
@@ -580,7 +594,7 @@ def _with_piped(command: ShellCommand) -> list[ShellCommand]:
             )
             for token in tokens[:MOST_TOKENS]
         ]
-    return [command._replace(words=(*words, *tokens))]
+    return [*around, command._replace(words=(*words, *tokens))]
 
 
 def _replaced_by(words: Sequence[str]) -> str:
@@ -894,13 +908,12 @@ def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """What `fd -x` executes, on what it finds."""
     for at, word in enumerate(words):
         if word in {"-x", "-X", "--exec", "--exec-batch"}:
-            plain = [each for each in words[1:at] if not each.startswith("-")]
-            ends = [words[index + 1] for index, each in enumerate(words[:at]) if each == "-e"]
-            plain = [each for each in plain if each not in ends]
-            name = f"{ANY}{plain[0]}{ANY}" if plain else ANY
-            name = f"{name}.{ends[0]}" if ends else name
-            inner = [each.replace("{}", f"./**/{name}") for each in words[at + 1 :]]
-            yield tuple(inner) if "{}" in words else (*inner, f"./**/{name}")
+            names = (listed_below("fd", words[1:at]) or "").split()
+            inner = words[at + 1 :]
+            if "{}" in inner and names:
+                inner = tuple(names[0] if each == "{}" else each for each in inner)
+                names = names[1:]
+            yield (*inner, *names)
 
 
 def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:

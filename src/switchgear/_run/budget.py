@@ -14,8 +14,7 @@ from switchgear._agents.base import Agent
 from switchgear._agents.command import CommandAgent
 from switchgear._agents.prices import model_rates
 from switchgear._agents.registry import AGENTS, ROWS
-from switchgear._budgets.budgets import Budgets
-from switchgear._budgets.reservation import LEASE_S
+from switchgear._budgets.budgets import LEASE_S, Budgets
 from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
 from switchgear._core.errors import BudgetRefused, StoreError
 from switchgear._providers.prices import price_list

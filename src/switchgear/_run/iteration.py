@@ -14,7 +14,6 @@ from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Tree, TreeChange, mark
 from switchgear._providers.prices import price_list
-from switchgear._run.dependencies import IterationContext
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
 from switchgear._run.judge import (
@@ -28,7 +27,7 @@ from switchgear._run.judge import (
 from switchgear._run.options import RunOptions, limits_of
 from switchgear._run.prompt import read_checklist
 from switchgear._run.record import AgentLog, is_disk_full
-from switchgear._run.state import KEPT_PATHS, RunState
+from switchgear._run.state import KEPT_PATHS, IterationContext, RunState
 from switchgear._run.stuck import StuckWatch
 from switchgear._run.validation import ValidationResult, validate
 from switchgear._text.fingerprint import fingerprint

@@ -6,31 +6,32 @@ is the same for programs.
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool, missing_program
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._core.errors import OverrideRefused, SwitchgearError
+from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
 from switchgear._run.budget import coverage
 from switchgear._run.circuits import (
+    HOUR_S,
     Circuits,
+    IterationGate,
     Measured,
     RunPermits,
     loop_breaker,
     loop_name,
+    pause_for,
     policy_of,
     task_name,
 )
 from switchgear._run.commits import CommitContext, commit_paths, message_of
-from switchgear._run.dependencies import IterationContext, RunDependencies
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
-from switchgear._run.gate import HOUR_S, IterationGate, pause_for
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.iteration import (
     AgentUnusable,
@@ -46,13 +47,6 @@ from switchgear._run.iteration import (
 from switchgear._run.judge import tests_passing
 from switchgear._run.options import AUTO, RunOptions, checked
 from switchgear._run.prompt import PromptFacts, prompt_of, read_checklist
-from switchgear._run.receipt import (
-    failed_notices,
-    notify_run_end,
-    receipt_of,
-    targets_of,
-    write_receipt,
-)
 from switchgear._run.record import (
     SCHEMA,
     Disk,
@@ -64,9 +58,18 @@ from switchgear._run.record import (
     runs_root,
     write_elsewhere,
 )
-from switchgear._run.result import RunResult, keep, reported
+from switchgear._run.result import (
+    RunResult,
+    failed_notices,
+    keep,
+    notify_run_end,
+    receipt_of,
+    reported,
+    targets_of,
+    write_receipt,
+)
 from switchgear._run.run_lock import RunLock, folder_lock, task_lock
-from switchgear._run.state import RunState
+from switchgear._run.state import IterationContext, RunDependencies, RunState
 from switchgear._run.stuck import StuckResponse, StuckWatch
 from switchgear._run.validation import detect
 from switchgear._run.view import GuardedView, RunView
@@ -187,8 +190,12 @@ class Runner:
                 self.context.record.discard()
                 raise
         if not self._resumed:
-            with suppress(OverrideRefused):
+            try:
                 self.circuits.forget_earlier_runs(by=BY)
+            except OverrideRefused:
+                pass
+            except StoreError as trouble:
+                self._notes.append(f"counts of earlier runs may apply: {trouble}")
         self.circuits.refresh()
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.context.tree)
@@ -410,11 +417,15 @@ class Runner:
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(context, self.state, ending, self._notes)
-        with suppress(OverrideRefused):
+        try:
             if context.options.shadow:
                 loop.release(by=BY, why="the run is over")
             if ending.reason is ExitReason.COMPLETED:
                 loop.reset(by=BY, why="the task is done")
+        except OverrideRefused:
+            pass
+        except StoreError as trouble:  # how the run ended does not depend on the store
+            self._notes.append(f"circuit {loop.name!r} was not reset: {trouble}")
         result = RunResult(
             run=context.record.id,
             exit_reason=ending.reason,

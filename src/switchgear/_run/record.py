@@ -26,7 +26,7 @@ from switchgear._agents.events import (
     ToolStep,
 )
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.saving import free_bytes, is_full, says_full
+from switchgear._measure.saved_refs import free_bytes, is_full, says_full
 from switchgear._measure.tree import OURS
 from switchgear._run.run_lock import is_held
 from switchgear._stores.url import default_file

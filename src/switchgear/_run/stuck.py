@@ -26,9 +26,8 @@ from switchgear._measure.git_command import GitError
 from switchgear._measure.test_counts import SuiteCounts, failing_tests, key_of
 from switchgear._measure.tree import mark
 from switchgear._panel.panel import Panel
-from switchgear._run.dependencies import Choose, IterationContext, RunDependencies
 from switchgear._run.exit_reasons import Ending, ExitReason
-from switchgear._run.state import RunState
+from switchgear._run.state import Choose, IterationContext, RunDependencies, RunState
 from switchgear._stores.base import Store, Transaction
 from switchgear._stuck import escalation, messages
 from switchgear._stuck.escalation import (

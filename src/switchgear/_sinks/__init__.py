@@ -7,8 +7,7 @@ of it; making one has no effect outside until the first event comes.
 from collections.abc import Callable
 
 from switchgear._core.types import Event
-from switchgear._sinks.jsonl import Jsonl
-from switchgear._sinks.log import Log
+from switchgear._sinks.log import Jsonl, Log
 
 Sink = Callable[[Event], object]
 

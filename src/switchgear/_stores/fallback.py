@@ -43,6 +43,7 @@ from switchgear._stores.base import (
     Entry,
     Store,
     StoredCircuit,
+    Submitter,
     Transaction,
     Vacuumed,
     checked_glob,
@@ -52,9 +53,8 @@ from switchgear._stores.base import (
 )
 from switchgear._stores.memory import MemoryStore
 from switchgear._stores.operator import OperatorLock
-from switchgear._stores.submitter import Submitter
 from switchgear._system.clock import Clock
-from switchgear._system.fork_lock import ForkSafeLock
+from switchgear._system.threads import ForkSafeLock
 
 LISTED = 1000
 """How many different messages are kept apart; beyond that, only their sums are."""

@@ -20,7 +20,7 @@ from switchgear._stores.base import (
     last_commit,
 )
 from switchgear._system.clock import Clock, Shifted, monotonic
-from switchgear._system.fork_lock import ForkSafeLock
+from switchgear._system.threads import ForkSafeLock
 from switchgear._text.glob import matcher
 
 T = TypeVar("T")

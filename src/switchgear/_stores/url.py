@@ -6,7 +6,7 @@ from weakref import WeakValueDictionary
 
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Store
 from switchgear._system.clock import Clock
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 
 if TYPE_CHECKING:
     from switchgear._stores.fallback import Resilient

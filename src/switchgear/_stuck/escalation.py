@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from switchgear._core import values
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import Circuit, Message, Phase, Record, Signal, Step
 from switchgear._detectors import ConsecutiveFailures
 

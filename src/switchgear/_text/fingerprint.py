@@ -11,6 +11,22 @@ and at most `LOOKED_AT` characters are read, whatever the length of the text (AD
 from collections.abc import Callable, Iterable
 from typing import Any
 
+_PRIME = 2**61 - 1
+
+
+def digest(text: str) -> str:
+    """The length of the text and its remainder by a large prime, in hexadecimal digits.
+
+    Equal for equal texts, in every process and version. It is no secret and no signature: who
+    tries can make two texts that share a key.
+
+    >>> digest("git status") == digest("git status"), digest("git status") == digest("git stash")
+    (True, False)
+    """
+    data = text.encode(errors="surrogatepass")
+    return f"{len(data):x}.{int.from_bytes(data, 'little') % _PRIME:x}"
+
+
 LOOKED_AT = 8_192
 """Characters that a key can depend on: of a longer text the first and the last half of these."""
 DOCUMENTED_LENGTH = 500

@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchgear._agents.base import StreamReader
-from switchgear._agents.events import StreamEvent, Usage
+from switchgear._agents.events import StreamEvent, Usage, complaint, known_complaint, looks_failed
 from switchgear._agents.process import LineBuffer
-from switchgear._agents.provider_messages import complaint, known_complaint, looks_failed
 from switchgear._agents.registry import AGENTS, agent_of_command
 from switchgear._text.agent_text import asks, clean, summarise
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.recordings.files import RecordingFile
 from switchgear._agents.recordings.formats import runs_in
-from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._agents.recordings.recording import RecordedRun, RecordingFile, RecordingTally
 from switchgear._analysis.backtest.replay import Named, replay
 from switchgear._config import preset_policy
 

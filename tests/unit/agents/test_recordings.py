@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.recordings.files import RecordingFile
 from switchgear._agents.recordings.formats import FORMATS, find, runs_in, usual_places
-from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._agents.recordings.recording import RecordedRun, RecordingFile, RecordingTally
 from unit import recording_samples as samples
 from unit import run_facts
 
@@ -283,7 +282,7 @@ def test_deeply_nested_and_huge_numbers_are_only_lines_that_are_not_understood(
 def test_a_line_that_is_too_long_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchgear._agents.recordings.files.LONGEST_LINE", 5000)
+    monkeypatch.setattr("switchgear._agents.recordings.recording.LONGEST_LINE", 5000)
     path = tmp_path / "runs.jsonl"
     path.write_text(json.dumps({"steps": ["x" * 20_000]}) + "\n" + samples.FILES["plain"][1])
     runs, tally = read(path)

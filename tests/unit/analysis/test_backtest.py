@@ -17,7 +17,7 @@ from switchgear._analysis.backtest.findings import BacktestFindings, shadow_row
 from switchgear._analysis.backtest.replay import Named, cost_of_steps, judge
 from switchgear._analysis.backtest.statistics import Counts, most_likely_below, rate
 from switchgear._cli import main
-from switchgear._core.recovery import Latched
+from switchgear._core.policy import Latched
 from switchgear._panel.panel import Panel
 from switchgear._report.backtest_page import page
 from switchgear._stores.memory import MemoryStore

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from switchgear._analysis.selftest import live_hooks, plan
+from switchgear._analysis.selftest import live, plan
 from switchgear._analysis.selftest.attacks import MOST, against, attacks_on
+from switchgear._analysis.selftest.hook_trials import breach_of
 from switchgear._analysis.selftest.plan import SCENARIOS, perform
-from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
-from switchgear._analysis.selftest.rule_trials import breach_of
-from switchgear._analysis.selftest.sandbox import Bench
+from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus
 from switchgear._budgets.budgets import Budgets
 from switchgear._cli import main
 from switchgear._config import load_config
@@ -446,8 +445,8 @@ def test_the_names_are_listed() -> None:
 def test_a_hook_command_that_does_nothing_is_a_failure(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"claude-code": "true"})
-    (row,) = live_hooks.attacked(bench(project))
+    monkeypatch.setattr(live, "installed_commands", lambda _: {"claude-code": "true"})
+    (row,) = live.attacked_hooks(bench(project))
     assert row.status is GuardStatus.FAILED
     assert "'git push --force origin main' is not refused: it answers allow" in row.reason
 
@@ -455,8 +454,8 @@ def test_a_hook_command_that_does_nothing_is_a_failure(
 def test_a_hook_command_that_fails_is_a_failure(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"gemini": "sh -c 'exit 3'"})
-    (row,) = live_hooks.attacked(bench(project))
+    monkeypatch.setattr(live, "installed_commands", lambda _: {"gemini": "sh -c 'exit 3'"})
+    (row,) = live.attacked_hooks(bench(project))
     assert row.status is GuardStatus.FAILED
     assert "exit code 3" in row.reason
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from switchgear._analysis.selftest.plan import perform
-from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
-from switchgear._analysis.selftest.sandbox import Bench
+from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus
 from switchgear._config import load_config
 from switchgear._fleet import router as routing
 from switchgear._fleet.router import Route, Router, Settings

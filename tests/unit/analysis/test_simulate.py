@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from switchgear._analysis.simulate.compare import Result, as_json, blocks, simulate
-from switchgear._analysis.simulate.tally import Harm
+from switchgear._analysis.simulate.engine import Harm
 from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import Breakers, Category, default_breakers, external_dep, latency

@@ -33,8 +33,7 @@ from switchgear._breaker.presets import PRESETS
 from switchgear._cli import main
 from switchgear._config import load_config
 from switchgear._config.sections import preset_policy
-from switchgear._core.policy import WeightedSum
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, WeightedSum
 
 
 def run_of(random: Random, number: int, *, solved: bool, failures: int) -> dict[str, Any]:

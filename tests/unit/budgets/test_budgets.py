@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from switchgear import EventKind, Panel, Phase, Rejected
-from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import Budgets, budget_policy
-from switchgear._budgets.tree import BudgetNode, Line, level_of, load_book
+from switchgear._budgets.tree import BudgetNode, Line, audit, level_of, load_book
 from switchgear._core.errors import (
     BudgetRefused,
     Refusal,

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._cli import main, status
-from switchgear._cli.views import watch
+from switchgear._cli.views import circuits
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Signal
 from switchgear._panel.panel import Panel
@@ -42,7 +42,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise KeyboardInterrupt
             left.pop(0)()
 
-        for room in (status, watch):
+        for room in (status, circuits):
             monkeypatch.setattr(room.time, "sleep", sleep)
 
     return happens

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from depth import some_of
-from switchgear._agents.codex.hook_trust import Trust, ask_codex
+from switchgear._agents.codex.agent import Trust, ask_codex
+from switchgear._analysis.selftest.hook_trials import AFTER, BEFORE, read, sample
 from switchgear._cli import main
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.install import saved
-from switchgear._hooks.install.probe import AFTER, BEFORE, read, sample
 from switchgear._hooks.install.settings import HOOKED
 
 TOKEN = "swg_secret"

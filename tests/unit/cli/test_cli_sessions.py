@@ -414,7 +414,7 @@ def test_an_intervention_reaches_the_configured_sinks(project: Project) -> None:
 
 def test_silence_that_watch_records_reaches_the_configured_sinks(project: Project) -> None:
     from switchgear._cli.context import Session, StoreChoice  # noqa: PLC0415
-    from switchgear._cli.views.watch import rounds_of  # noqa: PLC0415
+    from switchgear._cli.views.circuits import rounds_of  # noqa: PLC0415
     from switchgear._config import DEFAULT  # noqa: PLC0415
     from switchgear._core.types import Event  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._config import Config, ConfigError, load_config, units
+from switchgear._config import Config, ConfigError, load_config, problems
 from switchgear._config.schema import schema
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.timeouts import Timeouts
@@ -91,6 +91,6 @@ def test_every_key_is_in_the_schema() -> None:
         ("interventions", Interventions._fields),
         ("timeouts", Timeouts._fields),
     ):
-        keys = {*fields, *map(units.written, fields)}
+        keys = {*fields, *map(problems.written, fields)}
         assert sections[section]["properties"].keys() == keys
     assert sections["interventions"]["properties"]["escalate"]["type"] == ["string", "null"]

@@ -8,7 +8,14 @@ import pytest
 import yaml
 
 from switchgear import Panel, Phase, Signal
-from switchgear._config import Config, ConfigError, config_schema, load_config, preset_policy, units
+from switchgear._config import (
+    Config,
+    ConfigError,
+    config_schema,
+    load_config,
+    preset_policy,
+    problems,
+)
 from switchgear._config.parts import fields_of
 from switchgear._config.sections import ALIASES
 from switchgear._core.machine import step
@@ -273,7 +280,7 @@ def test_the_schema_knows_the_sections_with_all_their_keys() -> None:
     found = config_schema()["properties"]
     assert found["breakers"]["properties"].keys() == CATEGORIES.keys() | ALIASES.keys()
     for name, make in CATEGORIES.items():
-        keys = {*fields_of(make), *map(units.written, fields_of(make))}
+        keys = {*fields_of(make), *map(problems.written, fields_of(make))}
         assert found["breakers"]["properties"][name]["properties"].keys() == keys
     enabled = found["breakers"]["properties"]["budget"]["properties"]["enabled"]
     assert enabled == {"type": "boolean", "default": True}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchgear._config import ConfigError, config_schema, load_config
-from switchgear._config.model import Config, Hooks
+from switchgear._config.sections import Config, Hooks
 
 
 def loaded(folder: Path, text: str) -> Config:

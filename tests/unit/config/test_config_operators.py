@@ -14,8 +14,7 @@ from switchgear._cli import main
 from switchgear._config import Config, ConfigError, load_config
 from switchgear._config.loader import load_with_notes
 from switchgear._core.errors import OverrideRefused
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._detectors import FailuresInWindow
 from switchgear._fleet.targets import Webhook
 from switchgear.fleet import Fleet

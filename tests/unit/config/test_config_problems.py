@@ -10,8 +10,7 @@ import pytest
 
 from switchgear import SwitchgearError, detectors
 from switchgear._config import ConfigError, Problem, load_config
-from switchgear._config.loader import KEYS
-from switchgear._config.places import LARGEST_BYTES
+from switchgear._config.loader import KEYS, LARGEST_BYTES
 from switchgear._config.problems import MOST_PROBLEMS
 from switchgear._config.sections import LONGEST_CHAIN, MOST_DETECTORS
 from switchgear._config.yaml_tree import DEEPEST

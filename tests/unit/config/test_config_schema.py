@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switchgear._breaker.presets import PRESETS
-from switchgear._config import ConfigError, config_schema, load_config, units
+from switchgear._config import ConfigError, config_schema, load_config, problems
 from switchgear._config.loader import KEYS
 from switchgear._config.parts import fields_of
 from switchgear._config.sections import POLICY_KEYS
@@ -132,7 +132,7 @@ def test_the_schema_has_every_registered_kind_with_every_field(part: str) -> Non
     bare, mapping = SCHEMA["$defs"][part]["oneOf"]
     assert mapping["properties"].keys() == KINDS[part].keys()
     for name, kind in KINDS[part].items():
-        written = {units.written(field) for field in fields_of(kind)}
+        written = {problems.written(field) for field in fields_of(kind)}
         keys = mapping["properties"][name]["properties"].keys()
         assert keys == written | fields_of(kind).keys()
         assert mapping["properties"][name]["description"]

@@ -10,8 +10,7 @@ from switchgear import _detectors
 from switchgear._core import evidence
 from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
 from switchgear._core.machine import step
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,

@@ -13,7 +13,7 @@ from switchgear._breaker import presets
 from switchgear._breaker.presets import DESCRIPTIONS, PRESETS
 from switchgear._config import ConfigError, load_config, preset_policy
 from switchgear._core.machine import step
-from switchgear._core.recovery import WindowEnd
+from switchgear._core.policy import WindowEnd
 from switchgear._core.types import Acquire, AgentStep, Override, Record
 
 SUCCESS = Record(Signal(ok=True, seconds=1.0))

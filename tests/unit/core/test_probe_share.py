@@ -8,7 +8,7 @@ import pytest
 
 from switchgear import CircuitBreaker, Cooldown, Permit, Policy, Rejected, Signal, detectors
 from switchgear._core.machine import step
-from switchgear._core.recovery import Recovery
+from switchgear._core.policy import Recovery
 from switchgear._core.types import Acquire, Phase, Record
 from switchgear._core.wire import dump_circuit, load_circuit
 from switchgear._detectors.policy_wire import dump_policy, load_policy

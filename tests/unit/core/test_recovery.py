@@ -11,7 +11,7 @@ from property import naive
 from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear._core import values
 from switchgear._core.machine import step
-from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
+from switchgear._core.policy import Cooldown, Latched, Recovery, WindowEnd, spread
 from switchgear._core.types import Acquire, Permit, Record, Signal
 from switchgear.testing import FakeClock
 

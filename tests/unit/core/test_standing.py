@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from switchgear._core.machine import step
-from switchgear._core.moves import refuses_until_s, standing
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown, Latched
+from switchgear._core.machine import refuses_until_s, standing, step
+from switchgear._core.policy import Cooldown, Latched, Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,

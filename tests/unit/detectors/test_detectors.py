@@ -7,8 +7,15 @@ import pytest
 
 from switchgear import _detectors
 from switchgear._core.detector import Detector, plural, span
-from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
-from switchgear._core.recovery import Cooldown, Latched, Recovery
+from switchgear._core.policy import (
+    AnyDetector,
+    Combine,
+    Cooldown,
+    Latched,
+    Policy,
+    Recovery,
+    WeightedSum,
+)
 from switchgear._core.types import Reading, Signal
 from switchgear._core.values import CENTURY_S
 from switchgear._detectors import (

@@ -9,7 +9,7 @@ from switchgear._core.detector import Detector
 from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors.context_burn import Burn
 from switchgear._detectors.same_tool import EqualCalls
-from switchgear._text.digest import digest
+from switchgear._text.fingerprint import digest
 
 
 @pytest.mark.parametrize(

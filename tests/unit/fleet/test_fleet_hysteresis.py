@@ -6,8 +6,7 @@ from switchgear import Phase, Signal
 from switchgear._config import preset_policy
 from switchgear._core import policy as policies
 from switchgear._core.machine import step
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Record
 from switchgear._fleet.categories import default_breakers, external_dep, latency
 

@@ -16,9 +16,14 @@ from switchgear._cli import main
 from switchgear._config import load_config
 from switchgear._fleet.categories import default_breakers
 from switchgear._fleet.fleet import Fleet
-from switchgear._fleet.incidents import Incidents, IncidentTrouble, incident_id
+from switchgear._fleet.incidents import (
+    Incidents,
+    IncidentTrouble,
+    as_configuration,
+    incident_id,
+    review,
+)
 from switchgear._fleet.manifest import agent, crew, story
-from switchgear._fleet.review import as_configuration, review
 from switchgear._fleet.watcher import Watcher
 from switchgear._system.files import write_whole
 from switchgear.testing import FakeClock

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._budgets.reservation import Reservation
+from switchgear._budgets.budgets import Reservation
 from switchgear._core.errors import StoreUnavailable
 from switchgear._fleet.categories import CATEGORIES, Breakers
 from switchgear._fleet.fleet import Fleet

@@ -9,7 +9,7 @@ import pytest
 
 from switchgear import Event, Panel, Signal
 from switchgear._config import Config, ConfigError, load_config
-from switchgear._config.model import Retention
+from switchgear._config.sections import Retention
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew
 from switchgear._fleet.targets import Command, Target

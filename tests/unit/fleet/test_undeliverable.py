@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 
 from switchgear._config import ConfigError, load_config
-from switchgear._fleet.delivery import ATTEMPTS_ALONE, MOST_ASIDE, Delivery
+from switchgear._fleet.delivery import (
+    ATTEMPTS_ALONE,
+    MOST_ASIDE,
+    Delivery,
+    deliver,
+    notice,
+    target_from_text,
+)
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import agent, crew
-from switchgear._fleet.notify import deliver, notice, target_from_text
 from switchgear._fleet.targets import (
     Command,
     Desktop,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents import hook_events
+from switchgear._agents import hook_protocol
 from switchgear._hooks import usage as prices
 from switchgear._hooks.usage import Card, card_of
 from unit.hook_calls import Guarded, after, before, claude
@@ -270,7 +270,7 @@ def test_lines_that_make_no_sense_are_no_usage(agent: Guarded, said: Said, line:
 def test_only_the_end_of_what_is_new_is_read(
     agent: Guarded, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_events, "MOST_NEW_BYTES", 600)
+    monkeypatch.setattr(hook_protocol, "MOST_NEW_BYTES", 600)
     said.add(claude_line("m1", 500_000, 20), {"filler": "x" * 400}, claude_line("m2", 1_000, 20))
     step(agent, said, "t1")
     assert cost(agent) == 3_300

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from switchgear._agents.codex.hooks import exit_code_of, read
-from switchgear._agents.hook_events import END_BYTES
+from switchgear._agents.hook_protocol import END_BYTES
 from switchgear._agents.opencode.hooks import read as read_opencode
 from switchgear._hooks.inspect_call import call_signal, error_line, operation_signal
 

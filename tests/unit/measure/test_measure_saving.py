@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._measure import saving
+from switchgear._measure import saved_refs
 from switchgear._measure.git_command import Deadline, GitError
-from switchgear._measure.saving import NotSaved, save_archive
+from switchgear._measure.saved_refs import NotSaved, save_archive
 from switchgear._measure.tree import Tree, open_tree
 from timeouts import LIMIT_S
 
@@ -226,14 +226,14 @@ def test_a_file_that_cannot_be_read_is_named(
     tree.mark()
     (project / "secret").write_text("s")
     (project / "new").write_text("new\n")
-    read = saving.read_entry
+    read = saved_refs.read_entry
 
-    def refuse(folder: Path, entry: saving.ArchiveEntry) -> bytes:
+    def refuse(folder: Path, entry: saved_refs.ArchiveEntry) -> bytes:
         if entry.path == "secret":
             raise PermissionError(errno.EACCES, "Permission denied")
         return read(folder, entry)
 
-    monkeypatch.setattr(saving, "read_entry", refuse)
+    monkeypatch.setattr(saved_refs, "read_entry", refuse)
     assert tree.keep("runs/1", "kept").notes == ("not saved (Permission denied): 1 file: secret",)
     assert blob(project, "new") == b"new\n"
 
@@ -246,16 +246,16 @@ def test_saving_has_a_deadline_and_what_was_not_reached_is_named(
     for number in range(20):
         (project / f"new{number:02}").write_text("x" * number)
     deadline = Deadline(60)
-    read = saving.read_entry
+    read = saved_refs.read_entry
     seen: list[str] = []
 
-    def slow(folder: Path, entry: saving.ArchiveEntry) -> bytes:
+    def slow(folder: Path, entry: saved_refs.ArchiveEntry) -> bytes:
         seen.append(entry.path)
         if len(seen) == 5:
             deadline._until_s = 0.0
         return read(folder, entry)
 
-    monkeypatch.setattr(saving, "read_entry", slow)
+    monkeypatch.setattr(saved_refs, "read_entry", slow)
     done = tree.keep("runs/1", "kept", deadline)
     [note] = done.notes
     assert note.startswith("not saved (no time was left): 15 files: ")
@@ -363,14 +363,14 @@ def test_an_archive_goes_elsewhere_when_the_disk_is_full(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(elsewhere))
-    pack = saving._pack
+    pack = saved_refs._pack
 
     def full(at: Path, entries: object, place: Path, *rest: object) -> None:
         if not place.is_relative_to(elsewhere):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         pack(at, entries, place, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(saving, "_pack", full)
+    monkeypatch.setattr(saved_refs, "_pack", full)
     place, missed = save_archive(folder, ["new"], folder / "runs" / "x.tar.gz", Deadline(60))
     assert place.is_relative_to(elsewhere)
     assert missed == ()
@@ -384,7 +384,7 @@ def test_a_disk_that_is_full_everywhere_is_said(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(saving, "_pack", full)
+    monkeypatch.setattr(saved_refs, "_pack", full)
     with pytest.raises(NotSaved, match="No space left on device"):
         save_archive(tmp_path, ["new"], tmp_path / "x.tar.gz", Deadline(60))
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from switchgear._agents.events import LIMITED, OUTAGE
-from switchgear._agents.provider_messages import complaint, known_complaint
+from switchgear._agents.events import LIMITED, OUTAGE, complaint, known_complaint
 from switchgear._providers.errors import ProviderError, classify, classify_response
 from switchgear._providers.table import (
     PROVIDER_FAILURES,

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._hooks.protect import GUARD_RULES
-from switchgear._rules.builtin import BUILTIN
+from switchgear._rules.builtin import BUILTIN, GUARD_RULES
 from switchgear._rules.effects import Place, deed_of
 from switchgear._rules.rules import Rule, dump_rules, judge_deed, load_rules, load_rules_about
 

@@ -5,8 +5,7 @@ import time
 import pytest
 
 from switchgear._breaker.rules import place_at
-from switchgear._hooks.protect import GUARD_RULES
-from switchgear._rules.builtin import builtin_rules
+from switchgear._rules.builtin import GUARD_RULES, builtin_rules
 from switchgear._rules.rules import Broken, judge
 
 RULES = (*builtin_rules(), *GUARD_RULES)

@@ -12,12 +12,18 @@ from typing import Any
 import pytest
 
 from switchgear._breaker.loop_breaker import LoopStats
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._detectors import FailuresInWindow
 from switchgear._panel.panel import Panel
-from switchgear._run.batch.admission import MOST_FORCES, SPAWN, Admission, SpawnCircuit
-from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
+from switchgear._run.batch.attempt import (
+    MOST_FORCES,
+    SPAWN,
+    Admission,
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    SpawnCircuit,
+)
 from switchgear._run.batch.model import Batch, BatchEnd, Progress, Status, Task
 from switchgear._run.batch.record import (
     BatchFolder,
@@ -553,10 +559,10 @@ def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_nothing_begins_a
     stage = Stage(tmp_path)
     write, begun = BatchFolder.write, threading.Event()
 
-    def full(folder: BatchFolder, kept: BatchState) -> None:
+    def full(folder: BatchFolder, kept: BatchState, changed: str | None = None) -> None:
         if begun.is_set():
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(folder, kept)
+        write(folder, kept, changed)
 
     def act(_: Attempt) -> AttemptOutcome:
         begun.set()

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from switchgear._breaker.loop_breaker import LoopBreaker
-from switchgear._fleet.notify import Outcome
-from switchgear._run.receipt import (
+from switchgear._fleet.delivery import Outcome
+from switchgear._run.record import RunFolder, list_runs, prunable, prune, pruned_circuits
+from switchgear._run.result import (
     failed_notices,
     notify_run_end,
     receipt_of,
     receipt_text,
     targets_of,
 )
-from switchgear._run.record import RunFolder, list_runs, prunable, prune, pruned_circuits
 from unit.runner_stage import Stage
 
 FAILS = "usage(0.05); write('n', str(n)); fail('Error: boom')"

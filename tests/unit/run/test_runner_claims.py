@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._run.gate import IterationGate
+from switchgear._run.circuits import IterationGate
 from switchgear._run.loop import Runner
 from unit.runner_stage import Stage, checker
 

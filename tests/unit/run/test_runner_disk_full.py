@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._measure import saving
+from switchgear._measure import saved_refs
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import GitError
 from switchgear._run import record
@@ -113,7 +113,7 @@ def test_a_measurement_that_cannot_be_written_down_ends_the_run(
 def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pack = saving._pack
+    pack = saved_refs._pack
 
     def full(folder: Path, entries: Any, place: Path, *rest: Any) -> None:
         if place.is_relative_to(stage.folder):
@@ -122,7 +122,7 @@ def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
 
     fails_from(monkeypatch, stage, RunFolder, "add")
     fails_from(monkeypatch, stage, GitTree, "_commit", error=GitError("No space left on device"))
-    monkeypatch.setattr(saving, "_pack", full)
+    monkeypatch.setattr(saved_refs, "_pack", full)
     result = stage.run(WORKS)
     check(stage, result)
     assert result.checkpoint is not None
@@ -136,7 +136,7 @@ def test_what_is_not_saved_anywhere_is_said(stage: Stage, monkeypatch: pytest.Mo
     fails_from(monkeypatch, stage, RunFolder, "write")
     fails_from(monkeypatch, stage, record, "write_json")
     fails_from(monkeypatch, stage, GitTree, "_commit", error=GitError("No space left on device"))
-    fails_from(monkeypatch, stage, saving, "_pack")
+    fails_from(monkeypatch, stage, saved_refs, "_pack")
     result = stage.run(WORKS)
     check(stage, result)
     assert result.checkpoint is None

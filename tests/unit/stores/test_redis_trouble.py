@@ -10,7 +10,7 @@ from switchgear._core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from switchgear._stores.redis.errors import store_error
+from switchgear._stores.redis.clients import store_error
 
 IN_A_SCRIPT = "Error running script (call to f_1): @user_script:9: @user_script: 9: "
 

@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._cli import main
 from switchgear._core.errors import StoreCorrupt, StoreError
-from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import EventKind, Mode, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.base import Amended
@@ -31,7 +30,7 @@ KILLED = """
 import os, signal, sys
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
-from switchgear._core.recovery import Cooldown
+from switchgear._core.policy import Cooldown
 from switchgear._core.types import Signal, Record
 from switchgear._stores.base import Amended
 from switchgear._stores.sqlite import SqliteStore

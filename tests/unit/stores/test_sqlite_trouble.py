@@ -17,7 +17,7 @@ import pytest
 
 from switchgear._core.errors import StoreFull, StoreReadOnly, StoreUnavailable
 from switchgear._core.types import Acquire, Phase
-from switchgear._stores.sqlite import SqliteStore, errors
+from switchgear._stores.sqlite import SqliteStore, file
 from switchgear._stores.sqlite.file import DatabaseFile
 from timeouts import LIMIT_S
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, in_a_fork, lock_away
@@ -143,7 +143,7 @@ def test_an_error_of_a_disk_that_has_space_is_not_called_full(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails_for_want_of_space(monkeypatch)
-    monkeypatch.setattr(errors, "is_full", lambda _: False)
+    monkeypatch.setattr(file, "is_full", lambda _: False)
     with pytest.raises(StoreUnavailable, match="SQLITE_IOERR_SHMSIZE"):
         SqliteStore(path).get("api")
 
@@ -158,7 +158,7 @@ def fails_for_want_of_space(monkeypatch: pytest.MonkeyPatch) -> None:
         raise error
 
     monkeypatch.setattr(DatabaseFile, "_connect", connect)
-    monkeypatch.setattr(errors, "is_full", lambda _: True)
+    monkeypatch.setattr(file, "is_full", lambda _: True)
 
 
 def test_a_file_that_may_not_grow_is_full(store: SqliteStore) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._stores import submitter as module
-from switchgear._stores.submitter import Submitter
+from switchgear._stores import base as module
+from switchgear._stores.base import Submitter
 from timeouts import LIMIT_S
 
 

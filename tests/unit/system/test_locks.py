@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from stress.crew import in_time
-from switchgear._system import fork_lock
-from switchgear._system.fork_lock import ForkSafeLock
+from switchgear._system import threads
+from switchgear._system.threads import ForkSafeLock
 from timeouts import LIMIT_S
 
 
@@ -49,7 +49,7 @@ def test_after_a_fork_a_lock_that_was_held_is_free_and_is_still_one_lock(
     lock = ForkSafeLock()
     held = lock.taken()
     held.acquire()
-    monkeypatch.setattr(fork_lock, "_forks", fork_lock._forks + 1)  # what the child sees
+    monkeypatch.setattr(threads, "_forks", threads._forks + 1)  # what the child sees
     assert not lock.is_mine()
     fresh = lock.taken()
     assert fresh is not held
@@ -71,8 +71,8 @@ def test_threads_that_meet_at_an_old_lock_of_the_parent_make_one_new_lock(
             other.join(0.05)  # it must wait for us; if it does not, it has made a second lock
         return make()
 
-    monkeypatch.setattr(fork_lock, "_forks", fork_lock._forks + 1)
-    monkeypatch.setattr(fork_lock, "RLock", make_while_the_other_asks)
+    monkeypatch.setattr(threads, "_forks", threads._forks + 1)
+    monkeypatch.setattr(threads, "RLock", make_while_the_other_asks)
     got.append(lock.taken())
     other.join(LIMIT_S)
     assert len(got) == 2

@@ -12,12 +12,19 @@ from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
 from switchgear._agents.claude_code.hooks import token_counts
-from switchgear._agents.events import AgentError, AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.events import (
+    AgentError,
+    AgentResult,
+    Question,
+    StreamEvent,
+    Usage,
+    complaint,
+)
 from switchgear._agents.fields import TokenCounts, at, count, micros, words
-from switchgear._agents.provider_messages import complaint
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     moment,
@@ -225,7 +232,10 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         key = _key(line)
         if key not in sessions:
             sessions[key] = _ClaudeSession(
-                RecordedRun(key or source.name, source.path, _FORMAT, "claude")
+                RecordedRun(
+                    *(key or source.name, source.path, _FORMAT, "claude"),
+                    folder=word(line.get("cwd")),
+                )
             )
         sessions[key].read_message(kind, line)
     for session in sessions.values():
@@ -273,7 +283,7 @@ class _ClaudeSession:
             elif at(part, "type") == "text":
                 self.building.turn(at_s)
                 if human:
-                    self.building.fill(task=name(at(part, "text")))
+                    self.building.user(at(part, "text"))
 
     def _assistant(self, message: object, content: object, at_s: float | None) -> None:
         if at(message, "id") != self._answer or self._answer is None:

@@ -5,17 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchgear._agents.fields import TokenCounts, count, part, text
-from switchgear._agents.hook_events import (
+from switchgear._agents.hook_protocol import (
     EVENT,
     MOMENTS,
-    WARNS,
-    action_of,
-    read_event,
-    sample,
-    switch_off,
-)
-from switchgear._agents.hook_protocol import (
     REFUSING,
+    WARNS,
     Action,
     AnswerUsage,
     HookFacts,
@@ -23,6 +17,10 @@ from switchgear._agents.hook_protocol import (
     Moment,
     Reply,
     Ruling,
+    action_of,
+    read_event,
+    sample,
+    switch_off,
 )
 
 __all__ = ["EVENT", "MOMENTS", "WARNS", "action_of", "sample", "switch_off"]

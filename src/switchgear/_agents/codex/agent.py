@@ -5,19 +5,34 @@ that say "Reconnecting". The stream names neither the model nor a price.
 """
 
 import json
+import os
+import queue
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
 from switchgear._agents.codex.hooks import token_counts
-from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.events import (
+    AgentResult,
+    Question,
+    StreamEvent,
+    Usage,
+    complaint,
+    known_complaint,
+)
 from switchgear._agents.fields import at, words
-from switchgear._agents.provider_messages import complaint, known_complaint
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     moment,
@@ -26,6 +41,104 @@ from switchgear._agents.recordings.recording import (
     word,
 )
 from switchgear._text.agent_text import clean, one_line
+
+WAIT_S = 20.0
+
+
+class Trust(NamedTuple):
+    """What Codex says of our hooks."""
+
+    asked: bool
+    """Whether Codex could be asked at all."""
+    seen: int = 0
+    """How many commands of ours it has found."""
+    trusted: int = 0
+
+
+def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
+    """How many of the commands Codex sees, and trusts, in a folder. Never raises.
+
+    A `home` (`~/.codex`) in which nothing is configured is left as it is: Codex would fill it, so
+    it answers in a copy, which is thrown away.
+    """
+    if os.path.exists(os.path.join(home, "config.toml")):
+        return _asked(program, folder, commands, home)
+    try:
+        copy = tempfile.mkdtemp()
+    except OSError:  # no place for it: the disk is full, or nothing may be written
+        return Trust(asked=False)
+    try:
+        with suppress(OSError):
+            shutil.copy(os.path.join(home, "hooks.json"), copy)
+        return _asked(program, folder, commands, copy)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def _asked(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
+    requests = [
+        {"id": 1, "method": "initialize", "params": {"clientInfo": _CLIENT}},
+        {"method": "initialized"},
+        {"id": 2, "method": "hooks/list", "params": {"cwds": [folder]}},
+    ]
+    try:
+        process = subprocess.Popen(  # noqa: S603  found by its name, as a shell does
+            [program, "app-server"],
+            cwd=folder,
+            env={**os.environ, "CODEX_HOME": home},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    except OSError:
+        return Trust(asked=False)
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.writelines(json.dumps(request) + "\n" for request in requests)
+        process.stdin.flush()
+        answer = _answer(process.stdout, 2, time.monotonic() + WAIT_S)
+    except OSError:
+        answer = None
+    finally:
+        process.kill()
+        process.communicate()
+    return Trust(asked=False) if answer is None else _counted(answer, set(commands))
+
+
+_CLIENT = {"name": "switchgear", "title": "Switchgear", "version": "1"}
+
+
+def _answer(lines: IO[str], number: int, until_s: float) -> Any:
+    """The result of a request; `None`: there was none in time."""
+    found: queue.Queue[str | None] = queue.Queue()
+
+    def listen() -> None:
+        for line in lines:
+            found.put(line)
+        found.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        try:
+            line = found.get(timeout=max(0.0, until_s - time.monotonic()))
+            told = None if line is None else json.loads(line)
+        except (queue.Empty, ValueError):
+            return None
+        if told is None or (isinstance(told, dict) and told.get("id") == number):
+            return None if told is None else told.get("result")
+
+
+def _counted(answer: Any, commands: set[str]) -> Trust:
+    try:
+        hooks = [hook for folder in answer["data"] for hook in folder["hooks"]]
+        ours = [hook for hook in hooks if hook["command"] in commands and hook["enabled"]]
+        trusted = sum(hook["trustStatus"] == "trusted" or hook["isManaged"] for hook in ours)
+    except (KeyError, TypeError):
+        return Trust(asked=False)
+    return Trust(asked=True, seen=len(ours), trusted=trusted)
+
 
 _SILENT = frozenset({"thread.started", "turn.started", "item.updated"})
 _FAILED = frozenset({"failed", "declined", "error"})
@@ -164,7 +277,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         at_s = moment(line.get("timestamp"))
         if kind == "session_meta" or (not kind and "id" in line):
             session.building.run = session.building.run._replace(
-                id=name(at(payload, "id")) or source.name
+                id=name(at(payload, "id")) or source.name, folder=word(at(payload, "cwd"))
             )
         elif kind == "turn_context":
             session.model = name(at(payload, "model")) or session.model
@@ -228,7 +341,7 @@ class _CodexSession:
         elif at(payload, "role") == "user":
             self.building.turn(at_s)
             if not text.startswith("<"):  # what the agent tells the model of its surroundings
-                self.building.fill(task=name(text))
+                self.building.user(text)
 
     def _output(self, payload: object, at_s: float | None) -> None:
         output, seconds, code = at(payload, "output"), None, None

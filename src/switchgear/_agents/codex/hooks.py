@@ -9,22 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchgear._agents.fields import TokenCounts, at, count, exit_code, part, text
-from switchgear._agents.hook_events import (
-    EVENT,
-    action_of,
-    before_tool_reply,
-    end_of,
-    parsed,
-    read_event,
-    sample,
-)
 from switchgear._agents.hook_protocol import (
+    EVENT,
     AnswerUsage,
     HookFacts,
     HookSettings,
     Moment,
     Reply,
     Ruling,
+    action_of,
+    before_tool_reply,
+    end_of,
+    parsed,
+    read_event,
+    sample,
 )
 
 __all__ = ["EVENT", "action_of", "sample"]

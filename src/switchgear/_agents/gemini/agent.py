@@ -18,13 +18,20 @@ from switchgear._agents.base import (
     StreamReader,
     as_argument,
 )
-from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.events import (
+    AgentResult,
+    Question,
+    StreamEvent,
+    Usage,
+    complaint,
+    looks_failed,
+)
 from switchgear._agents.fields import at, words
 from switchgear._agents.gemini.hooks import token_counts
-from switchgear._agents.provider_messages import complaint, looks_failed
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     exit_code,
@@ -202,7 +209,7 @@ class _GeminiChat:
         if text:  # else it hands back the results of tools
             self.building.turn(at_s)
             if not text.startswith("<session_context>"):
-                self.building.fill(task=name(text))
+                self.building.user(text)
 
     def _answer(self, message: dict[str, Any], at_s: float | None) -> None:
         self.building.turn(at_s)

@@ -9,15 +9,9 @@ from typing import Any
 
 from switchgear._agents import fields
 from switchgear._agents.fields import TokenCounts, at, count, text
-from switchgear._agents.hook_events import (
+from switchgear._agents.hook_protocol import (
     EVENT,
     MOST_LINES,
-    common_facts,
-    end_of,
-    parsed,
-    tool_name,
-)
-from switchgear._agents.hook_protocol import (
     REFUSING,
     TIMEOUT_S,
     Action,
@@ -27,6 +21,10 @@ from switchgear._agents.hook_protocol import (
     Moment,
     Reply,
     Ruling,
+    common_facts,
+    end_of,
+    parsed,
+    tool_name,
 )
 
 __all__ = ["EVENT"]

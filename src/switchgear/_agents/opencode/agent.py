@@ -23,22 +23,19 @@ from switchgear._agents.base import (
     StreamReader,
     as_argument,
 )
-from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage, complaint
 from switchgear._agents.fields import at, count, micros, words
 from switchgear._agents.opencode.hooks import token_counts
-from switchgear._agents.provider_messages import complaint
-from switchgear._agents.recordings.files import (
-    RecordingFile,
-    RecordingFormat,
-    UnreadableRecording,
-    parsed,
-)
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
+    UnreadableRecording,
     moment,
     name,
+    parsed,
     word,
 )
 from switchgear._text.agent_text import clean
@@ -202,7 +199,7 @@ class _OpenCodeSession:
         at_s = moment(at(info, "time", "created"))
         if at(info, "role") == "user":
             self.building.turn(at_s)
-            self.building.fill(task=name(_first_text(parts)))
+            self.building.user(_first_text(parts))
             return
         self.building.turn(at_s)
         self._use(info)

@@ -11,7 +11,6 @@ from typing import Any
 
 from switchgear._agents import fields
 from switchgear._agents.fields import TokenCounts, at, count, part
-from switchgear._agents.hook_events import tool_name
 from switchgear._agents.hook_protocol import (
     BadInput,
     HookFacts,
@@ -20,6 +19,7 @@ from switchgear._agents.hook_protocol import (
     plugin_action,
     plugin_reply,
     safe_id,
+    tool_name,
 )
 
 SETTINGS = HookSettings(

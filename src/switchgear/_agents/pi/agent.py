@@ -16,13 +16,13 @@ from switchgear._agents.base import (
     StreamReader,
     as_argument,
 )
-from switchgear._agents.events import AgentResult, StreamEvent, Usage
+from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
 from switchgear._agents.fields import at, micros, words
 from switchgear._agents.pi.hooks import token_counts
-from switchgear._agents.provider_messages import complaint
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     moment,
@@ -147,7 +147,7 @@ def _message(
     role = word(at(message, "role"))
     if role == "user":
         building.turn(at_s)
-        building.fill(task=name(words(at(message, "content"))))
+        building.user(words(at(message, "content")))
     elif role == "assistant":
         _answer(building, message, at_s)
     elif role == "toolResult":

@@ -15,9 +15,10 @@ from switchgear._agents.claude_code.hooks import token_counts as claude_counts
 from switchgear._agents.events import Usage
 from switchgear._agents.fields import TokenCounts, at, count, words
 from switchgear._agents.qwen.hooks import token_counts
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     exit_code,
@@ -89,7 +90,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         parts = parts if isinstance(parts, list) else []
         if kind == "user":
             building.turn(at_s)
-            building.fill(task=name("\n".join(words(at(part, "text")) for part in parts)))
+            building.user("\n".join(words(at(part, "text")) for part in parts))
         elif kind == "assistant":
             _answer(building, line, parts, at_s)
         elif kind == "tool_result":

@@ -5,17 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchgear._agents.fields import TokenCounts, at, count, text
-from switchgear._agents.hook_events import (
+from switchgear._agents.hook_protocol import (
     EVENT,
     MOMENTS,
     WARNS,
-    action_of,
-    before_tool_reply,
-    read_event,
-    sample_event,
-    switch_off,
-)
-from switchgear._agents.hook_protocol import (
     Action,
     AnswerUsage,
     HookFacts,
@@ -23,6 +16,11 @@ from switchgear._agents.hook_protocol import (
     Moment,
     Reply,
     Ruling,
+    action_of,
+    before_tool_reply,
+    read_event,
+    sample_event,
+    switch_off,
 )
 
 __all__ = ["EVENT", "MOMENTS", "WARNS", "action_of", "switch_off"]

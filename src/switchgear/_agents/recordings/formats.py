@@ -1,19 +1,286 @@
 """The formats of recordings: which one a file has, by its content, and which files there are."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from switchgear._agents.recordings import otel, own_formats, swe_trajectories
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat, UnreadableRecording
-from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._agents.events import Usage
+from switchgear._agents.fields import at, count, micros
+from switchgear._agents.recordings import otel, swe_trajectories
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordedStep,
+    RecordingFile,
+    RecordingFormat,
+    RecordingTally,
+    RunBuilder,
+    UnreadableRecording,
+    as_json,
+    body,
+    changed,
+    error_line,
+    moment,
+    name,
+    number,
+    whole,
+)
 from switchgear._agents.recordings.swe_trajectories import is_folder
 from switchgear._agents.registry import transcript_formats
+
+_PLAIN = "plain"
+
+_SOLVED = frozenset({"solved", "success", "succeeded", "passed", "resolved", "completed", "ok"})
+_FAILED = frozenset(
+    {"unsolved", "failed", "failure", "unresolved", "error", "exhausted", "gave_up"}
+)
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """Objects with steps."""
+    del source
+    return any(isinstance(line.get("steps"), list) for line in head)
+
+
+def _read_plain(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The runs of a file."""
+    head = source.head()
+    lines = source.lines(tally, _PLAIN) if len(head) > 1 or source.is_part else [source.document()]
+    for place, line in enumerate(lines, source.first_line):
+        if isinstance(at(line, "steps"), list):
+            yield _run(line, source, place, tally)
+        else:
+            tally.unknown_line(_PLAIN, "a line without steps")
+
+
+def _run(
+    line: dict[str, Any], source: RecordingFile, place: int, tally: RecordingTally
+) -> RecordedRun:
+    outcome = line.get("outcome", line.get("exit"))
+    building = RunBuilder(
+        RecordedRun(
+            name(line.get("id")) or f"{source.name}:{place}",
+            source.path,
+            _PLAIN,
+            name(line.get("agent")),
+            name(line.get("model")) or None,
+            name(line.get("task")),
+            _solved(line.get("solved"), outcome),
+            name(outcome),
+            cost_micros=_cost(line),
+        )
+    )
+    for step in line["steps"]:
+        if isinstance(step, dict):
+            building.add(_step(step, building.run.model))
+        else:
+            tally.unknown_line(_PLAIN, "a step that is no object")
+    return building.finish()
+
+
+def _solved(said: object, outcome: object) -> bool | None:
+    if isinstance(said, bool):
+        return said
+    word = outcome.strip().lower() if isinstance(outcome, str) else ""
+    return True if word in _SOLVED else False if word in _FAILED else None
+
+
+def _step(step: dict[str, Any], model: str | None) -> RecordedStep:
+    tool, arguments = name(step.get("tool")), step.get("args")
+    result = body(step.get("result", step.get("observation")))
+    error = step.get("error")
+    failed = step.get("ok") is False or error is True or (isinstance(error, str) and error != "")
+    known = failed or step.get("ok") is True or error is False or "error" in step
+    said = error if isinstance(error, str) and error else result
+    did = step.get("changed")
+    return RecordedStep(
+        tool,
+        body(as_json(arguments)) or "" if arguments is not None else "",
+        result,
+        body(step.get("thought")),
+        ok=not failed if known else None,
+        error=error_line(said) if failed else None,
+        at_s=moment(step.get("t")),
+        seconds=number(step.get("seconds")),
+        usages=_usages(step, model),
+        changed=did if isinstance(did, bool) else changed(tool, arguments, ok=not failed),
+        files_changed=whole(step.get("files_changed")),
+        tests_passing=whole(step.get("tests_passing")),
+        output_chars=whole(step.get("output_chars")),
+    )
+
+
+def _usages(step: dict[str, Any], model: str | None) -> tuple[Usage, ...]:
+    told = step.get("tokens")
+    tokens: dict[str, Any] = told if isinstance(told, dict) else {"total": told}
+    taken, said = count(tokens.get("input")), count(tokens.get("output"))
+    cost = _cost(step)
+    if not (taken or said):
+        # A sum of both has no price: input and output cost differently.
+        taken, model = count(tokens.get("total")), None
+    if not (taken or said or cost is not None):
+        return ()
+    return (Usage(model, taken, said, count(tokens.get("cached")), 0, cost),)
+
+
+def _cost(told: dict[str, Any]) -> int | None:
+    found = whole(told.get("cost_micros"))
+    return micros(told.get("cost")) if found is None else found
+
+
+# The folder that `switchgear run` writes
+
+_RUNS = "switchgear"
+
+_STEP = re.compile(r"\[([^\]\n]{1,80})\] (.*): (ok|failed|\?)")
+_REMARK = re.compile(r"\[(?:end|result|question|[a-z_]+)\] ")
+
+
+def _is_run_folder(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """A run.json of ours."""
+    del source
+    first = head[0] if head else {}
+    return first.keys() >= {"schema", "id", "task", "options", "state", "circuit"}
+
+
+def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The run of a folder."""
+    run = source.document()
+    end = run.get("end")
+    success = at(end, "success")
+    building = RunBuilder(
+        RecordedRun(
+            name(run.get("id")) or source.name,
+            source.path,
+            _RUNS,
+            name(run.get("agent")),
+            name(at(run, "options", "model")) or None,
+            name(run.get("task")),
+            success if isinstance(success, bool) else None,
+            name(at(end, "exit_reason")),
+        )
+    )
+    folder = os.path.dirname(source.path)
+    iterations = RecordingFile(os.path.join(folder, "iterations.jsonl"))
+    try:
+        for facts in iterations.lines(tally, _RUNS):
+            _iteration(building, facts, folder, tally)
+    except UnreadableRecording as problem:
+        tally.problem(iterations.path, str(problem))
+    yield building.finish()
+
+
+def _iteration(
+    building: RunBuilder, facts: dict[str, Any], folder: str, tally: RecordingTally
+) -> None:
+    at_s, log = moment(facts.get("ended_at")), facts.get("log")
+    steps: list[RecordedStep] = []
+    if isinstance(log, str) and re.fullmatch(r"logs/\d{1,9}\.log", log):
+        steps = _log_steps(os.path.join(folder, log), tally)
+    ok, error = facts.get("ok"), facts.get("error")
+    tokens = facts.get("tokens")
+    models = facts.get("models")
+    model = models[0] if isinstance(models, list) and len(models) == 1 else None
+    usage = Usage(
+        model if isinstance(model, str) else building.run.model,
+        count(at(tokens, "input")),
+        count(at(tokens, "output")),
+        count(at(tokens, "cache_read")),
+        count(at(tokens, "cache_write")),
+        whole(facts.get("cost_micros")),
+    )
+    files = whole(facts.get("files_changed"))
+    usages = _shared_out(usage, len(steps) + 1)
+    for step, part in zip(steps, usages, strict=False):
+        building.add(step._replace(usages=(part,)))
+    building.add(
+        RecordedStep(
+            "iteration",
+            name(f"{facts.get('number')}: {facts.get('outcome')}"),
+            ok=ok if isinstance(ok, bool) else None,
+            error=error_line(error) if isinstance(error, str) and ok is False else None,
+            at_s=at_s,
+            seconds=number(facts.get("seconds")),
+            usages=(usages[-1],),
+            changed=None if files is None else files > 0,
+            files_changed=files,
+            tests_passing=whole(facts.get("tests_passing")),
+            output_chars=whole(facts.get("output_chars")),
+            is_act=False,
+        )
+    )
+
+
+def _shared_out(usage: Usage, parts: int) -> list[Usage]:
+    """What an iteration took, evenly over its steps: the record does not tell it of each."""
+    cost = usage.cost_micros
+    even = usage._replace(
+        input_tokens=usage.input_tokens // parts,
+        output_tokens=usage.output_tokens // parts,
+        cache_read_tokens=usage.cache_read_tokens // parts,
+        cache_write_tokens=usage.cache_write_tokens // parts,
+        cost_micros=None if cost is None else cost // parts,
+    )
+    last = usage._replace(
+        input_tokens=usage.input_tokens - even.input_tokens * (parts - 1),
+        output_tokens=usage.output_tokens - even.output_tokens * (parts - 1),
+        cache_read_tokens=usage.cache_read_tokens - even.cache_read_tokens * (parts - 1),
+        cache_write_tokens=usage.cache_write_tokens - even.cache_write_tokens * (parts - 1),
+        cost_micros=None if cost is None else cost - (even.cost_micros or 0) * (parts - 1),
+    )
+    return [*[even] * (parts - 1), last]
+
+
+def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
+    """The steps of a log; what stands between them is what the agent said, or an error's text."""
+    try:
+        lines = [
+            line.decode("utf-8", "replace") for line in RecordingFile(path).raw_lines(tally, _RUNS)
+        ]
+    except UnreadableRecording as problem:
+        tally.problem(path, str(problem))
+        return []
+    found: list[RecordedStep] = []
+    said: list[str] = []
+    for line in lines:
+        if line.startswith("[end] "):  # what follows is the raw end of the agent's output
+            break
+        step = _STEP.fullmatch(line.rstrip("\n"))
+        if step:
+            found.append(_begun(*step.groups(), thought=body("\n".join(said)) if said else None))
+            said = []
+        elif not _REMARK.match(line) and found and found[-1].ok is False and not said:
+            found[-1] = _failed(found[-1], line.rstrip("\n").removeprefix("    "))
+        elif not _REMARK.match(line):
+            said.append(line.rstrip("\n"))
+    return found
+
+
+def _begun(tool: str, arguments: str, how: str, *, thought: str | None) -> RecordedStep:
+    ok = None if how == "?" else how == "ok"
+    did = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
+    return RecordedStep(name(tool), name(arguments), None, thought, ok=ok, changed=did)
+
+
+def _failed(step: RecordedStep, line: str) -> RecordedStep:
+    """With one more line of what it said when it failed."""
+    text = line if step.result is None else f"{step.result}\n{line}"
+    return step._replace(result=body(text), error=error_line(text))
+
+
+PLAIN = RecordingFormat(
+    _PLAIN, "plain JSONL, one run a line", _recognises, _read_plain, per_line=True
+)
+RUN_FOLDER = RecordingFormat(
+    _RUNS, "run of switchgear run", _is_run_folder, _read_run_folder, (".switchgear/runs",)
+)
+
 
 FORMATS: dict[str, RecordingFormat] = {
     each.name: each
     for each in (
-        *(own_formats.RUN_FOLDER, own_formats.PLAIN, *transcript_formats()),
+        *(RUN_FOLDER, PLAIN, *transcript_formats()),
         *(swe_trajectories.OPENHANDS, swe_trajectories.SWE_AGENT, otel.SPANS),
     )
 }

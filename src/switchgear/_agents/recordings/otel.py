@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.events import Usage
 from switchgear._agents.fields import at, count, words
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat, parsed
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
     as_json,
     body,
     moment,
     name,
+    parsed,
     word,
 )
 

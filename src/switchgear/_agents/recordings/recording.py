@@ -5,16 +5,21 @@ them to a `RunBuilder` in the order of the file. Whatever a file holds, each val
 is not as it should be is empty or `None`.
 """
 
+import gzip
 import json
 import math
+import os
 import re
+import stat
+import zlib
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from switchgear._agents.events import Usage
-from switchgear._agents.provider_messages import looks_failed
+from switchgear._agents.events import Usage, looks_failed
 from switchgear._core.types import AgentStep, Signal
 from switchgear._text.agent_text import files_of
 from switchgear._text.fingerprint import gist
@@ -226,6 +231,16 @@ class RecordedStep(NamedTuple):
         )
 
 
+class UserMessage(NamedTuple):
+    """A message of the user, in one safe line."""
+
+    after: int
+    """The number of steps before it."""
+    text: str
+    interrupts: bool = False
+    """Whether it is the agent's note that the user interrupted it."""
+
+
 class RecordedRun(NamedTuple):
     """One run of one agent; a sub-agent is a run of its own.
 
@@ -249,6 +264,16 @@ class RecordedRun(NamedTuple):
     """What the whole run cost, where its steps do not say."""
     left_out: int = 0
     """Steps beyond `MOST_STEPS`."""
+    messages: tuple[UserMessage, ...] = ()
+    """The last messages of the user, where the recording is of a session with one."""
+    folder: str = ""
+    """Where the agent worked, if the recording says so."""
+    outcome_from: str = ""
+    """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""
+    confidence: float | None = None
+    """How likely the outcome is right, 0.5 to 1; `None`: nobody asked."""
+    outcome_how: str = ""
+    """What an inferred outcome follows from."""
 
     @property
     def group(self) -> str:
@@ -305,6 +330,10 @@ def _kind_name(kind: object) -> str:
 
 _MOST_WAITING = 256
 _LONGEST_SAID = 8000
+_LONGEST_MESSAGE = 300
+_KEPT_MESSAGES = 8
+_INTERRUPTED = "[Request interrupted by user"
+"""How Claude Code records that the user pressed Escape."""
 
 
 class _OpenCall(NamedTuple):
@@ -325,12 +354,23 @@ class RunBuilder:
         self._usages: list[Usage] = []
         self._calls: dict[str, _OpenCall] = {}
         self._last_s: float | None = None
+        self._messages: tuple[UserMessage, ...] = ()
 
     def fill(self, **facts: object) -> None:
         """Facts about the run; what is known already, or told as nothing, stays."""
         new = {key: value for key, value in facts.items() if value and not getattr(self.run, key)}
         if new:
             self.run = self.run._replace(**new)  # type: ignore[arg-type]
+
+    def user(self, text: object) -> None:
+        """A message of the user: the first is the task, the last ones tell how it went."""
+        said = text if isinstance(text, str) else ""
+        self.fill(task=name(said))
+        if said.strip():
+            line = redact(said, _LONGEST_MESSAGE)
+            interrupts = line.startswith(_INTERRUPTED)
+            message = UserMessage(len(self._steps), line, interrupts)
+            self._messages = (*self._messages, message)[-_KEPT_MESSAGES:]
 
     def text(self, text: object) -> None:
         """Something the agent said or thought; it belongs to its next call."""
@@ -423,7 +463,9 @@ class RunBuilder:
         if self._usages and self._steps:
             last = self._steps[-1]
             self._steps[-1] = last._replace(usages=(*last.usages, *self._usages))
-        return self.run._replace(steps=tuple(self._steps), left_out=self._left_out)
+        return self.run._replace(
+            steps=tuple(self._steps), left_out=self._left_out, messages=self._messages
+        )
 
     def _take(self) -> tuple[str | None, tuple[Usage, ...]]:
         usages = tuple(self._usages)
@@ -436,3 +478,181 @@ class RunBuilder:
             return self._last_s
         self._last_s = at_s if self._last_s is None else max(at_s, self._last_s)
         return self._last_s
+
+
+LONGEST_LINE = 32 * 1024 * 1024
+LARGEST_DOCUMENT = 128 * 1024 * 1024
+MOST_BYTES = 8 * 1024 * 1024 * 1024
+"""Of one file, after it is decompressed: then the rest is left out, and said."""
+_HEAD = 20
+"""Objects that are looked at to recognise a format."""
+_BROKEN = (OSError, EOFError, ValueError, zlib.error)
+_GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
+
+
+class UnreadableRecording(Exception):
+    """A file that cannot be read. Its text says why."""
+
+
+class RecordingFile:
+    """One file, to be recognised and read by one thread."""
+
+    def __init__(
+        self, path: str, lines: tuple[bytes, ...] | None = None, first_line: int = 1
+    ) -> None:
+        self.path = path
+        self.first_line = first_line
+        self.name = os.path.basename(path)
+        self._lines = lines
+        """Some lines of the file in its place, already read by somebody else."""
+        self._document: Any = None
+        self._objects: list[dict[str, Any]] | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether these are some lines of a file, not all of it."""
+        return self._lines is not None
+
+    @property
+    def is_database(self) -> bool:
+        """Whether it is a SQLite file."""
+        return self._begins_with(_SQLITE)
+
+    def head(self) -> list[dict[str, Any]]:
+        """The first objects: of the lines, or the whole document as one. Raises `UnreadableRecording`."""
+        if self._objects is None:
+            self._objects = []
+            for value in self.lines(RecordingTally(), ""):
+                self._objects.append(value)
+                if len(self._objects) >= _HEAD:
+                    break
+            if not self._objects or not self._first_line_is_whole():
+                self._objects = self._as_document() or self._objects
+        return self._objects
+
+    def _as_document(self) -> list[dict[str, Any]]:
+        try:
+            document = self.document()
+        except UnreadableRecording:
+            if self._objects:  # lines of JSON behind a line that is none
+                return []
+            raise
+        return [document] if isinstance(document, dict) else [{"[]": document}]
+
+    def document(self) -> Any:
+        """The file as one JSON value, parsed once. Raises `UnreadableRecording`."""
+        if self._document is None:
+            with self._opened() as file:
+                data = _read(file, LARGEST_DOCUMENT + 1)
+            if len(data) > LARGEST_DOCUMENT:
+                raise UnreadableRecording(
+                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON"
+                )
+            try:
+                self._document = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise UnreadableRecording(f"is no JSON: {_why(error)}") from error
+        return self._document
+
+    def raw_lines(self, tally: RecordingTally, name: str) -> Iterator[bytes]:
+        """The lines that are not too long, one after the other. Raises `UnreadableRecording`."""
+        if self._lines is not None:
+            yield from self._lines
+            return
+        with self._opened() as file:
+            left = MOST_BYTES
+            while line := _line(file):
+                left -= len(line)
+                if left < 0:
+                    tally.problem(self.path, f"has more than {MOST_BYTES // 1024**3} GiB: cut off")
+                    return
+                if len(line) > LONGEST_LINE:
+                    tally.unknown_line(name, f"longer than {LONGEST_LINE // 1024**2} MiB")
+                    while line and not line.endswith(b"\n"):
+                        line = _line(file)
+                        left -= len(line)
+                elif line.strip():
+                    yield line
+
+    def lines(self, tally: RecordingTally, name: str) -> Iterator[dict[str, Any]]:
+        """The lines that are JSON objects; others are counted. Raises `UnreadableRecording`."""
+        for line in self.raw_lines(tally, name):
+            value = parsed(line)
+            if isinstance(value, dict):
+                yield value
+            else:
+                tally.unknown_line(name, "not a JSON object")
+
+    def _first_line_is_whole(self) -> bool:
+        """Whether the file is lines of JSON: then its first line is one."""
+        first = next(self.raw_lines(RecordingTally(), ""), b"")
+        return isinstance(parsed(first), dict)
+
+    def _begins_with(self, magic: bytes) -> bool:
+        try:
+            with open_regular(self.path) as file:
+                return file.read(len(magic)) == magic
+        except UnreadableRecording:
+            return False
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        with open_regular(self.path) as file:
+            if self._begins_with(_GZIP):
+                with gzip.GzipFile(fileobj=file) as inflated:
+                    yield inflated  # type: ignore[misc]  # it reads as any file does
+            else:
+                yield file
+
+
+class RecordingFormat(NamedTuple):
+    """One format in which sessions are recorded."""
+
+    name: str
+    label: str
+    recognises: Callable[[list[dict[str, Any]], RecordingFile], bool]
+    """Whether a file has this format, by its first objects."""
+    read: Callable[[RecordingFile, RecordingTally], Iterator[RecordedRun]]
+    places: tuple[str, ...] = ()
+    """Where the sessions usually are."""
+    per_line: bool = False
+    """Whether each line is a run by itself, so that lines may be read separately."""
+    is_database: Callable[[RecordingFile], bool] | None = None
+    """Whether a SQLite file has this format; `None`: the format has no databases."""
+
+
+def parsed(line: bytes) -> Any:
+    """A line as JSON; `None`: it is none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def open_regular(path: str) -> IO[bytes]:
+    """Open a file, looked at first: opening a pipe would wait for its writer."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UnreadableRecording("is not a regular file")
+        return open(path, "rb")
+    except (OSError, ValueError) as error:
+        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
+
+
+def _line(file: IO[bytes]) -> bytes:
+    try:
+        return file.readline(LONGEST_LINE + 1)
+    except _BROKEN as error:
+        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
+
+
+def _read(file: IO[bytes], size: int) -> bytes:
+    try:
+        return file.read(size)
+    except _BROKEN as error:
+        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
+
+
+def _why(error: BaseException) -> str:
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(said)[:200]

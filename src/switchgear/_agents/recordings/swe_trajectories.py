@@ -12,11 +12,13 @@ from typing import Any
 
 from switchgear._agents.events import Usage
 from switchgear._agents.fields import at, count, micros, words
-from switchgear._agents.recordings.files import RecordingFile, RecordingFormat, UnreadableRecording
 from switchgear._agents.recordings.recording import (
     RecordedRun,
+    RecordingFile,
+    RecordingFormat,
     RecordingTally,
     RunBuilder,
+    UnreadableRecording,
     moment,
     name,
     number,

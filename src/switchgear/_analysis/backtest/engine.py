@@ -15,9 +15,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from switchgear._agents.recordings.files import RecordingFile, UnreadableRecording
 from switchgear._agents.recordings.formats import FORMATS, find, recognise, runs_in
-from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingFile,
+    RecordingTally,
+    UnreadableRecording,
+)
+from switchgear._analysis.backtest.outcomes import OutcomeSources
 from switchgear._analysis.backtest.replay import Named, RunRow, judge
 from switchgear._core.errors import SwitchgearError
 
@@ -49,14 +54,6 @@ def read_outcomes(path: str) -> dict[str, bool]:
     if not found:
         raise OutcomesUnreadable(path, "holds no outcome")
     return found
-
-
-def with_outcome(run: RecordedRun, outcomes: Mapping[str, bool]) -> RecordedRun:
-    """The run with the outcome that is told of it: by its id, else by its task."""
-    if not outcomes:
-        return run
-    told = outcomes.get(run.id, outcomes.get(run.task))
-    return run if told is None else run._replace(solved=told)
 
 
 def _outcomes(value: dict[str, Any]) -> dict[str, bool]:
@@ -107,6 +104,10 @@ class Recordings(NamedTuple):
     """The number of processes; `None`: one for each core."""
     progress: Callable[[int, int], object] | None = None
     """Called with the bytes that are done and those of all files; each pass begins at 0."""
+    labels: Mapping[str, bool | None] = {}
+    """Outcomes that a person gave, see `outcomes.label_key`."""
+    least_confidence: float | None = None
+    """From which confidence an inferred outcome counts; `None`: nothing is inferred."""
 
 
 class Judging(NamedTuple):
@@ -131,7 +132,8 @@ def each_run(
     files = list(find(read.paths, tally))
     count = read.jobs or _cores()
     jobs = _jobs(files, read.force, tally)
-    working = Working(read.outcomes, read.force, task)
+    sources = OutcomeSources(read.labels, read.outcomes, read.least_confidence)
+    working = Working(sources, read.force, task)
     done = _Done(files, read.progress)
     if count <= 1 or _is_small(files, read.jobs):
         for job in jobs:
@@ -185,7 +187,7 @@ def _size(path: str) -> int:
 class Working(NamedTuple):
     """What a process does with its jobs."""
 
-    outcomes: Mapping[str, bool]
+    outcomes: OutcomeSources
     force: str | None
     task: Callable[[RecordedRun], Any]
 
@@ -195,7 +197,7 @@ class Working(NamedTuple):
         source = RecordingFile(job.path, job.lines, job.first_line)
         tally.files += job.first_line == 1
         runs = runs_in(source, tally, self.force)
-        return [self.task(with_outcome(run, self.outcomes)) for run in runs], tally
+        return [self.task(self.outcomes.resolved(run)) for run in runs], tally
 
 
 def _in_processes(

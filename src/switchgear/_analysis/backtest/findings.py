@@ -5,10 +5,12 @@ that save most. The rest of a run is a few hundred bytes.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from switchgear._agents.recordings.recording import RecordingTally
+from switchgear._analysis.backtest.opinions import OpinionAccuracy
 from switchgear._analysis.backtest.replay import Judged, Named, RunFacts, RunRow, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._breaker.views import View
@@ -97,6 +99,10 @@ class BacktestFindings:
         self.runs = self.untimed = 0
         self.noun = "run"
         """What a row is about: "run", or "circuit"."""
+        self.outcomes: Counter[str] = Counter()
+        """Runs by where their outcome comes from; empty: it is not known."""
+        self.least_confidence: float | None = None
+        self.opinions = OpinionAccuracy()
         self.pictures = pictures
         self._kept: list[tuple[tuple[int, int, int], int, RunRow]] = []
 
@@ -111,6 +117,7 @@ class BacktestFindings:
             self.counts = [Counts(judged.policy) for judged in row.judged]
         self.runs += 1
         self.untimed += not row.run.timed
+        self.outcomes[row.run.outcome_from] += 1
         for counts, judged in zip(self.counts, row.judged, strict=True):
             counts.add(row.run, judged)
         entry = _importance(row), -self.runs, row
@@ -153,6 +160,8 @@ def as_values(found: BacktestFindings) -> dict[str, Any]:
         "unreadable": [{"path": path, "why": why} for path, why in tally.problems],
         "unreadable_count": tally.problem_count,
         "runs_without_times": found.untimed,
+        "outcomes": {name or "unknown": count for name, count in sorted(found.outcomes.items())},
+        "second_opinions": found.opinions.as_values(),
         "policies": [
             {**counts_as_values(counts), "policy": policies.get(counts.policy)}
             for counts in found.counts

@@ -35,6 +35,12 @@ class RunFacts(NamedTuple):
     """Why there is no cost; empty where there is one."""
     timed: bool
     """Whether the recording says when its steps were."""
+    outcome_from: str = ""
+    """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""
+    confidence: float | None = None
+    """How likely the outcome is right, 0.5 to 1."""
+    outcome_how: str = ""
+    """What an inferred outcome follows from, in one line."""
 
 
 class Shown(NamedTuple):
@@ -168,6 +174,9 @@ def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False
         cost_micros=whole.micros,
         cost_unknown=whole.unknown,
         timed=any(each.at_s is not None for each in run.steps),
+        outcome_from=run.outcome_from,
+        confidence=run.confidence if run.confidence is None else round(run.confidence, 2),
+        outcome_how=run.outcome_how,
     )
     return RunRow(facts, tuple(replay(named, run, pictures=pictures) for named in policies))
 

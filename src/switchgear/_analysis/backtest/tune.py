@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
+from switchgear._analysis.backtest.outcomes import INFERRED
 from switchgear._analysis.backtest.replay import Named, times
 from switchgear._analysis.backtest.statistics import Counts, Rate, most_likely_below, rate
 from switchgear._core.detector import Detector
@@ -29,7 +30,7 @@ def as_config(policy: Policy) -> dict[str, Any]:
     """What stands under the name of a policy; what is as it would be anyway is left out.
 
     >>> from switchgear._detectors import SameError
-    >>> from switchgear._core.recovery import Latched
+    >>> from switchgear._core.policy import Latched
     >>> as_config(Policy([SameError(3)], Latched()))["recovery"]
     'latched'
     """
@@ -91,6 +92,8 @@ class Profile(NamedTuple):
     """The averages of the model after some steps."""
     likely: Stops = ()
     """For each of `PROBABILITIES`, by a model that has not seen this run."""
+    inferred: bool = False
+    """Whether the outcome is inferred."""
 
 
 class Profiling(NamedTuple):
@@ -103,7 +106,8 @@ class Profiling(NamedTuple):
         """The profile of one run."""
         stops = _stops(self.policy, run)
         samples = _samples(run) if self.learning else ()
-        return Profile(run.group, run.solved, len(run.steps), stops, samples)
+        inferred = run.outcome_from == INFERRED
+        return Profile(run.group, run.solved, len(run.steps), stops, samples, inferred=inferred)
 
 
 class Believing(NamedTuple):
@@ -423,6 +427,8 @@ class Tuned(NamedTuple):
     unknown: int
     tasks: int
     result: Proposal | TooLittle
+    inferred: int = 0
+    """How many of the outcomes are inferred."""
 
 
 class Choice(NamedTuple):
@@ -459,9 +465,11 @@ def tune(
         len({profile.group for profile in known}),
     )
     problem = too_little(profiles, asked)
+    inferred = sum(profile.inferred for profile in known)
     if problem is not None:
-        return Tuned(*counts, problem)
-    return Tuned(*counts, _Tuning(read, policy, asked).result(profiles, learning=learning))
+        return Tuned(*counts, problem, inferred)
+    found = _Tuning(read, policy, asked).result(profiles, learning=learning)
+    return Tuned(*counts, found, inferred)
 
 
 class _Tuning(NamedTuple):

@@ -15,9 +15,16 @@ from switchgear._analysis.selftest.attacks import (
     masked,
     needed,
 )
-from switchgear._analysis.selftest.rows import GuardRow, failed
-from switchgear._analysis.selftest.rule_trials import Breach, breach_of
-from switchgear._analysis.selftest.sandbox import EPOCH_S, NAME, Bench, VirtualFleet, VirtualHooks
+from switchgear._analysis.selftest.hook_trials import Breach, breach_of
+from switchgear._analysis.selftest.sandbox import (
+    EPOCH_S,
+    NAME,
+    Bench,
+    GuardRow,
+    VirtualFleet,
+    VirtualHooks,
+    failed,
+)
 from switchgear._breaker.circuit_breaker import classic
 from switchgear._breaker.loop_breaker import loop_policy
 from switchgear._breaker.presets import PRESETS

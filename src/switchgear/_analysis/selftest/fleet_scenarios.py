@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from switchgear._analysis.selftest.rows import GuardRow, GuardStatus, failed, skipped
-from switchgear._analysis.selftest.rule_trials import breach_of
+from switchgear._analysis.selftest.hook_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
     FIRST,
@@ -13,11 +12,15 @@ from switchgear._analysis.selftest.sandbox import (
     PATIENCE,
     SLOW,
     Bench,
+    GuardRow,
+    GuardStatus,
     ProviderOutage,
     VirtualFleet,
     blind,
+    failed,
     hot,
     lock_in_vain,
+    skipped,
     watchers,
 )
 from switchgear._breaker.rules import place_at

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from switchgear._agents.hook_protocol import Moment, Ruling
-from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
-from switchgear._analysis.selftest.rule_trials import breach_of
+from switchgear._analysis.selftest.hook_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     CIRCUIT,
     LOOPS,
     PATIENCE,
     Bench,
+    GuardRow,
     VirtualHooks,
     blind,
+    failed,
+    skipped,
     watchers,
 )
 from switchgear._breaker.rules import broken_rule, place_at

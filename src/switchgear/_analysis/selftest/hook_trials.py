@@ -5,6 +5,7 @@ find it compiled, and every second one decides itself, without the resident proc
 agent.
 """
 
+import json
 import os
 import shlex
 import sqlite3
@@ -12,14 +13,218 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice, product
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_protocol import TIMEOUT_S
+from switchgear._agents.hook_protocol import SUBAGENT, TIMEOUT_S
+from switchgear._agents.registry import hook_settings, hooks_of
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.probe import BEFORE, ProbeAnswer, event_of, read, sample
 from switchgear._hooks.install.settings import place, scopes_of
+from switchgear._rules.effects import Place
+from switchgear._rules.rules import ALLOWED, ASPECTS, GUARD, SECRET, Rule, judge
+
+FILL = "selftest"
+"""What stands for a star."""
+_KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
+"""Looks like a key, and is none."""
+_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+"""A variable that holds a key."""
+_PATHS = ("sends", "deletes", "writes", "given", "paths")
+_MOST = 200
+"""Calls that are made up for one rule, at most."""
+
+
+class Breach(NamedTuple):
+    """A call that nobody makes."""
+
+    tool: str
+    inputs: dict[str, Any]
+
+
+class ForbiddenCall(NamedTuple):
+    """What could be made up for a rule."""
+
+    breach: Breach | None = None
+    excused: bool = False
+    """Whether all that would break it is allowed by its own lists."""
+
+
+def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
+    """A call that breaks this very rule.
+
+    >>> breach_of(Rule("no-curl", commands=("curl",)), Place("/w")).breach
+    Breach(tool='Bash', inputs={'command': 'curl'})
+    >>> breach_of(Rule("none", commands=("curl",), allow_commands=("curl",)), Place("/w")).excused
+    True
+    """
+    bare = rule.replace(**{f"allow_{name}": () for name in ALLOWED})
+    excused = False
+    for breach in islice(_made_up(rule, place), _MOST):
+        if judge([rule], breach.tool, breach.inputs, place) is not None:
+            return ForbiddenCall(breach)
+        excused = excused or judge([bare], breach.tool, breach.inputs, place) is not None
+    return ForbiddenCall(None, excused)
+
+
+def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
+    given = [aspect for aspect in ASPECTS if getattr(rule, aspect)]
+    choices = [_filled(getattr(rule, aspect), place) for aspect in given]
+    for chosen in product(*choices):
+        part = dict(zip(given, chosen, strict=True))
+        path = next((part[name] for name in _PATHS if name in part), "")
+        if "tools" not in part:
+            for line in _lines(part, path):
+                yield Breach("Bash", {"command": line})
+        yield Breach(part.get("tools", _tool(part)), _inputs(part, path))
+
+
+def _lines(part: dict[str, str], path: str) -> Iterator[str]:
+    """Shell lines that hold all of it."""
+    host, text = part.get("hosts", ""), part.get("contents", "")
+    command = part.get("commands", "")
+    if "variables" in part:
+        for name in (part["variables"], _KEY_VARIABLE):
+            yield f'curl -H "x: ${name}" https://{host or FILL}/'
+    if command:
+        yield " ".join(each for each in (command, path, host) if each)
+        if text:
+            yield f"{command} -c '{text}'"
+            yield f"{command} '{text}'"
+    elif "sends" in part:
+        yield f"curl -T {path} https://{host or FILL}/"
+    elif "deletes" in part:
+        yield f"rm -rf {path}"
+    elif host:
+        yield f"curl -d '{text or FILL}' https://{host}/"
+    elif path:
+        yield f"{FILL} {path}" if "given" in part else f"cp {FILL} {path}"
+
+
+def _inputs(part: dict[str, str], path: str) -> dict[str, Any]:
+    inputs: dict[str, Any] = {}
+    if path:
+        inputs["file_path"] = path
+    if "contents" in part or "writes" in part:
+        inputs["content"] = part.get("contents", FILL)
+    if "hosts" in part:
+        inputs["url"] = f"https://{part['hosts']}/"
+    if "commands" in part:
+        inputs["command"] = part["commands"]
+    if "inputs" in part:
+        name, _, value = part["inputs"].partition("=")
+        inputs[name or FILL] = value
+    return inputs
+
+
+def _tool(part: dict[str, str]) -> str:
+    if "hosts" in part:
+        return "WebFetch"
+    return "Write" if {"writes", "contents"} & part.keys() else "Read"
+
+
+def _filled(patterns: tuple[str, ...], place: Place) -> list[str]:
+    """Texts that match patterns, one each."""
+    found: list[str] = []
+    for pattern in patterns[:6]:
+        if pattern == SECRET:
+            found.append(_KEY)
+        elif pattern == GUARD:
+            found += [_one(each) for each in place.protected[:3]]
+        else:
+            found.append(_one(pattern))
+    return found
+
+
+def _one(pattern: str) -> str:
+    return pattern.replace("**", FILL).replace("*", FILL).replace("?", "x")
+
+
+BEFORE, AFTER = "before", "after"
+
+
+class ProbeAnswer(NamedTuple):
+    """What came back from a hook."""
+
+    action: str = ""
+    """`allow`, `warn`, `deny` or `stop`, as the agent would take it; empty: nothing it could use."""
+    text: str = ""
+    """What the agent would read."""
+    trouble: str = ""
+    """Why there is no answer that could be used."""
+    remark: str = ""
+    """What the hook said on standard error."""
+
+
+class Probe(NamedTuple):
+    """What is sent, and where. Immutable."""
+
+    agent: str
+    """One of `command.AGENTS`."""
+    session: str
+    folder: str
+    """The project."""
+    wait_s: float
+
+    @property
+    def circuit(self) -> str:
+        """The circuit that is asked and told."""
+        lane = f"/agent/{SUBAGENT}" if hook_settings(self.agent).has_subagents else ""
+        return f"session/{self.session}{lane}"
+
+    def send(self, command: str, when: str) -> ProbeAnswer:
+        """Send one harmless event, before or after a tool, and read the answer as the agent would."""
+        environment = dict(os.environ)
+        if variable := hook_settings(self.agent).project_variable:
+            environment[variable] = self.folder
+        event = json.dumps(sample(self.agent, when, self.session, self.folder))
+        try:
+            done = subprocess.run(  # noqa: S603  the agent runs it as well
+                ["/bin/sh", "-c", command],
+                input=event.encode(),
+                cwd=self.folder,
+                env=environment,
+                capture_output=True,
+                timeout=self.wait_s,
+                start_new_session=True,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return ProbeAnswer(trouble=f"it did not answer within {self.wait_s:.0f} s")
+        out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
+        return read(self.agent, out, err, done.returncode)
+
+
+def sample(agent: str, when: str, session: str, folder: str) -> dict[str, Any]:
+    """An event as the agent sends it: a file is read."""
+    event: dict[str, Any] = hooks_of(agent).sample(when == BEFORE, session, folder)
+    return event
+
+
+def event_of(agent: str, when: str) -> str:
+    """The agent's name for the event of a sample, as it stands in its file."""
+    return str(sample(agent, when, "", "")[hooks_of(agent).EVENT])
+
+
+def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
+    """The answer as the agent takes it."""
+    remark = " ".join(stderr.split())
+    if code == 2 and not hook_settings(agent).is_plugin:
+        return ProbeAnswer("deny", stderr.strip(), remark=remark)
+    if code != 0:
+        return ProbeAnswer(trouble=f"exit code {code}: {remark or 'no word about why'}")
+    text = stdout.strip()
+    try:
+        said = json.loads(text) if text else {}
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        return ProbeAnswer(trouble=f"its answer is no JSON object: {text[:200]!r}")
+    action, words = hooks_of(agent).action_of(said)
+    trouble = "" if action else f"its answer has no action: {text[:200]!r}"
+    return ProbeAnswer(action, words, trouble, remark)
+
 
 # ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
 

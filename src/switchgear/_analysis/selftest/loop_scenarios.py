@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator
 
 from switchgear._agents.events import AgentError, ToolStep
 from switchgear._agents.process import AgentRun, ProcessEnd
-from switchgear._analysis.selftest.rows import GuardRow, failed, skipped
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
     LOOPS,
     PATIENCE,
     Bench,
+    GuardRow,
     blind,
+    failed,
     hot,
+    skipped,
     watchers,
 )
 from switchgear._config import preset_policy

@@ -1,12 +1,13 @@
 """Where attacks take place: the user's configuration over stores of our own, on virtual time."""
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import HookFacts, Moment, Ruling
 from switchgear._agents.registry import dialect_of
 from switchgear._config import Config
-from switchgear._core.errors import LockTimeout, Rejected
+from switchgear._core.errors import LockTimeout, Rejected, duration
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Phase, Reading
 from switchgear._fleet.categories import Category, category_of, default_breakers
@@ -20,6 +21,59 @@ from switchgear._hooks.session_check import Look, look
 from switchgear._panel.panel import Panel
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
+
+
+class GuardStatus(StrEnum):
+    """How a guard did."""
+
+    OK = "ok"
+    """It fired."""
+    FAILED = "failed"
+    """It is configured and cannot fire; the reason says why."""
+    SKIPPED = "skipped"
+    """It was not tried; the reason says why. No failure: nothing is known against it."""
+
+
+class GuardRow(NamedTuple):
+    """One guard under one attack. Immutable.
+
+    >>> GuardRow("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
+    '5 signals, 0.4 s'
+    """
+
+    guard: str
+    attack: str
+    path: str
+    """What it went through: `mechanism`, `library`, `hooks`, `loop runner`, `router`, `locks`,
+    `budgets`, `store`, or one of these with `live`."""
+    detector: str = ""
+    """What tripped; several that tripped together are joined by ` + `."""
+    signals: int = 0
+    """How many signals, calls or iterations it took."""
+    seconds: float = 0.0
+    """How long it took: virtual time, or with `live` real time."""
+    status: GuardStatus = GuardStatus.OK
+    reason: str = ""
+    """The evidence of the trip, or why there is none."""
+
+    @property
+    def after(self) -> str:
+        """When it fired, in words."""
+        if not self.signals:
+            return ""
+        noun = "signal" if self.signals == 1 else "signals"
+        return f"{self.signals:,} {noun}, {duration(self.seconds)}"
+
+
+def failed(guard: str, attack: str, path: str, reason: str) -> GuardRow:
+    """A guard that cannot fire."""
+    return GuardRow(guard, attack, path, status=GuardStatus.FAILED, reason=reason)
+
+
+def skipped(guard: str, attack: str, path: str, reason: str) -> GuardRow:
+    """A guard that was not tried."""
+    return GuardRow(guard, attack, path, status=GuardStatus.SKIPPED, reason=reason)
+
 
 NAME = "selftest"
 FIRST = "first"

@@ -1,13 +1,17 @@
-"""A result as rows for people and as values for machines."""
+"""The result of a simulation as rows and as JSON values."""
 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from switchgear._analysis.simulate.engine import Engine
-from switchgear._analysis.simulate.gates import Guarded, Unguarded
-from switchgear._analysis.simulate.tally import Harm, Tally
+from switchgear._analysis.simulate.engine import (
+    Engine,
+    Guarded,
+    Harm,
+    Tally,
+    Unguarded,
+)
 from switchgear._analysis.simulate.world import (
     BURN,
     CONVOY,
@@ -25,7 +29,7 @@ from switchgear._core.policy import Policy
 from switchgear._detectors import LatencyP95, LockWait
 from switchgear._fleet.categories import Breakers, default_breakers
 from switchgear._fleet.manifest import near
-from switchgear._panel.settings import PolicyOf
+from switchgear._panel.panel import PolicyOf
 from switchgear._sinks.log import silenced
 from switchgear._text.money import dollars
 

@@ -4,26 +4,407 @@ Time jumps from event to event. A lane is one thing that an agent does at a time
 of random numbers of its own, so that both sides meet the same luck.
 """
 
+import math
 from bisect import insort_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from operator import itemgetter
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from switchgear._analysis.simulate.gates import Chosen, Gate, Waiting
-from switchgear._analysis.simulate.tally import Tally
 from switchgear._analysis.simulate.world import (
     BURN,
+    BURN_TIMES,
+    CONVOY,
     LOCK_EVERY,
+    OUTAGE,
     PAUSE_S,
     POISON,
+    SLOW,
     STORY,
     SimulatedOutcome,
+    Span,
     World,
 )
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._core.errors import Rejected
+from switchgear._core.types import Event, EventKind, Permit, Phase, Signal
+from switchgear._fleet.categories import Breakers
+from switchgear._fleet.fleet import policies_of
+from switchgear._fleet.manifest import Crew, Model
+from switchgear._fleet.router import Candidate, Route, RouteDecision, Router
 from switchgear._locks.locks import TELL_EVERY_S
+from switchgear._panel.panel import Panel, PolicyOf
+from switchgear._system.clock import Clock
+
+SLOTS = 60
+"""How many slots of time a plot has."""
+TAIL_S = 1200.0
+"""What trips so long after a trouble may still be due to it: calls that had begun end later."""
+HALTS = ("budget", "failure_rate")
+
+
+class Harm:
+    """What one trouble did on one side."""
+
+    __slots__ = (
+        "circuits",
+        "detected_s",
+        "interval_s",
+        "last_s",
+        "micros",
+        "seconds",
+        "span",
+        "wasted",
+    )
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.wasted = 0
+        """Calls that were made in vain, or waits that were too long."""
+        self.micros = 0
+        self.seconds = 0.0
+        """What agents spent on them."""
+        self.detected_s: float | None = None
+        """When the first of its circuits opened."""
+        self.last_s = span.ends_s
+        """When the last call was harmed or refused because of it."""
+        self.interval_s = 0.0
+        """How long the circuits stayed open between two probes, at its end."""
+        self.circuits: set[str] = set()
+        """Its circuits that are open."""
+
+    @property
+    def still_open(self) -> bool:
+        """Whether the simulation ended before its circuits had closed."""
+        return bool(self.circuits)
+
+
+class Tally:
+    """The counts of one side. Used by one thread."""
+
+    def __init__(self, world: World, late_s: float, waits_s: float) -> None:
+        self._world = world
+        self._late_s, self._waits_s = late_s, waits_s
+        self._slot_s = world.length_s / SLOTS
+        self.made = [0] * SLOTS
+        self.doomed = [0] * SLOTS
+        self.refused = [0] * SLOTS
+        self.done = self.rerouted = self.wrong_trips = self.trips = 0
+        self.spent_micros = 0
+        self.halted: set[str] = set()
+        """Agents that a circuit of their own halted."""
+        self.halted_well: set[str] = set()
+        self.harms = [Harm(span) for span in world.spans]
+        self._open: dict[str, Harm] = {}
+
+    def _slot(self, now_s: float) -> int:
+        return min(int(now_s / self._slot_s), SLOTS - 1)
+
+    # What happens to calls
+
+    def call(
+        self, begun_s: float, worker: str, provider: str, outcome: SimulatedOutcome, *, other: bool
+    ) -> None:
+        """A call was made."""
+        slot = self._slot(begun_s)
+        self.made[slot] += 1
+        self.spent_micros += outcome.cost_micros
+        self.rerouted += other
+        for harm in self.harms:
+            span = harm.span
+            wasted = span.holds(begun_s) and self._wasted(span, worker, provider, outcome)
+            if wasted:
+                self.doomed[slot] += 1
+                harm.wasted += 1
+                harm.micros += wasted[0]
+                harm.seconds += outcome.seconds
+                harm.last_s = max(harm.last_s, begun_s + outcome.seconds)
+
+    def _wasted(
+        self, span: Span, worker: str, provider: str, outcome: SimulatedOutcome
+    ) -> tuple[int] | None:
+        """What a call cost in vain; `None`: it was not."""
+        cost = outcome.cost_micros
+        if span.kind == OUTAGE:
+            return (cost,) if provider in span.about and outcome.provider_failed else None
+        if span.kind == SLOW:
+            late = provider in span.about and outcome.seconds > self._late_s
+            return (cost,) if late else None
+        if worker not in span.about:
+            return None
+        if span.kind == POISON:
+            return None if outcome.ok else (cost,)
+        return (cost - cost // BURN_TIMES,) if span.kind == BURN else None
+
+    def refuse(self, now_s: float) -> None:
+        """A call, or a place in a queue, was refused."""
+        self.refused[self._slot(now_s)] += 1
+
+    def waited(self, now_s: float, lock: str, seconds: float) -> None:
+        """Somebody stood in a queue, until now."""
+        if seconds <= self._waits_s:
+            return
+        for harm in self.harms:
+            span = harm.span
+            if span.kind == CONVOY and lock in span.about and span.begins_s <= now_s:
+                self.doomed[self._slot(now_s)] += 1
+                harm.wasted += 1
+                harm.seconds += seconds
+                harm.last_s = max(harm.last_s, now_s)
+
+    # What happens to circuits
+
+    def hear(self, event: Event) -> None:
+        """A circuit changed: a sink of the panel."""
+        if event.kind is not EventKind.MOVED:
+            return
+        if event.after is Phase.OPEN:
+            self._opened(event)
+        elif event.after is Phase.CLOSED and event.before is not Phase.TRIPPING:
+            harm = self._open.pop(event.circuit, None)
+            if harm is not None:
+                harm.circuits.discard(event.circuit)
+                harm.last_s = max(harm.last_s, event.at_s)
+
+    def _opened(self, event: Event) -> None:
+        harm = self._cause(event)
+        again = event.before is Phase.HALF_OPEN
+        if not again:
+            self.trips += 1
+            self._halt(event, well=harm is None)
+        if harm is None:
+            self.wrong_trips += not again and event.circuit not in self._open
+            return
+        self._open[event.circuit] = harm
+        harm.circuits.add(event.circuit)
+        if harm.detected_s is None:
+            harm.detected_s = event.at_s
+        if event.at_s < harm.span.ends_s and event.retry_after_s is not None:
+            harm.interval_s = event.retry_after_s
+
+    def _halt(self, event: Event, *, well: bool) -> None:
+        head, _, rest = event.circuit.partition("/")
+        name, _, category = rest.partition("/")
+        if head == "rules" or (head == "agent" and category in HALTS):
+            self.halted.add(name)
+            if well:
+                self.halted_well.add(name)
+
+    def _cause(self, event: Event) -> Harm | None:
+        """The trouble that a trip is due to."""
+        for harm in self.harms:
+            span = harm.span
+            # What a story was burnt for stays spent, however much later the last cent is.
+            until_s = math.inf if event.circuit.startswith("story/") else span.ends_s + TAIL_S
+            if span.begins_s <= event.at_s <= until_s and self._concerns(span, event.circuit):
+                return harm
+        return self._open.get(event.circuit)
+
+    def _concerns(self, span: Span, circuit: str) -> bool:
+        head, _, rest = circuit.partition("/")
+        name = rest.partition("/")[0]
+        is_slow = circuit.endswith("/latency")
+        if span.kind == OUTAGE:
+            return head == "provider" and name in span.about and not is_slow
+        if span.kind == SLOW:
+            provider = name if head == "provider" else self._world.provider_of(name)
+            return is_slow and provider in span.about
+        if span.kind == CONVOY:
+            return head == "lock" and name in span.about
+        if head == "story":
+            name = name.partition("-")[0]
+        return name in span.about and head in {"agent", "rules", "story"}
+
+
+TRIES = 4
+"""How often an agent without breakers asks a provider that fails it, before it takes the next."""
+FIRST_WAIT_S = 2.0
+ASK_AGAIN_S = 30.0
+"""How long work waits that nobody may do, if no circuit says how long."""
+
+
+MOST_BREAKERS = 10**7
+"""All circuits of a simulated fleet are in use: none is released."""
+
+
+class Chosen(NamedTuple):
+    """Who does a piece of work; without a worker, when to ask again."""
+
+    worker: str | None
+    provider: str = ""
+    route: Route | None = None
+    again_s: float = ASK_AGAIN_S
+    paused: bool = False
+    """The story is paused: the agent takes another one."""
+
+
+class Waiting(NamedTuple):
+    """Leave to stand in a queue."""
+
+    breaker: CircuitBreaker | None = None
+    permit: Permit | None = None
+
+
+class Gate(Protocol):
+    """What the simulation asks of a side."""
+
+    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
+        """Who does a piece of work now; `tried`: how often each provider failed it."""
+
+    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
+        """How it went."""
+
+    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
+        """How long to wait after a provider failed the work; `None`: give up."""
+
+    def queue(self, lock: str) -> Waiting | None:
+        """Leave to wait for a lock; `None`: do something else."""
+
+    def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
+        """It waits for so long now, or has the lock at last; `False`: it must leave the queue."""
+
+    def heal(self, agent: str) -> None:
+        """An operator has looked at an agent and lets it work again."""
+
+
+class Unguarded:
+    """No breakers at all."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._providers = {
+            name: tuple(model.provider for model in agent.models)
+            for name, agent in crew.agents.items()
+        }
+        self._first = {name: Chosen(name, those[0]) for name, those in self._providers.items()}
+
+    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
+        """The agent itself, on the first provider that has not failed it too often."""
+        del story
+        for provider in self._providers[agent] if tried else ():
+            if tried.get(provider, 0) < TRIES:
+                return Chosen(agent, provider)
+        return self._first[agent]
+
+    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
+        """Nobody listens."""
+
+    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
+        """Twice as long each time; at once with the next provider; until there is none."""
+        times = tried[chosen.provider]
+        if times < TRIES:
+            return FIRST_WAIT_S * 2.0 ** (times - 1)
+        providers = self._providers[str(chosen.worker)]
+        return None if all(tried.get(one, 0) >= TRIES for one in providers) else 0.0
+
+    def queue(self, lock: str) -> Waiting | None:
+        """Whoever wants to may wait."""
+        del lock
+        return Waiting()
+
+    def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
+        """For as long as it takes."""
+        del waiting, waited_s, has
+        return True
+
+    def heal(self, agent: str) -> None:
+        """Nothing was cut."""
+
+
+class ProviderDown(ConnectionError):
+    """What a provider that is down answers, as its SDK would raise it."""
+
+    status_code = 503
+
+
+class Guarded:
+    """The router and the circuits, as they are in a real fleet."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        breakers: Breakers,
+        policies: PolicyOf | None,
+        clock: Clock,
+        sink: Callable[[Event], object],
+    ) -> None:
+        judged_by = policies or policies_of(breakers, crew)
+        self.panel = Panel(
+            "memory:", policies=judged_by, sinks=[sink], clock=clock, keep=MOST_BREAKERS
+        )
+        self._router = Router(self.panel, crew, breakers, clock=clock)
+        self._crew = crew
+        self._locks = breakers.resource_lock.enabled
+        self._paused: dict[str, set[str]] = {}
+        self._error = ProviderDown("503 the provider is down")
+
+    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
+        """Whoever the router says."""
+        failed: dict[Candidate, str] = {}
+        if tried:
+            names = (agent, *self._crew.agents[agent].fallback_chain)
+            failed = {
+                Candidate(name, Model(provider, "large")): "503"
+                for name in names
+                for provider in tried
+            }
+        route = self._router.route(agent, story=story, tried=failed)
+        if route.model is None:
+            paused = route.decision is RouteDecision.PAUSE
+            if paused:
+                self._paused.setdefault(agent, set()).add(f"story/{story}")
+            again_s = route.retry_after_s
+            return Chosen(None, again_s=again_s or ASK_AGAIN_S, route=route, paused=paused)
+        return Chosen(route.worker, route.model.provider, route)
+
+    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
+        """Each circuit hears what concerns it."""
+        route = chosen.route
+        if route is None:
+            return
+        route.spent(outcome.cost_micros)
+        if outcome.provider_failed:
+            route.record(error=self._error, seconds=outcome.seconds)
+        else:
+            route.record(ok=outcome.ok, seconds=outcome.seconds, violation=outcome.violation)
+
+    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
+        """At once, with whoever is next."""
+        del chosen, tried
+        return 0.0
+
+    def queue(self, lock: str) -> Waiting | None:
+        """Unless its circuit is open."""
+        if not self._locks:
+            return Waiting()
+        breaker = self.panel.breaker(f"lock/{lock}")
+        try:
+            return Waiting(breaker, breaker.enter())
+        except Rejected:
+            return None
+
+    def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
+        """As `panel.lock` does: say it while waiting, and leave when the circuit opens."""
+        breaker, permit = waiting
+        if breaker is None:
+            return True
+        signal = Signal(ok=True, waited_s=waited_s)
+        if has:
+            breaker.record(signal, permit)
+            return True
+        probes = permit is not None and permit.probe and breaker.policy.objection(signal)
+        told = (
+            breaker.record(signal, permit) if probes else breaker.record(Signal(waited_s=waited_s))
+        )
+        return told.phase is not Phase.OPEN or told.admitted
+
+    def heal(self, agent: str) -> None:
+        """Reset what only an operator can: the agent's rules, and stories that it had paused."""
+        for name in (f"rules/{agent}", *sorted(self._paused.pop(agent, ()))):
+            if self.panel.view(name) is not None:
+                self.panel.breaker(name).reset(by="operator", why="the agent was mended")
+
 
 Entry = tuple[Any, ...]
 """When, what, and what it is given."""

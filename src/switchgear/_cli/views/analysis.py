@@ -7,9 +7,9 @@ from rich.text import Text
 from switchgear._analysis.backtest.findings import BacktestFindings
 from switchgear._analysis.backtest.replay import Judged, RunRow
 from switchgear._analysis.backtest.statistics import Counts, Rate
-from switchgear._analysis.selftest.rows import GuardRow, GuardStatus
+from switchgear._analysis.selftest.sandbox import GuardRow, GuardStatus
 from switchgear._analysis.simulate.compare import Result, blocks
-from switchgear._analysis.simulate.tally import SLOTS
+from switchgear._analysis.simulate.engine import SLOTS
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
 from switchgear._core.errors import duration
@@ -130,6 +130,7 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
     """Everything."""
     _head(screen, found)
     if found.runs:
+        _outcomes(screen, found)
         screen.line()
         _table(screen, found)
         _runs(screen, found, limit)
@@ -144,6 +145,28 @@ def _head(screen: Screen, found: BacktestFindings) -> None:
     formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
     files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
     screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
+
+
+def _outcomes(screen: Screen, found: BacktestFindings) -> None:
+    """Where the outcomes come from, if a person or an inference gave some, and the second opinions."""
+    counts = found.outcomes
+    if counts["label"] or counts["inferred"]:
+        sure = f" (at least {found.least_confidence or 0:.0%} sure)"
+        parts = (
+            (counts["label"], "labelled"),
+            (counts["given"] + counts["recording"], "recorded"),
+            (counts["inferred"], f"inferred{sure}"),
+            (counts[""], "unknown"),
+        )
+        told = ", ".join(f"{count:,} {word}" for count, word in parts if count)
+        screen.line(f"outcomes: {told}; correct them with: switchgear label PATH", 2)
+    for verdict, numbers in found.opinions.as_values().items():
+        if verdict == "none":
+            screen.line(f"second opinion: {plural(numbers['given'], 'time')} no answer", 2)
+            continue
+        expected = {"confirm": "unsolved", "delay": "solved", "hint": "solved"}[verdict]
+        known = f"{numbers['right']:,} of {numbers['known']:,} with a known outcome were {expected}"
+        screen.line(f"second opinion: {plural(numbers['given'], verdict)}; {known}", 2)
 
 
 def _table(screen: Screen, found: BacktestFindings) -> None:
@@ -225,6 +248,8 @@ def _runs(screen: Screen, found: BacktestFindings, limit: int) -> None:
 def _run(screen: Screen, row: RunRow, *, named: bool) -> None:
     run = row.run
     how = {True: "solved: a false stop", False: "unsolved", None: "outcome unknown"}[run.solved]
+    if run.outcome_from == "inferred":
+        how = f"{how} (inferred, {run.confidence or 0.5:.0%}: {clean(run.outcome_how, 120)})"
     style = "red" if run.solved else "green" if run.solved is False else ""
     width = min((screen.width or 120) - 4, 100)
     name = fitted(clean(run.id, 200), min(len(run.id), width), screen.signs)

@@ -22,8 +22,8 @@ from switchgear._run.formats import UNKNOWN, spend
 from switchgear._run.view import RunView
 
 if TYPE_CHECKING:
-    from switchgear._run.dependencies import Choose
     from switchgear._run.result import RunResult
+    from switchgear._run.state import Choose
     from switchgear._stuck.messages import Option
 
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")

@@ -35,8 +35,8 @@ from switchgear._text.fingerprint import gist
 from switchgear._text.money import dollars
 
 if TYPE_CHECKING:
-    from switchgear._run.dependencies import Choose
     from switchgear._run.result import RunResult
+    from switchgear._run.state import Choose
 
 RECENT = 40
 HISTORY = 200

@@ -4,7 +4,9 @@ A text that only passes through a filter is as plain as the command it stands in
 A filter that is not known here, or options of one that are not, give `None`: not known.
 """
 
-from collections.abc import Callable, Sequence
+# ruff: noqa: PLR0911  one answer for each form of a command
+
+from collections.abc import Callable, Iterator, Sequence
 
 from switchgear._rules.patterns import ANY
 
@@ -33,8 +35,14 @@ def _same(rest: list[str], text: str) -> str | None:
 def listed(program: str, rest: Sequence[str]) -> str | None:
     """What `find` or `ls` prints, as globs."""
     if program == "find":
-        acts = {"-exec", "-execdir", "-ok", "-delete", "-printf", "-ls"} & set(rest)
-        return None if acts else "\n".join(finds(rest))
+        acts = {"-exec", "-execdir", "-ok", "-delete", "-ls"} & set(rest)
+        shown = next((value for name, value in _options(rest) if name == "-printf"), "%p")
+        if acts or not any(sign in shown for sign in ("%p", "%P", "%f", "%h")):
+            return None
+        found = finds(rest)
+        if "%h" in shown:
+            found = [each.rpartition("/")[0] for each in found]
+        return "\n".join(found)
     letters = "".join(word for word in rest if word[:1] == "-" != word[1:2])
     if "l" in letters or any(word.startswith("--") for word in rest):
         return None
@@ -53,19 +61,167 @@ def listed(program: str, rest: Sequence[str]) -> str | None:
 def listed_below(program: str, rest: Sequence[str]) -> str | None:
     """What a program that prints the names of files prints, as globs; `None`: not known.
 
-    Only of folders that are named: what `grep -rl x .` finds may be any file.
+    A search by content of the whole project lists files of the guard only if what it looks for can be
+    in them: `grep -rl foo .` cannot list the settings of an agent, `grep -rl hooks .` does.
     """
     if program == "git":
         program, rest = f"git {rest[0] if rest else ''}", rest[1:]
+    if program in _PRINTS_WORDS:
+        skipped = 1 if program in _GREPS else 0
+        letters = _letters(rest)
+        named = [word for word in rest if not word.startswith("-")][skipped:]
+        if program not in _GREPS or ("c" in letters and not {"r", "R"} & letters):
+            return "\n".join(word for word in named if not word.startswith(("%", "+"))) or None
+    if program == "git status" and (_letters(rest) & {"s"} or _has(rest, "--short", "--porcelain")):
+        return f"?? ./**/{ANY}"
+    if program == "git clean":
+        is_dry = "n" in _letters(rest) or "--dry-run" in rest
+        return f"Would remove ./**/{ANY}" if is_dry else None
+    if program in {"locate", "plocate", "mlocate"} and rest:
+        return f"./**/{ANY}{rest[-1]}{ANY}"
+    if program == "compgen":
+        return ANY if "-f" in rest or "-d" in rest else "\n".join(rest[-1:])
     needs = _LISTERS.get(program)
     if needs is None or (needs and not any(map(_is_one_of(needs), rest))):
         return None
-    plain = [word for word in rest if not word.startswith("-")]
-    if program in {"fd", "fdfind"} and {"-H", "--hidden", "-u", "-uu"} & set(rest) and plain[:1]:
-        return f"./**/{ANY}{plain[0]}{ANY}"
-    skipped = 1 if program in _WITH_PATTERN and not {"-e", "-f", "--files"} & set(rest) else 0
-    folders = [word.rstrip("/") for word in plain[skipped:] if word.strip("./")]
-    return "\n".join(line for each in folders for line in (each, f"{each}/**/{ANY}")) or None
+    return _listed_by(program, rest)
+
+
+def _listed_by(program: str, rest: Sequence[str]) -> str | None:
+    """What a program of `_LISTERS` prints, as globs."""
+    plain = list(_without_values(program, rest))
+    letters = _letters(rest)
+    seeks = program in _WITH_PATTERN and not (
+        _has(rest, "--files") or (program in _GREPS and {"e", "f"} & letters)
+    )
+    wanted = plain[0] if seeks and plain else ""
+    where = plain[1:] if seeks else plain
+    folders = [word.rstrip("/") for word in where if word.strip("./")]
+    if len(folders) == len(where) > 0:
+        if program == "git ls-files" and all("*" in word for word in folders):
+            return "\n".join(f"./**/{word}" for word in folders)
+        return "\n".join(line for each in folders for line in (each, f"{each}/**/{ANY}"))
+    is_recursive = bool({"r", "R"} & letters) or _has(rest, "--recursive", "--dereference")
+    if program in _GREPS and not is_recursive:
+        return None
+    if program == "git ls-files" and not ("o" in letters or _has(rest, "--others")):
+        return None  # what is tracked
+    if program == "git grep" and not _has(rest, "--untracked", "--no-index"):
+        return None
+    hides = program in _HIDES and not ({"H", ".", "a"} & letters or _has(rest, "--hidden"))
+    hides = hides and "".join(rest).count("u") < (1 if program.startswith("fd") else 2)
+    star = "*" if hides else ANY
+    if program in {"fd", "fdfind"}:
+        return _found_by_fd(wanted, rest, star)
+    if seeks and not {"L", "v"} & letters and not may_be_in_guard(wanted, in_settings=not hides):
+        return None
+    kinds = [value for option, value in _options(rest) if option in {"-t", "--type"}]
+    if _has(rest, "--exclude-dir") or (kinds and kinds[0] not in _GUARD_KINDS):
+        return None
+    names = [
+        value.replace("*", star)
+        for option, value in _options(rest)
+        if option in {"--include", "-g", "--glob", "--iglob", "-P"} and value[:1] != "!"
+    ]
+    return "\n".join(f"./**/{name}" for name in names or [star])
+
+
+def _found_by_fd(wanted: str, rest: Sequence[str], star: str) -> str | None:
+    ends = [value for option, value in _options(rest) if option in {"-e", "--extension"}]
+    if ends:
+        return "\n".join(f"./**/{star}.{end}" for end in ends)
+    name = wanted.strip("^$.*").replace("\\", "")
+    if name:
+        return f"./**/{ANY}{name}{ANY}" if star == ANY else None
+    return f"./**/{star}"
+
+
+def may_be_in_guard(pattern: str, *, in_settings: bool) -> bool:
+    """Whether a search for this pattern can find a file of the guard, by what is written in those.
+
+    `in_settings`: the settings of agents, which are in hidden folders, are searched too.
+
+    >>> may_be_in_guard("PreTool.*", in_settings=True), may_be_in_guard("TODO", in_settings=True)
+    (True, False)
+    """
+    text = _GUARD_TEXT if in_settings else _CONFIG_TEXT
+    for part in pattern.replace("\\|", "|").lower().split("|"):
+        for sign in "\\^$*+?()[]{}.":
+            part = part.replace(sign, "\0")  # noqa: PLW2901  pieces of plain text are left
+        pieces = [piece for piece in part.split("\0") if piece.strip()]
+        if all(piece in text for piece in pieces):
+            return True
+    return False
+
+
+_CONFIG_TEXT = (
+    "version: hooks: on_trouble: admit refuse rules: builtin: own: allow: protected: name: why: commands: "
+    "circuits: - match: policy: {detectors: recovery: agents: breakers: stories: budgets: store: sqlite:///"
+    " sinks: interventions: timeouts: escalate: switchgear session/* progress/* op/*"
+)
+"""Words of a configuration of Switchgear, in lower case."""
+_GUARD_TEXT = _CONFIG_TEXT + (
+    ' {"hooks": {"pretooluse": [{"matcher": "", "hooks": [{"type": "command", "command": "/bin/python3 -i -s '
+    '/lib/site-packages/switchgear/hooks/entry.py claude-code --root /home || exit 2", "timeout": 15}]}]'
+    ' "posttooluse" "posttoolusefailure" "posttoolbatch" "userpromptsubmit" "sessionstart" "sessionend" '
+    '"stop" "subagentstart" "subagentstop" "notification" "precompact" "beforetool" "aftertool" '
+    '"beforeagent" "afteragent" "permissions": {"allow": [], "deny": [], "defaultmode"} "env": "model" '
+    "codex gemini qwen opencode pi [features] trust_level enabled = true false import { spawn } from "
+    "'node:child_process' const switchgear = function ask(message, say, before) return new promise(("
+    "resolve) => { let output let child timer settimeout try catch (error) json.parse export default async"
+)
+"""Words of the files in which agents' hooks are installed, in lower case."""
+
+
+def _letters(rest: Sequence[str]) -> set[str]:
+    """The letters of all short options."""
+    return {sign for word in rest if word[:1] == "-" != word[1:2] for sign in word[1:]}
+
+
+def _has(rest: Sequence[str], *names: str) -> bool:
+    return any(word.partition("=")[0] in names for word in rest)
+
+
+def _options(rest: Sequence[str]) -> list[tuple[str, str]]:
+    """Options with their values, whether behind a sign or as the next word."""
+    found: list[tuple[str, str]] = []
+    for word, value in zip(rest, (*rest[1:], ""), strict=False):
+        name, equals, attached = word.partition("=")
+        if word.startswith("-"):
+            found.append((name, attached if equals else value))
+            if word[1:2] != "-" and len(word) > 2:
+                found.append((word[:2], word[2:]))
+    return found
+
+
+def _without_values(program: str, rest: Sequence[str]) -> Iterator[str]:
+    """The words that are no options, nor their values."""
+    valued, skips = _VALUED.get(program.partition(" ")[0], ""), False
+    for word in rest:
+        if skips:
+            skips = False
+        elif not word.startswith("-"):
+            yield word
+        elif word[1:2] != "-":
+            skips = word[-1] in valued
+        else:
+            skips = "=" not in word and word in _VALUED_LONG
+
+
+_VALUED = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), "mABCefd"),
+    **dict.fromkeys(("rg", "ag", "ack"), "mABCefgtTjM"),
+    **dict.fromkeys(("fd", "fdfind"), "etEdjSo"),
+    "tree": "LPI",
+    "du": "dtX",
+}
+"""Short options that have a value, by program."""
+_VALUED_LONG = frozenset(
+    (
+        *("--include", "--exclude", "--exclude-dir", "--glob", "--iglob", "--type", "--type-not"),
+        *("--extension", "--max-depth", "--min-depth", "--size", "--changed-within", "--regexp"),
+    )
+)
 
 
 def _is_one_of(options: str) -> Callable[[str], bool]:
@@ -75,16 +231,28 @@ def _is_one_of(options: str) -> Callable[[str], bool]:
     return lambda word: word in long or (word[:1] == "-" != word[1:2] and bool(short & set(word)))
 
 
+_GUARD_KINDS = frozenset(("json", "yaml", "toml", "js", "ts", "config", "f", "d"))
+"""Types of files, as `rg -t` names them, of which the guard has some."""
+_GREPS = frozenset(("grep", "egrep", "fgrep", "zgrep"))
+_HIDES = frozenset(("rg", "ag", "ack", "fd", "fdfind", "tree"))
+"""Programs that leave out hidden files unless they are told otherwise."""
+_PRINTS_WORDS = frozenset(
+    (
+        *("stat", "file", "wc", "md5sum", "sha1sum", "sha256sum", "sha512sum", "cksum", "b2sum"),
+        *("shasum", "sum", *_GREPS),
+    )
+)
+"""Programs that print the names they are given, among other things."""
 _LISTERS = {
-    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), "-l -L --files-with-matches"),
-    **dict.fromkeys(("rg", "ag", "ack"), "-l --files-with-matches --files -g"),
+    **dict.fromkeys(_GREPS, "-l -L --files-with-matches --files-without-match"),
+    **dict.fromkeys(
+        ("rg", "ag", "ack"), "-l --files-with-matches --files -g --files-without-match"
+    ),
     **dict.fromkeys(("fd", "fdfind", "tree", "du", "git ls-files"), ""),
     "git grep": "-l --files-with-matches --name-only",
 }
 """Programs that print names of files, and the options with which they do; "": always."""
-_WITH_PATTERN = frozenset(
-    ("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "fd", "fdfind", "git grep")
-)
+_WITH_PATTERN = frozenset((*_GREPS, "rg", "ag", "ack", "fd", "fdfind", "git grep"))
 
 
 def finds(rest: Sequence[str]) -> list[str]:
@@ -123,14 +291,27 @@ def _grepped(rest: list[str], text: str) -> str | None:
     letters = "".join(word for word in rest if word[:1] == "-" != word[1:2])
     if not plain or "v" in letters:
         return text
-    wanted = "".join(sign for sign in plain[0] if sign not in "\\^$*[]()|+?")
     found: list[str] = []
-    for line in text.split("\n"):
-        if ANY in line or "*" in line:
-            found.append(f"./**/{ANY}{wanted}{ANY}" if wanted else line)
-        elif wanted in line or wanted != plain[0]:
-            found.append(line)
-    return "\n".join(found)
+    for pattern in _alternatives(plain[0]):
+        wanted = "".join(sign for sign in pattern if sign not in "\\^$*[]()|+?")
+        for line in text.split("\n"):
+            if ANY in line or "*" in line:
+                found.append(f"./**/{ANY}{wanted}{ANY}" if wanted else line)
+            elif wanted in line or wanted != pattern:
+                found.append(line)
+    return "\n".join(dict.fromkeys(found))
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The patterns that one with `|` stands for: `a(b|c)` for `ab` and `ac`."""
+    pattern = pattern.replace("\\(", "(").replace("\\)", ")").replace("\\|", "|")
+    if "|" not in pattern:
+        return [pattern]
+    head, opened, rest = pattern.partition("(")
+    inner, closed, tail = rest.partition(")")
+    if not opened or not closed or "|" in head or "|" not in inner:
+        return pattern.split("|")[:20]
+    return [f"{head}{each}{tail}" for each in inner.split("|")[:20]]
 
 
 def _rows(rest: list[str], text: str) -> str | None:
@@ -211,13 +392,22 @@ def _text(data: bytes) -> str:
 
 
 def _cut(rest: list[str], text: str) -> str | None:
-    """`cut -d: -f2`: the field with that number."""
-    sign, number = "\t", ""
+    """`cut -d: -f2`: the field with that number; `cut -c4-`: the characters from there on."""
+    sign, number, columns = "\t", "", ""
     for option, value in zip(rest, (*rest[1:], ""), strict=False):
         if option.startswith("-d"):
             sign = option[2:] or value
         elif option.startswith("-f"):
             number = option[2:] or value
+        elif option[:2] in {"-c", "-b"}:
+            columns = option[2:] or value
+    if columns:
+        first = columns.partition("-")[0] or "1"
+        from_there = int(first) - 1 if first.isdecimal() and len(first) < 6 else 0
+        lines = text.split("\n")
+        return "\n".join(
+            _last(line) if _is_listing(line) else line[from_there:] or _last(line) for line in lines
+        )
     if not number.isdecimal() or len(sign) != 1:
         return None
     rows = [line.split(sign) for line in text.split("\n")]
@@ -227,12 +417,44 @@ def _cut(rest: list[str], text: str) -> str | None:
     )
 
 
+def _is_listing(text: str) -> bool:
+    """Whether a text has globs in it, for the names of files that a program would list."""
+    return ANY in text or "**" in text
+
+
+def _last(line: str) -> str:
+    """The last word of a line, which is the name in a listing."""
+    return line.rsplit(maxsplit=1)[-1] if line.strip() else line
+
+
+def _fields(rest: list[str], text: str) -> str | None:
+    """`awk '{print $2}'`."""
+    plain = [word for word in rest if not word.startswith("-")]
+    code = plain[0].replace(" ", "") if plain else ""
+    before, found, behind = code.partition("{print")
+    field = behind.rstrip("};").lstrip("$")
+    if not found or len(plain) != 1 or not (field.isdecimal() or field in {"", "NF"}):
+        return None
+    del before  # which lines does not matter
+    lines: list[str] = []
+    for line in text.split("\n"):
+        words = line.split()
+        number = int(field) if field.isdecimal() else len(words) if field else 0
+        is_whole = number == 0 or not words
+        lines.append(line if is_whole else words[min(number, len(words)) - 1])
+    return "\n".join(lines)
+
+
 def _replaced(rest: list[str], text: str) -> str | None:
     """`sed s/a/b/g` with plain texts, and some of the lines (`sed 1,2d`, `sed -n 3p`)."""
     if rest[:1] == ["-e"]:
         rest = rest[1:]
+    if len(rest) == 2 and rest[0] == "-n" and rest[1][:1] == "/" and rest[1].endswith("/p"):
+        return _grepped([rest[1][1:-2]], text)
     if rest and all(word == "-n" or not word.strip("0123456789,$dp") for word in rest):
         return text
+    if len(rest) == 1 and rest[0][:1] == "s" and _is_listing(text):
+        return text  # a part of each name, as far as can be told
     if len(rest) != 1 or len(rest[0]) < 4 or rest[0][0] != "s":
         return None
     parts = rest[0].split(rest[0][1])
@@ -248,7 +470,8 @@ FILTERS: dict[str, Callable[[list[str], str], str | None]] = {
     "cat": _same,
     "tee": _rows,
     "sponge": _same,
-    **dict.fromkeys(("sort", "uniq", "head", "tail", "tac"), _rows),
+    **dict.fromkeys(("sort", "uniq", "head", "tail", "tac", "shuf", "fzf", "nl", "column"), _rows),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _fields),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _grepped),
     "rev": _reversed,
     "tr": _translated,

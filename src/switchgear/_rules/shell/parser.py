@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from switchgear._rules.patterns import ANY
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
-from switchgear._rules.shell.filters import filtered, listed, listed_below
+from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
 from switchgear._rules.shell.words import (
     DEEPEST,
     LONGEST_PATH,
@@ -82,6 +82,7 @@ _PASSES_ON = frozenset(
     ("echo", "printf", "printenv", "base64", "tr", "rev", "xxd", "sed", "cat", "head", "cut")
 )
 """Programs that print what they are given."""
+_TAKES_NAMES = frozenset(("xargs", "parallel", "read", "mapfile", "readarray"))
 _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
 
 
@@ -212,6 +213,8 @@ class _Reader(WordReader):
         """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
         self._loops: list[tuple[int, int]] = []
         """For each open loop, its first command, and the pipe that feeds it."""
+        self._files: dict[str, str | None] = {}
+        """Files that commands write, and what they write, as far as it is known."""
         self._dots = False
         """Whether a star is also a name that begins with a dot."""
 
@@ -250,6 +253,10 @@ class _Reader(WordReader):
                     self._secrets.update(FILE + join(command.cwd, word) for word in named)
         if inner.printed is not None:
             return inner.printed.rstrip("\n")
+        if len(inner.commands) == 1:
+            names = self._names_of_cat(inner.commands[0])
+            if names is not None:
+                return names.strip()
         return UNKNOWN if inner.commands else ""
 
     def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
@@ -325,9 +332,14 @@ class _Reader(WordReader):
         while words and (name := _assigned(words[0])):
             self._assign(name, words.pop(0))
         piped = self.printed if self._is_piped else None
+        if piped is None and words[:1]:
+            bare = list(unwrapped(tuple(words)))
+            if bare[0].rpartition("/")[2] in _TAKES_NAMES:
+                piped = self._names_for(bare, redirects, is_piped=self._is_piped)
         if words or redirects:
             self.printed = None
-        self._is_piped = sign == "|"
+        if words or redirects or sign != "(":
+            self._is_piped = sign == "|"
         secrets = tuple(sorted(self._secrets)) if words or redirects else ()
         if words or redirects:
             self._secrets.clear()
@@ -351,13 +363,66 @@ class _Reader(WordReader):
                 command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
             shown = _printed(command, self._setting)
             if _is_written(command):
+                self._note_written(command, shown)
                 command, shown = command._replace(written=shown), None
+            self._note_copies(command, piped)
             self._keep(command)
             self.printed = shown
             later, self._later_cwd = self._later_cwd, ""
             self._remember(words, command, sign)
             self._cwd = later or self._cwd
         self._pipe += sign != "|" and not (sign == "(" and not words and not redirects)
+
+    def _note_written(self, command: ShellCommand, shown: str | None) -> None:
+        """What a file has in it that a command writes, for those behind it that read it."""
+        for op, path in command.redirects:
+            if op.startswith((">", "&>")) and len(self._files) < MOST_LINES:
+                self._files[join(command.cwd, path)] = shown
+
+    def _note_copies(self, command: ShellCommand, piped: str | None) -> None:
+        """The same for `tee FILE` and `find -fprint FILE`."""
+        program, *rest = command.words or ("",)
+        if program == "tee" and piped is not None:
+            for word in rest[:8]:
+                self._files[join(command.cwd, word)] = piped
+        elif program == "find" and "-fprint" in rest[:-1]:
+            file = rest[rest.index("-fprint") + 1]
+            self._files[join(command.cwd, file)] = "\n".join(finds(rest))
+
+    def _names_for(
+        self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
+    ) -> str | None:
+        """The names that `xargs` or `read` takes from a file: by an option, `<`, or `cat FILE |`."""
+        for name, value in zip(words, [*words[1:], ""], strict=False):
+            if name in {"-a", "--arg-file"}:
+                return self._names_in(value)
+            if name.startswith("--arg-file="):
+                return self._names_in(name.partition("=")[2])
+        for op, target in redirects:
+            if op == "<":
+                return self._names_in(target)
+        before = self.commands[-1] if self.commands and is_piped else None
+        return None if before is None else self._names_of_cat(before)
+
+    def _names_of_cat(self, command: ShellCommand) -> str | None:
+        """The names in the files of a `cat FILE`."""
+        files = [word for word in command.words[1:] if not word.startswith("-")]
+        files += [target for op, target in command.redirects if op == "<"]
+        if command.words[:1] not in {("cat",), ("sort",), ("head",), ("tail",), ("uniq",)}:
+            return None
+        names = [self._names_in(each) for each in files[:8] if not each.isdecimal()]
+        known = [each for each in names if each is not None]
+        return "\n".join(known) if known else None
+
+    def _names_in(self, path: str) -> str | None:
+        whole = join(self._cwd, path)
+        if whole in self._files:
+            return self._files[whole]
+        names_in = self._setting.names_in
+        if names_in is None or UNKNOWN in whole or self._work.looks >= MOST_LOOKS:
+            return None
+        self._work.looks += 1
+        return names_in(whole)
 
     def _without_reserved(self, words: list[str], redirects: list[Redirect]) -> list[str]:
         """The words of the simple command in what a shell's grammar puts around it."""
@@ -406,6 +471,8 @@ class _Reader(WordReader):
 
     def _reads_lines(self, op: str, target: str) -> None:
         """A loop reads its lines from a text behind it: then everything is read once more."""
+        if op == "<":
+            op, target = "<<<", self._names_in(target) or ""
         if op == "<<<" and target:
             self.line_values = target.split()[:MOST_LINES]
             self.reads_loop = bool(self.line_values)
@@ -636,22 +703,24 @@ def _assigned(word: str) -> str:
 
 def _printed(command: ShellCommand, setting: Setting) -> str | None:
     """What a command prints, for the few of which it can be told."""
-    program, *rest = command.words or ("",)
+    program, *rest = unwrapped(command.words) or ("",)
     program = program.rpartition("/")[2]
     below = listed_below(program, rest)
-    if below is not None and command.piped is None:
+    if below is not None and (command.piped is None or program not in _FILTERS):
         return below
     if program in _FILTERS:
         texts = [target for op, target in command.redirects if op == "<<<"]
         given = texts[-1] if texts else command.piped
         return None if given is None else filtered(program, rest, given)
-    if program in {"find", "ls"}:
+    if program in {"find", "ls", "dir", "vdir"}:
         return listed(program, rest)
+    if program == "xargs" and command.piped and UNKNOWN not in command.piped:
+        inner = _behind_xargs(rest)
+        words = (*inner, *command.piped.split()[:MOST_LINES])
+        return _printed(command._replace(words=words, piped=None), setting) if inner else words[0]
     if program == "printf" and rest:
         rest = rest[1:] if rest[0] == "--" else rest
         return _formatted(rest) if rest else ""
-    if program == "git" and rest[:1] == ["ls-files"] and {"-o", "--others"} & set(rest):
-        return f"./**/{ANY}"
     if program == "git":
         return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
     if program == "echo":
@@ -675,6 +744,58 @@ def _printed(command: ShellCommand, setting: Setting) -> str | None:
     return told.get(program)
 
 
+_WRAPPERS = frozenset(
+    (
+        *(
+            "sudo",
+            "doas",
+            "env",
+            "nice",
+            "ionice",
+            "timeout",
+            "gtimeout",
+            "stdbuf",
+            "nohup",
+            "setsid",
+        ),
+        *("command", "builtin", "exec", "time", "busybox", "toybox", "unbuffer", "chrt", "taskset"),
+    )
+)
+_WRAPPED = frozenset(
+    (
+        *(
+            "xargs",
+            "parallel",
+            "find",
+            "ls",
+            "dir",
+            "grep",
+            "rg",
+            "fd",
+            "git",
+            "cat",
+            "echo",
+            "tree",
+        ),
+        *("printf", "du", "sort", "head", "tail", "awk", "sed", "cut", "tr", "tee", "locate"),
+    )
+)
+
+
+def unwrapped(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a program that prints or takes names, without those that only start it.
+
+    >>> unwrapped(("sudo", "-u", "me", "xargs", "rm"))
+    ('xargs', 'rm')
+    """
+    if not words or words[0].rpartition("/")[2] not in _WRAPPERS:
+        return words
+    for at, word in enumerate(words[1:8], 1):
+        if word.rpartition("/")[2] in _WRAPPED:
+            return words[at:]
+    return words
+
+
 def _is_written(command: ShellCommand) -> bool:
     """Whether what a command prints goes into a file."""
     return any(op.startswith((">", "&>")) for op, _ in command.redirects)
@@ -693,11 +814,21 @@ def _formatted(rest: list[str]) -> str:
     return shown.replace("%%", "%")
 
 
+def _behind_xargs(rest: list[str]) -> list[str]:
+    """The command that `xargs` runs."""
+    at = 0
+    while at < len(rest) and rest[at].startswith("-"):
+        at += 2 if rest[at] in {"-n", "-I", "-P", "-L", "-d", "-E", "-s", "-a"} else 1
+    return rest[at:]
+
+
 def _part_of_path(program: str, rest: list[str]) -> str | None:
     plain = [word for word in rest if not word.startswith("-")]
-    if not plain or UNKNOWN in plain[0]:
+    if not plain or any(UNKNOWN in word for word in plain):
         return None
-    folder, _, name = plain[0].rstrip("/").rpartition("/")
+    if program == "dirname":
+        return "\n".join(word.rstrip("/").rpartition("/")[0] or "." for word in plain)
+    name = plain[0].rstrip("/").rpartition("/")[2]
     if program == "basename":
         return name.removesuffix(plain[1]) if len(plain) > 1 else name
-    return (folder or ".") if program == "dirname" else plain[0]
+    return plain[0]

@@ -116,6 +116,8 @@ class Setting(NamedTuple):
     """Functions and aliases that were defined before, by name: their text."""
     is_folder: Callable[[str], bool] | None = None
     """Whether a path is a folder now; `None`: every folder is taken to exist."""
+    names_in: Callable[[str], str | None] | None = None
+    """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
     work: Work | None = None
     unset: str = ""
     """What a variable is that nobody set; `UNKNOWN` where it may be set before the text is run."""

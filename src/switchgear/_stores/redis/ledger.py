@@ -18,8 +18,7 @@ from typing import Any
 
 from switchgear._core.errors import StoreUnavailable
 from switchgear._stores.base import Work, as_text, from_text
-from switchgear._stores.redis.clients import Clients
-from switchgear._stores.redis.errors import is_known
+from switchgear._stores.redis.clients import Clients, is_known
 from switchgear._stores.redis.reader import VerifiedReader, escaped
 from switchgear._stores.redis.script import PLUS, RECEIPT_MS, Names
 from switchgear._system.clock import Clock
@@ -160,6 +159,16 @@ class RedisLedger:
             if len(page) < PAGE:
                 return
             first += PAGE
+
+    def remove(self, shelf: str, key: str) -> None:
+        """Remove a value with its lines. Idempotent, so a lost reply does no harm."""
+        with self._translated():
+            client = self._client()
+            try:
+                client.delete(self._value_key(shelf, key), self._lines_key(shelf, key))
+            except self._clients.errors:
+                self._clients.hang_up(client)
+                raise
 
     def _read(self, shelf: str, key: str, raw: bytes | None) -> tuple[int, Any]:
         if raw is None:

@@ -11,11 +11,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from switchgear._core.errors import StoreTooNew, StoreUnavailable
-from switchgear._stores.sqlite.errors import from_system, is_damage, is_locked, locked_too_long
-from switchgear._stores.sqlite.file import DatabaseFile, Opened, set_aside_stamps
-from switchgear._stores.sqlite.head import Commit, count
-from switchgear._stores.sqlite.rows import Newer
-from switchgear._system.fork_lock import ForkSafeLock
+from switchgear._stores.sqlite.file import (
+    DatabaseFile,
+    Opened,
+    from_system,
+    is_damage,
+    is_locked,
+    locked_too_long,
+    set_aside_stamps,
+)
+from switchgear._stores.sqlite.rows import Commit, Newer, count
+from switchgear._system.threads import ForkSafeLock
 
 T = TypeVar("T")
 

@@ -22,8 +22,7 @@ from switchgear._stores.base import (
 )
 from switchgear._stores.sqlite import rows
 from switchgear._stores.sqlite.connection import Link, undo
-from switchgear._stores.sqlite.head import count
-from switchgear._stores.sqlite.rows import ROW, UNWRITTEN, CircuitRow, UnreadableRow, Written
+from switchgear._stores.sqlite.rows import ROW, UNWRITTEN, CircuitRow, UnreadableRow, Written, count
 
 _PREFIX = "note:"
 

@@ -1,0 +1,80 @@
+"""Outcomes that a person gave to recorded runs, kept in the user's state folder.
+
+A line is added for each answer and the last one counts, so that nothing is lost when two terminals label
+at once, and a mistake is corrected by answering again.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._system.files import append_descriptor, make_private_folder, state_folder
+
+_LARGEST_BYTES = 64 * 1024 * 1024
+SOLVED, UNSOLVED, UNKNOWN, FORGET = "solved", "unsolved", "unknown", "forget"
+ANSWERS = (SOLVED, UNSOLVED, UNKNOWN, FORGET)
+_MEANING = {SOLVED: True, UNSOLVED: False, UNKNOWN: None}
+
+
+class OutcomeLabel(NamedTuple):
+    """One answer of a person."""
+
+    key: str
+    """As `outcomes.label_key` names the run."""
+    answer: str
+    at_s: float
+
+
+def labels_file() -> Path:
+    """The file; it may not exist."""
+    return Path(state_folder("labels.jsonl"))
+
+
+def read_labels(path: Path | None = None) -> dict[str, bool | None]:
+    """The outcome of each labelled run, by its key; lines that cannot be read are skipped."""
+    return {each.key: _MEANING[each.answer] for each in all_labels(path)}
+
+
+def all_labels(path: Path | None = None) -> list[OutcomeLabel]:
+    """The labels that count, the oldest first."""
+    found: dict[str, OutcomeLabel] = {}
+    try:
+        with (path or labels_file()).open("rb") as file:
+            lines = file.read(_LARGEST_BYTES).splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        label = _label(line)
+        if label is None:
+            continue
+        found.pop(label.key, None)
+        if label.answer != FORGET:
+            found[label.key] = label
+    return list(found.values())
+
+
+def add_label(key: str, answer: str, path: Path | None = None) -> OutcomeLabel:
+    """Keep an answer: one of `ANSWERS`. Raises OSError."""
+    if answer not in ANSWERS:
+        raise ValueError(f"label {answer!r}: it must be one of {', '.join(ANSWERS)}")
+    label = OutcomeLabel(key, answer, time.time())
+    place = path or labels_file()
+    make_private_folder(str(place.parent))
+    line = json.dumps(label._asdict()).encode() + b"\n"
+    file = append_descriptor(place)
+    try:
+        os.write(file, line)  # one write: lines of two terminals do not mix
+    finally:
+        os.close(file)
+    return label
+
+
+def _label(line: bytes) -> OutcomeLabel | None:
+    try:
+        data = json.loads(line)
+        label = OutcomeLabel(str(data["key"]), str(data["answer"]), float(data["at_s"]))
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
+    return label if label.answer in ANSWERS else None

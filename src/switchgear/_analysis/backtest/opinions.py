@@ -1,0 +1,53 @@
+"""How often second opinions were right: the verdicts in the store against the outcomes of the runs."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from switchgear._analysis.backtest.replay import RunFacts
+from switchgear._opinion.opinion import CONFIRM, DELAY, HINT, NONE, verdict_of
+
+_SESSION = "session/"
+_RIGHT = {CONFIRM: False, DELAY: True}
+"""The outcome that a verdict expects: a confirmed stop that the run fails, a delay that it succeeds."""
+
+
+class OpinionAccuracy:
+    """Verdicts, and how many of them the outcomes bear out. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[str, list[str]] = {}
+        self.given: Counter[str] = Counter()
+        """All verdicts."""
+        self.known: Counter[str] = Counter()
+        """Those about runs with a known outcome."""
+        self.right: Counter[str] = Counter()
+
+    def add(self, circuit: str, sentence: str) -> None:
+        """Add the event of a session's circuit."""
+        verdict = verdict_of(sentence)
+        if verdict:
+            self.given[verdict] += 1
+            name = circuit.removeprefix(_SESSION).removeprefix("run-")
+            self._verdicts.setdefault(name, []).append(verdict)
+
+    def compare(self, runs: Iterable[RunFacts]) -> None:
+        """Compare with the outcomes of these runs; a run counts once for each of its verdicts."""
+        for run in runs:
+            if run.solved is None:
+                continue
+            for verdict in self._verdicts.get(run.id, ()):
+                self.known[verdict] += 1
+                self.right[verdict] += _RIGHT.get(verdict, True) is run.solved
+
+    def as_values(self) -> dict[str, Any]:
+        """As JSON values: for each verdict how many, with a known outcome, and borne out by it."""
+        return {
+            verdict: {
+                "given": self.given[verdict],
+                "known": self.known[verdict],
+                "right": self.right[verdict],
+            }
+            for verdict in (CONFIRM, DELAY, HINT, NONE)
+            if self.given[verdict]
+        }

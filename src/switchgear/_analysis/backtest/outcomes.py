@@ -1,0 +1,243 @@
+"""Whether a recorded run was solved: told by a person, by the recording, or inferred from how it ends.
+
+Transcripts of coding agents have no outcome. What can be seen at their end is evidence: tests, a commit,
+the user's next message, an interruption. Each sign has a weight in log odds; the sum is a probability, and
+an outcome counts only above a confidence that the caller chooses. Every inference says what it saw.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordedStep,
+    command_of,
+    is_shell,
+)
+from switchgear._measure.git_command import Deadline, GitError, find_repository, run_git
+from switchgear._measure.test_counts import suite_counts
+
+LABEL, GIVEN, RECORDED, INFERRED, UNKNOWN = "label", "given", "recording", "inferred", ""
+ENOUGH = 0.7
+"""The confidence from which an inferred outcome counts, unless the caller says otherwise."""
+PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.8, 1.5, 1.7, 1.1, 1.7, 0.8
+"""The weight of each sign in log odds: 1.7 alone is a confidence of 85 %.
+
+Passing tests are measured: 70 of 90 recorded runs that ended so were solved. Failing ones are weak, because
+many projects have tests that fail anyway: all 9 such runs were solved. The others are estimates.
+"""
+_STALE = 0.4
+"""The share of a sign's weight that is left when the work was changed after it."""
+_GIT_S = 3.0
+_COMMIT = re.compile(r"\bgit\b[^|;&\n]*\bcommit\b")
+_COMMITTED = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\]", re.MULTILINE)
+_UNDONE = re.compile(
+    r"\bgit\b[^|;&\n]*\b(?:reset\s+--hard|revert\b|restore\s+(?:--\S+\s+)*\.|checkout\s+(?:--\s+)?\.)"
+)
+_THANKS = re.compile(
+    r"\b(?:thanks|thank you|perfect|great|excellent|awesome|nice work|well done|works now|it works|"
+    r"looks good|lgtm|that works|ship it|merged|all good)\b"
+)
+_COMPLAINT = re.compile(
+    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|doesn'?t work|does not work|"
+    r"not working|didn'?t work|that'?s (?:wrong|not)|wrong|undo (?:that|this|it)|revert (?:that|this|it)|"
+    r"you broke|is broken|same error|not what i|stop doing|no,)\b"
+)
+_NEGATED = re.compile(r"\b(?:not|n'?t|no) (?:perfect|great|good|working|nice)\b")
+_ENDED_BADLY = re.compile(
+    r"error|max.?turns|timeout|limit|abort|stuck|exhaust|cancel|circuit|budget|killed"
+)
+
+
+class OutcomeSign(NamedTuple):
+    """One thing that was seen, and what it weighs."""
+
+    text: str
+    weight: float
+    """In log odds: above 0 speaks for solved."""
+
+
+class InferredOutcome(NamedTuple):
+    """What the end of a run suggests. `solved=None`: it suggests nothing."""
+
+    solved: bool | None = None
+    confidence: float = 0.5
+    """0.5 to 1: how likely `solved` is right, if the weights are."""
+    signs: tuple[OutcomeSign, ...] = ()
+
+    @property
+    def how(self) -> str:
+        """What was seen, in one line."""
+        return "; ".join(sign.text for sign in self.signs) or "nothing at its end tells"
+
+
+def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
+    """What the end of a run suggests. `look_at_git`: ask its repository whether a commit is still there."""
+    signs = [
+        sign
+        for sign in (
+            _tests(run),
+            _commit(run, look_at_git=look_at_git),
+            _message(run),
+            _end(run),
+            _errors(run),
+        )
+        if sign is not None
+    ]
+    total = sum(sign.weight for sign in signs)
+    likely = 1 / (1 + math.exp(-total))
+    if not signs or abs(total) < 1e-9:
+        return InferredOutcome(signs=tuple(signs))
+    return InferredOutcome(total > 0, max(likely, 1 - likely), tuple(signs))
+
+
+def _tests(run: RecordedRun) -> OutcomeSign | None:
+    """The last test run with a summary that is understood."""
+    for place in range(len(run.steps) - 1, -1, -1):
+        step = run.steps[place]
+        if not is_shell(step.tool) or not step.result:
+            continue
+        counts = suite_counts(step.result)
+        if counts is None or counts.passed + counts.failed == 0:
+            continue
+        changed = any(each.changed for each in run.steps[place + 1 :])
+        after = ", before the last change" if changed else ""
+        share = _STALE if changed else 1.0
+        if counts.failed:
+            text = f"the last test run fails ({counts.failed} of {counts.passed + counts.failed})"
+            return OutcomeSign(f"{text}{after}", -FAILING * share)
+        return OutcomeSign(f"the last test run passes ({counts.passed}){after}", PASSING * share)
+    return None
+
+
+def _commit(run: RecordedRun, *, look_at_git: bool) -> OutcomeSign | None:
+    """The last commit of the run: undone later, still there, or not known."""
+    undone = False
+    for step in reversed(run.steps):
+        command = _shell_command(step)
+        if not command or step.ok is False:
+            continue
+        if _UNDONE.search(command):
+            undone = True
+        if not _COMMIT.search(command):
+            continue
+        found = _COMMITTED.search(step.result or "")
+        if found is None:
+            continue
+        if undone:
+            return OutcomeSign("its last commit was undone in the run", -COMMIT)
+        kept = _is_kept(run.folder, found[1]) if look_at_git else None
+        if kept is None:
+            return OutcomeSign(f"it ends with a commit ({found[1][:7]})", COMMIT * 0.6)
+        if kept:
+            return OutcomeSign(f"its commit {found[1][:7]} is still on a branch", COMMIT)
+        return OutcomeSign(f"its commit {found[1][:7]} is on no branch any more", -COMMIT)
+    return OutcomeSign("its work was discarded", -COMMIT) if undone else None
+
+
+def _shell_command(step: RecordedStep) -> str:
+    """The command of a shell step; `args` is JSON or the command itself."""
+    if not is_shell(step.tool):
+        return ""
+    try:
+        arguments = json.loads(step.args)
+    except (ValueError, RecursionError):
+        arguments = step.args
+    return command_of(arguments)[:4000] or step.args[:4000]
+
+
+def _is_kept(folder: str, commit: str) -> bool | None:
+    """Whether a commit is on a branch of the folder's repository; `None`: that cannot be told."""
+    if not folder.startswith("/"):
+        return None
+    try:
+        repository = find_repository(Path(folder))
+        if repository is None:
+            return None
+        deadline = Deadline(_GIT_S)
+        git = ["--git-dir", str(repository.git_dir)]
+        asked = ["for-each-ref", "--count=1", f"--contains={commit}", "refs/heads", "refs/remotes"]
+        refs = run_git(repository.top, [*git, *asked], deadline=deadline)
+    except (GitError, OSError, ValueError):
+        return None
+    return bool(refs.strip())
+
+
+def _message(run: RecordedRun) -> OutcomeSign | None:
+    """The user's last message, if no tool was called after it."""
+    message = next((each for each in reversed(run.messages) if each.after > 0), None)
+    if message is None or any(step.tool for step in run.steps[message.after :]):
+        return None
+    if message.interrupts:
+        return OutcomeSign("the user interrupted it", -INTERRUPTION)
+    text = message.text.lower().replace("\u2019", "'")
+    if _COMPLAINT.search(text) or _NEGATED.search(text):
+        return OutcomeSign("the user's last message complains", -MESSAGE)
+    if _THANKS.search(text):
+        return OutcomeSign("the user's last message is content", MESSAGE)
+    return None
+
+
+def _end(run: RecordedRun) -> OutcomeSign | None:
+    """How the recording says that it ended."""
+    ended = run.ended.lower()
+    if "interrupt" in ended:
+        return OutcomeSign("it was interrupted", -INTERRUPTION)
+    if _ENDED_BADLY.search(ended):
+        return OutcomeSign(f"it ended with {run.ended!r}", -END)
+    return None
+
+
+def _errors(run: RecordedRun) -> OutcomeSign | None:
+    """Whether its last tool calls failed."""
+    last = [step for step in run.steps if step.tool][-3:]
+    if len(last) == 3 and all(step.ok is False for step in last):
+        return OutcomeSign("its last three tool calls failed", -ERRORS)
+    return None
+
+
+class OutcomeSources(NamedTuple):
+    """Where outcomes come from, in order: labels, given ones, the recording, what is inferred."""
+
+    labels: Mapping[str, bool | None] = {}
+    """By `label_key`; `None`: a person does not know either, and nothing is inferred."""
+    given: Mapping[str, bool] = {}
+    """By the id of a run or of its task."""
+    least_confidence: float | None = ENOUGH
+    """From which confidence an inferred outcome counts; `None`: nothing is inferred."""
+
+    def resolved(self, run: RecordedRun) -> RecordedRun:
+        """The run with its outcome and where that comes from."""
+        key = label_key(run)
+        if key in self.labels:
+            return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
+        told = self.given.get(run.id, self.given.get(run.task)) if self.given else None
+        if told is not None:
+            return run._replace(solved=told, outcome_from=GIVEN, confidence=1.0)
+        if run.solved is not None:
+            return run._replace(outcome_from=RECORDED, confidence=1.0)
+        if self.least_confidence is None:
+            return run
+        found = infer(run)
+        counts = found.solved is not None and found.confidence >= self.least_confidence
+        return run._replace(
+            solved=found.solved if counts else None,
+            outcome_from=INFERRED if counts else UNKNOWN,
+            confidence=found.confidence,
+            outcome_how=found.how,
+        )
+
+
+_OWN_IDS = frozenset({"claude", "codex", "gemini", "qwen", "opencode", "pi", "switchgear"})
+"""Formats whose ids are unique on this machine; in others an id is unique in its file only."""
+
+
+def label_key(run: RecordedRun) -> str:
+    """The name under which a run's label is kept."""
+    if run.format in _OWN_IDS:
+        return f"{run.format}:{run.id}"
+    return f"{run.format}:{Path(run.source).resolve()}:{run.id}"

@@ -1,0 +1,227 @@
+"""`switchgear label`: which recorded runs were solved, a key per run, for `backtest` and `tune`."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from switchgear._cli.backtest import FORMATS, check_paths
+from switchgear._cli.options import fail, json_option, store_options
+from switchgear._cli.views.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from switchgear._agents.recordings.recording import RecordedRun
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+NO_RUN = 3
+_ANSWERS = ("solved", "unsolved", "unknown", "forget")
+_KEYS = {"y": "solved", "n": "unsolved", "u": "unknown"}
+_HELP = "y solved · n not solved · u unknown · Enter accept · s skip · b back · q quit"
+_SHOWN_STEPS = 3
+
+
+class LabelledRun(NamedTuple):
+    """One recorded run as the verb shows it."""
+
+    key: str
+    id: str
+    agent: str
+    task: str
+    steps: int
+    source: str
+    solved: bool | None
+    outcome_from: str
+    confidence: float | None
+    how: str
+    end: tuple[str, ...]
+    """The last steps and messages, one line each."""
+
+
+def summary(run: "RecordedRun") -> LabelledRun:
+    """What a person needs to know of one run."""
+    from switchgear._analysis.backtest.outcomes import infer, label_key
+    from switchgear._text.agent_text import one_line
+
+    found = infer(run)
+    end = [
+        f"{each.tool or 'said'}: {each.args if each.tool else each.thought or ''}"
+        f"{'' if each.ok is not False else ' (failed)'}"
+        for each in run.steps[-_SHOWN_STEPS:]
+    ]
+    last = run.messages[-1:] if run.messages and run.messages[-1].after else ()
+    end += [f"user: {each.text}" for each in last]
+    inferred = run.outcome_from in {"inferred", ""}
+    return LabelledRun(
+        label_key(run),
+        run.id,
+        run.agent,
+        one_line(run.task, 120),
+        len(run.steps),
+        run.source,
+        found.solved if inferred else run.solved,
+        run.outcome_from,
+        found.confidence if inferred else run.confidence,
+        found.how if inferred else "",
+        tuple(one_line(each, 160) for each in end),
+    )
+
+
+@click.command(short_help="Say which recorded runs were solved.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--run", "run_id", metavar="ID", help="Label only this run; needs --outcome.")
+@click.option(
+    "--outcome",
+    type=click.Choice(_ANSWERS),
+    help="The outcome of the run that --run names; 'forget' removes its label.",
+)
+@click.option("--all", "everything", is_flag=True, help="Also ask about runs with a known outcome.")
+@click.option("--list", "listing", is_flag=True, help="List runs and outcomes, and ask nothing.")
+@click.option(
+    "--format",
+    "force",
+    metavar="NAME",
+    type=click.Choice(FORMATS),
+    help=f"Force this input format: {', '.join(FORMATS)}.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
+)
+@json_option
+@store_options
+def label(
+    paths: tuple[str, ...],
+    run_id: str | None,
+    outcome: str | None,
+    force: str | None,
+    jobs: int | None,
+    *,
+    everything: bool,
+    listing: bool,
+    as_json: bool,
+) -> int:
+    """Say which recorded runs were solved, with one key per run: least certain runs first.
+
+    PATH is what `switchgear backtest` reads. For each run the command shows the task, its last steps,
+    and the outcome that they suggest; Enter accepts that. Labels are kept in the user's state folder.
+    `backtest` and `tune` use them before any other outcome. Answering again replaces a label.
+
+    Without a terminal, name the run: --run ID --outcome solved.
+
+    Exit code 0: done; 2: bad input; 3: no such run was found.
+    """
+    if (run_id is None) != (outcome is None):
+        fail("--run and --outcome belong together")
+    if not paths:
+        fail("give a file or folder with recorded sessions, such as ~/.claude/projects")
+    check_paths(paths)
+    rows = _rows(paths, force, jobs, hidden=as_json)
+    if run_id is not None and outcome is not None:
+        return _label_one(rows, run_id, outcome, as_json=as_json)
+    if listing or as_json:
+        return _list(rows, as_json=as_json)
+    asked = [row for row in rows if everything or row.outcome_from in {"inferred", ""}]
+    asked.sort(key=lambda row: row.confidence or 0.5)
+    if not asked:
+        say("every run has a known outcome" if rows else "no run was found", err=not rows)
+        return 0 if rows else NO_RUN
+    if not sys.stdin.isatty():
+        fail("there is no terminal to ask at: pass --run ID --outcome solved, or --list")
+    return _ask(asked)
+
+
+def _rows(
+    paths: tuple[str, ...], force: str | None, jobs: int | None, *, hidden: bool
+) -> list[LabelledRun]:
+    from switchgear._agents.recordings.recording import RecordingTally
+    from switchgear._analysis.backtest.engine import Recordings, each_run
+    from switchgear._analysis.backtest.labels import read_labels
+    from switchgear._analysis.backtest.outcomes import ENOUGH
+    from switchgear._cli.views.terminal import progress
+
+    labels = read_labels()
+    with progress("reading recordings", hidden=hidden) as tell:
+        read = Recordings(paths, {}, force, jobs, tell, labels, ENOUGH)
+        return list(each_run(read, summary, RecordingTally()))
+
+
+def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: bool) -> int:
+    from switchgear._analysis.backtest.labels import add_label
+
+    found = [row for row in rows if run_id in {row.id, row.key}]
+    if len({row.key for row in found}) > 1:
+        fail(f"--run {run_id!r}: {len(found)} runs have this id; name the file, not its folder")
+    if not found:
+        say(f"switchgear: --run {clean(run_id, 100)!r}: there is no such run", err=True)
+        return NO_RUN
+    add_label(found[0].key, outcome)
+    if as_json:
+        from switchgear._console.values import printed
+
+        say(printed({"id": found[0].id, "key": found[0].key, "outcome": outcome}))
+    else:
+        say(clean(f"{found[0].id}: {outcome if outcome != 'forget' else 'label removed'}", 300))
+    return 0
+
+
+def _list(rows: list[LabelledRun], *, as_json: bool) -> int:
+    if as_json:
+        from switchgear._console.values import printed
+
+        say(printed([_values(row) for row in rows]))
+        return 0 if rows else NO_RUN
+    for row in rows:
+        say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
+    say(f"{plural(len(rows), 'run')}")
+    return 0 if rows else NO_RUN
+
+
+def _values(row: LabelledRun) -> dict[str, Any]:
+    return {**row._asdict(), "end": list(row.end)}
+
+
+def outcome_text(row: LabelledRun) -> str:
+    """The outcome of a run, where it comes from and how sure it is."""
+    word = {True: "solved", False: "unsolved", None: "unknown"}[row.solved]
+    if row.outcome_from in {"label", "given", "recording"}:
+        return f"{word} ({row.outcome_from})"
+    if row.solved is None:
+        return "unknown"
+    return f"probably {word} ({row.confidence or 0.5:.0%}: {row.how})"
+
+
+def _ask(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar) -> int:
+    """Ask about each run; every answer is kept at once."""
+    from switchgear._analysis.backtest.labels import add_label
+
+    say(_HELP)
+    place = done = 0
+    while place < len(rows):
+        row = rows[place]
+        say("")
+        say(clean(f"{place + 1} of {len(rows)}  {row.id}  {plural(row.steps, 'step')}", 300))
+        say(clean(f"  task: {row.task or 'not recorded'}", 300))
+        for line in row.end:
+            say(clean(f"  {line}", 200))
+        say(clean(f"  {outcome_text(row)}", 400))
+        key = read_key().lower()
+        if key in {"q", "\x03", "\x04", "\x1b"}:
+            break
+        if key == "b":
+            place = max(0, place - 1)
+            continue
+        answer = _KEYS.get(key)
+        if key in {"\r", "\n"} and row.solved is not None:
+            answer = "solved" if row.solved else "unsolved"
+        if answer is not None:
+            add_label(row.key, answer)
+            done += 1
+            say(f"  {answer}")
+        elif key not in {"s", "\r", "\n"}:
+            say(_HELP)
+            continue
+        place += 1
+    say("")
+    say(f"{plural(done, 'run')} labelled")
+    return 0

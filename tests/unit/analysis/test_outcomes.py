@@ -1,0 +1,337 @@
+"""Outcomes of recorded sessions: inferred from their end, with the reason, and corrected by a person."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, UserMessage
+from switchgear._analysis.backtest.labels import add_label, all_labels, labels_file, read_labels
+from switchgear._analysis.backtest.opinions import OpinionAccuracy
+from switchgear._analysis.backtest.outcomes import OutcomeSources, infer, label_key
+from switchgear._analysis.backtest.replay import judge
+from switchgear._cli import label as label_verb
+from switchgear._cli import main
+from switchgear._panel.panel import Panel
+
+PASSED = "============ 12 passed in 0.31s ============"
+FAILED = "FAILED a.py::test_b\n====== 1 failed, 11 passed in 0.31s ======"
+EDIT = RecordedStep("Edit", '{"file_path": "a.py"}', "ok", ok=True, changed=True)
+TALK = RecordedStep(thought="Done.", changed=False)
+
+
+def shell(command: str, result: str, *, ok: bool = True) -> RecordedStep:
+    return RecordedStep("Bash", json.dumps({"command": command}), result, ok=ok, changed=None)
+
+
+def run(*steps: RecordedStep, said: str = "", **more: Any) -> RecordedRun:
+    messages = (UserMessage(0, "fix it"), *((UserMessage(len(steps), said),) if said else ()))
+    return RecordedRun("r1", "a.jsonl", "claude", "claude", steps=steps, messages=messages, **more)
+
+
+TESTS_PASS, TESTS_FAIL = shell("pytest -q", PASSED), shell("pytest -q", FAILED, ok=False)
+COMMIT = shell("git commit -am x", "[main abc1234] x\n 1 file changed")
+RESET = shell("git reset --hard HEAD~1", "HEAD is now at 1234567")
+FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "solved", "why"),
+    [
+        (run(EDIT, TESTS_PASS, TALK), True, "the last test run passes (12)"),
+        (run(EDIT, TESTS_FAIL, TALK), False, "the last test run fails (1 of 12)"),
+        (run(EDIT, TESTS_FAIL, EDIT, TESTS_PASS), True, "passes"),
+        (run(EDIT, TESTS_PASS, EDIT), True, "before the last change"),
+        (run(EDIT, COMMIT, TALK), True, "it ends with a commit (abc1234)"),
+        (run(EDIT, COMMIT, RESET), False, "undone"),
+        (run(EDIT, shell("git checkout -- .", "")), False, "discarded"),
+        (run(EDIT, TALK, said="Thanks, that works!"), True, "is content"),
+        (run(EDIT, TALK, said="No, it still fails with the same error"), False, "complains"),
+        (run(EDIT, TALK, said="that's not great"), False, "complains"),
+        (run(EDIT, FAILS, FAILS, FAILS), False, "last three tool calls failed"),
+        (run(EDIT, ended="error_max_turns"), False, "it ended with 'error_max_turns'"),
+        (run(EDIT, ended="interrupted"), False, "it was interrupted"),
+    ],
+)
+def test_the_end_of_a_run_suggests_an_outcome_and_says_why(
+    recorded: RecordedRun, solved: bool, why: str
+) -> None:
+    found = infer(recorded)
+    assert found.solved is solved
+    assert why in found.how
+    assert 0.5 < found.confidence < 1.0
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        run(),
+        run(TALK),
+        run(EDIT, TALK),
+        run(EDIT, said="Now add a test, please"),
+        run(EDIT, ended="success"),
+        run(shell("cat log.txt", "thanks, 12 passed")),
+        run(shell("git log", "[main abc1234] x")),
+    ],
+)
+def test_what_tells_nothing_is_unknown(recorded: RecordedRun) -> None:
+    found = infer(recorded)
+    assert (found.solved, found.how) == (None, "nothing at its end tells")
+
+
+def test_an_old_message_says_nothing_of_later_work() -> None:
+    recorded = run(EDIT, EDIT)._replace(messages=(UserMessage(1, "thanks, great"),))
+    assert infer(recorded).solved is None
+
+
+def test_signs_add_up_and_contradictions_make_it_unsure() -> None:
+    sure = infer(run(EDIT, TESTS_PASS, COMMIT, said="perfect, thanks"))
+    unsure = infer(run(EDIT, TESTS_PASS, said="it still fails for me"))
+    assert sure.confidence > 0.95
+    assert unsure.confidence < 0.7
+
+
+def test_an_interruption_is_the_agents_own_note_of_it() -> None:
+    recorded = run(EDIT, TALK)._replace(
+        messages=(UserMessage(2, "[Request interrupted by user]", interrupts=True),)
+    )
+    found = infer(recorded)
+    assert (found.solved, found.how) == (False, "the user interrupted it")
+
+
+def test_a_commit_that_is_still_on_a_branch_counts_more_than_one_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    def git(*words: str) -> str:
+        name = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(
+            ["git", *name, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q", "-b", "main")
+    git("commit", "-q", "--allow-empty", "-m", "one")
+    git("commit", "-q", "--allow-empty", "-m", "two")
+    sha = git("rev-parse", "--short", "HEAD")
+    step = shell("git commit -m two", f"[main {sha}] two")
+    kept = infer(run(EDIT, step, folder=str(tmp_path)))
+    assert (kept.solved, "is still on a branch" in kept.how) == (True, True)
+    git("reset", "-q", "--hard", "HEAD~1")
+    gone = infer(run(EDIT, step, folder=str(tmp_path)))
+    assert (gone.solved, "is on no branch any more" in gone.how) == (False, True)
+    elsewhere = infer(run(EDIT, step, folder="/no/such/folder"))
+    assert "it ends with a commit" in elsewhere.how
+
+
+def test_labels_come_first_then_what_is_given_then_the_recording_then_the_inference() -> None:
+    recorded = run(EDIT, TESTS_PASS)
+    key = label_key(recorded)
+    inferred = OutcomeSources().resolved(recorded)
+    assert (inferred.solved, inferred.outcome_from) == (True, "inferred")
+    told = OutcomeSources(given={"r1": False}).resolved(recorded)
+    assert (told.solved, told.outcome_from) == (False, "given")
+    labelled = OutcomeSources({key: False}, {"r1": True}).resolved(recorded)
+    assert (labelled.solved, labelled.outcome_from) == (False, "label")
+    nobody_knows = OutcomeSources({key: None}).resolved(recorded)
+    assert (nobody_knows.solved, nobody_knows.outcome_from) == (None, "label")
+    certain = OutcomeSources().resolved(recorded._replace(solved=False))
+    assert (certain.solved, certain.outcome_from) == (False, "recording")
+
+
+def test_an_inference_below_the_threshold_does_not_count_and_none_is_made_without_one() -> None:
+    recorded = run(EDIT, TESTS_FAIL)
+    weak = OutcomeSources().resolved(recorded)
+    assert (weak.solved, weak.outcome_from) == (None, "")
+    assert weak.confidence is not None
+    assert OutcomeSources(least_confidence=0.6).resolved(recorded).solved is False
+    off = OutcomeSources(least_confidence=None).resolved(run(EDIT, TESTS_PASS))
+    assert (off.solved, off.confidence) == (None, None)
+
+
+def test_ids_are_unique_in_their_file_only_where_a_person_chose_them(tmp_path: Path) -> None:
+    plain = RecordedRun("monday", str(tmp_path / "a.jsonl"), "plain")
+    other = plain._replace(source=str(tmp_path / "b.jsonl"))
+    assert label_key(plain) != label_key(other)
+    session = RecordedRun("7f3a", "a.jsonl", "claude")
+    assert label_key(session) == label_key(session._replace(source="b.jsonl"))
+
+
+def test_the_last_answer_counts_and_damaged_lines_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "labels.jsonl"
+    add_label("claude:a", "solved", path)
+    add_label("claude:b", "unsolved", path)
+    with path.open("ab") as file:
+        file.write(b'\xff\n{"key": 1}\n{"key": "claude:c", "answer": "admit", "at_s": 1}\n[]\n')
+    add_label("claude:a", "unknown", path)
+    add_label("claude:b", "forget", path)
+    assert read_labels(path) == {"claude:a": None}
+    assert [each.answer for each in all_labels(path)] == ["unknown"]
+    assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(ValueError, match="must be one of"):
+        add_label("claude:a", "maybe", path)
+
+
+# The command
+
+
+def transcript(folder: Path, session: str, *, solved: bool | None, loops: int = 0) -> None:
+    """A session of Claude Code, as it is recorded."""
+    lines: list[dict[str, Any]] = []
+
+    def add(kind: str, content: Any) -> None:
+        message = {"role": kind, "id": f"m{len(lines)}", "content": content}
+        when = f"2026-11-01T10:{len(lines) // 60:02}:{len(lines) % 60:02}Z"
+        lines.append({"type": kind, "sessionId": session, "timestamp": when, "message": message})
+
+    def call(name: str, arguments: dict[str, str], result: str, *, bad: bool = False) -> None:
+        use = f"t{len(lines)}"
+        add("assistant", [{"type": "tool_use", "id": use, "name": name, "input": arguments}])
+        done = {"type": "tool_result", "tool_use_id": use, "content": result, "is_error": bad}
+        add("user", [done])
+
+    add("user", f"fix the parser ({session})")
+    for _ in range(loops):
+        call("Bash", {"command": "make"}, "make: *** no rule to make target 'x'", bad=True)
+    call("Edit", {"file_path": f"{session}.py"}, f"edited {session}")
+    if solved:
+        call("Bash", {"command": "pytest -q"}, PASSED)
+    add("assistant", [{"type": "text", "text": f"I am done with {session}."}])
+    if solved is False:
+        add("user", "it still fails with the same error")
+    path = folder / f"{session}.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+@pytest.fixture
+def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "projects"
+    folder.mkdir()
+    transcript(folder, "good", solved=True)
+    transcript(folder, "bad", solved=False, loops=30)
+    transcript(folder, "what", solved=None)
+    return folder
+
+
+def command(*words: str) -> Any:
+    return CliRunner().invoke(main, words)
+
+
+def test_backtest_says_which_outcomes_are_inferred_and_how(projects: Path) -> None:
+    done = command("backtest", str(projects), "--policy", "provider")
+    assert done.exit_code == 0, done.output
+    assert "outcomes: 2 inferred (at least 70% sure), 1 unknown" in done.output
+    assert "0 of 1 solved" in done.output
+    assert "1 of 1 unsolved" in done.output
+    assert "unsolved (inferred, 85%: the user's last message complains)" in done.output
+    found = json.loads(command("backtest", str(projects), "--json").output)
+    assert found["outcomes"] == {"inferred": 2, "unknown": 1}
+    rows = {row["id"]: row for row in found["rows"]}
+    assert rows["good"]["outcome_how"] == "the last test run passes (12)"
+    plain = json.loads(command("backtest", str(projects), "--json", "--no-infer").output)
+    assert plain["outcomes"] == {"unknown": 3}
+
+
+def test_a_label_beats_the_inference_and_can_be_forgotten(projects: Path) -> None:
+    done = command("label", str(projects), "--run", "good", "--outcome", "unsolved")
+    assert (done.exit_code, done.output) == (0, "good: unsolved\n")
+    assert labels_file().is_file()
+    found = json.loads(command("backtest", str(projects), "--json").output)
+    assert found["outcomes"] == {"inferred": 1, "label": 1, "unknown": 1}
+    assert {row["id"]: row["solved"] for row in found["rows"]}["good"] is False
+    assert command("label", str(projects), "--run", "good", "--outcome", "forget").exit_code == 0
+    found = json.loads(command("backtest", str(projects), "--json").output)
+    assert found["outcomes"] == {"inferred": 2, "unknown": 1}
+
+
+def test_a_run_that_is_not_there_is_an_error_of_its_own(projects: Path) -> None:
+    assert command("label", str(projects), "--run", "x", "--outcome", "solved").exit_code == 3
+    assert command("label", str(projects), "--run", "good").exit_code == 2
+    assert command("label").exit_code == 2
+    assert command("label", str(projects)).exit_code == 2, "there is no terminal"
+
+
+def test_the_list_shows_every_run_with_its_outcome(projects: Path) -> None:
+    output = command("label", str(projects), "--list").output
+    assert "good  probably solved (78%: the last test run passes (12))" in output
+    assert "what  unknown" in output
+    rows = json.loads(command("label", str(projects), "--json").output)
+    assert {row["id"] for row in rows} == {"good", "bad", "what"}
+
+
+def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = label_verb._rows((str(projects),), None, 1, hidden=True)
+    rows.sort(key=lambda row: row.confidence or 0.5)
+    assert [row.id for row in rows] == ["what", "good", "bad"], "the least certain comes first"
+    keys = iter("?yb\rn\r")
+    asked = label_verb._ask(rows, read_key=lambda: next(keys))
+    assert asked == 0
+    labels = read_labels()
+    assert labels == {"claude:what": True, "claude:good": False, "claude:bad": False}
+
+
+def test_quitting_keeps_what_was_answered(projects: Path) -> None:
+    rows = label_verb._rows((str(projects),), None, 1, hidden=True)
+    keys = iter("nq")
+    label_verb._ask(rows, read_key=lambda: next(keys))
+    assert len(read_labels()) == 1
+
+
+def test_tune_works_on_sessions_without_recorded_outcomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of the README: what `~/.claude/projects` holds."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "projects"
+    folder.mkdir()
+    for number in range(80):
+        transcript(folder, f"good{number}", solved=True)
+    for number in range(20):
+        transcript(folder, f"bad{number}", solved=False, loops=30)
+    done = command("tune", str(folder), "--false-stops", "5%", "--json")
+    found = json.loads(done.output)
+    assert (done.exit_code, found["solved"], found["unsolved"]) == (0, 80, 20), done.output
+    assert found["inferred"] == 100
+    assert found["proposal"]["held_out"]["catch_rate"]["count"] == 20
+    without = command("tune", str(folder), "--false-stops", "5%", "--json", "--no-infer")
+    assert json.loads(without.output)["unknown"] == 100
+
+
+def test_second_opinions_are_compared_with_the_outcomes(projects: Path) -> None:
+    with Panel() as panel:
+        for session, sentence in (
+            ("bad", "confirm: it repeats itself (command judge)"),
+            ("good", "confirm: it repeats itself (command judge)"),
+            ("good", "delay by up to 3 steps: nearly there (command judge)"),
+            ("what", "none: no answer within 20 s (command judge)"),
+        ):
+            _leave_opinion(panel, session, sentence)
+    found = json.loads(command("backtest", str(projects), "--json").output)
+    assert found["second_opinions"] == {
+        "confirm": {"given": 2, "known": 2, "right": 1},
+        "delay": {"given": 1, "known": 1, "right": 1},
+        "none": {"given": 1, "known": 0, "right": 0},
+    }
+    output = command("backtest", str(projects)).output
+    assert "second opinion: 2 confirms; 1 of 2 with a known outcome were unsolved" in output
+
+
+def _leave_opinion(panel: Panel, session: str, sentence: str) -> None:
+    from switchgear._config import preset_policy  # noqa: PLC0415
+    from switchgear._core.types import EventKind, Override  # noqa: PLC0415
+
+    breaker = panel.breaker(f"session/{session}", preset_policy("stuck"))
+    breaker.send(Override("second opinion", sentence, kind=EventKind.SECOND_OPINION))
+
+
+def test_an_opinion_about_a_run_of_unknown_outcome_is_only_counted() -> None:
+    accuracy = OpinionAccuracy()
+    accuracy.add("session/r1", "confirm: r (x)")
+    accuracy.add("session/r1", "not one of ours")
+    accuracy.compare([judge(run(TALK), ()).run])
+    assert accuracy.as_values() == {"confirm": {"given": 1, "known": 0, "right": 0}}
