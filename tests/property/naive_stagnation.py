@@ -93,8 +93,13 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     return costs, credit
 
 
+def names_of(act: AgentStep) -> set[str]:
+    """The words of an action without their numbers."""
+    return set(re.findall(r"\w+", re.sub(r"\d+", "#", f"{act.tool} {act.args}".lower())))
+
+
 def step_of(told: Told, signal: Signal, act: AgentStep) -> Stood:
-    names = {word for word in looked(act).words if not word.isdecimal()}
+    names = names_of(act)
     lines = None
     if act.result is not None:
         text = re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? ?s\b", "#", act.result)
@@ -144,7 +149,7 @@ def talked(told: Told, step: Stood) -> dict[str, int]:
     if step.result:
         most = max(same_result(step, each) for each in before)
     else:
-        most = 100 * (resemblance(step.said, [each.said for each in before]) - 25) // 75
+        most = resemblance(step.said, [each.said for each in before]) - 25
     return {"no tool call, the same reply": 250 * most // 100}
 
 
@@ -155,6 +160,8 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
         costs, credit = facts(told, signal)
         texts = ["the files", ""]
         if (act := signal.step) is not None:
+            if act.result is None and signal.error:
+                act = act._replace(result=signal.error)
             step, one = step_of(told, signal, act), looked(act)
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
             costs |= acted(told, step, one.thought) if act.tool else talked(told, step)
@@ -162,7 +169,7 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             if act.tool and not step.failed and one.paths - told.paths:
                 credit += 125
             told.steps.append(step)
-            told.words |= {word for word in one.words if not word.isdecimal()}
+            told.words |= names_of(act)
             told.paths |= one.paths
             told.thoughts += [one.thought] if len(one.thought) >= 8 else []
         settle(detector, told, costs, credit, texts)

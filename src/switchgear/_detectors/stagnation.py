@@ -93,7 +93,7 @@ class Earlier(NamedTuple):
     """Of the result; `None`: the result is not known."""
 
 
-class Trail(NamedTuple):
+class StepTrail(NamedTuple):
     """What is remembered: the debt, its latest evidence, and what was seen; the newest last."""
 
     points: int = 0
@@ -138,11 +138,11 @@ class Stagnation(Detector):
         """The highest debt, so that later credits can matter."""
         return round(2 * STEP * self.limit)
 
-    def start(self) -> Trail:
+    def start(self) -> StepTrail:
         """No debt, and nothing is known."""
-        return Trail()
+        return StepTrail()
 
-    def fold(self, memory: Trail, signal: Signal, now_s: float) -> Trail:
+    def fold(self, memory: StepTrail, signal: Signal, now_s: float) -> StepTrail:
         """Each step by itself, until one more of the same changes nothing."""
         del now_s
         if signal.step is None and signal.state is None and signal.failing_tests is None:
@@ -154,10 +154,12 @@ class Stagnation(Detector):
             memory = after
         return memory
 
-    def _one(self, memory: Trail, signal: Signal) -> Trail:
+    def _one(self, memory: StepTrail, signal: Signal) -> StepTrail:
         costs, credit = _files_and_tests(memory, signal)
         trail, texts = _seen(memory, signal), ("the files", "")
         if (act := signal.step) is not None:
+            if act.result is None and signal.error:
+                act = act._replace(result=signal.error)
             thought = act.thought or ""
             texts = (f"{act.tool} {act.args}".strip() or thought, thought)
             credit += PACE
@@ -182,12 +184,12 @@ class Stagnation(Detector):
                 trail = trail._replace(thoughts=kept)
         return _charged(trail, costs, credit, texts, self.most)
 
-    def heat(self, memory: Trail, now_s: float) -> float:
+    def heat(self, memory: StepTrail, now_s: float) -> float:
         """The debt against the limit."""
         del now_s
         return memory.points / STEP / self.limit
 
-    def reason(self, memory: Trail, now_s: float) -> str:
+    def reason(self, memory: StepTrail, now_s: float) -> str:
         """The debt in words, the steps that made it, and what to do differently."""
         del now_s
         debt = f"no progress for {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
@@ -200,12 +202,12 @@ class Stagnation(Detector):
         most = max(memory.evidence)[1]
         return f"{debt}: {steps}; {ADVICE[most]}"
 
-    def measure(self, memory: Trail, now_s: float) -> Measure:
+    def measure(self, memory: StepTrail, now_s: float) -> Measure:
         """The debt."""
         del now_s
         return Measure(memory.points / STEP, self.limit, "steps")
 
-    def dump(self, memory: Trail) -> list[Any]:
+    def dump(self, memory: StepTrail) -> list[Any]:
         """The fields; numbers in hexadecimal, one text for each field."""
         steps = [
             [
@@ -228,13 +230,13 @@ class Stagnation(Detector):
             memory.context,
         ]
 
-    def load(self, data: Any) -> Trail:
+    def load(self, data: Any) -> StepTrail:
         """The inverse of `dump`; raises ValueError on anything else."""
         row = values.row("no progress", data, 10)
         points, evidence, steps, thoughts, words, paths, states, tests, tested, context = row
         points = min(values.whole("the points of no progress", points, least=0), self.most)
         shown = [_evidence(each) for each in values.row("the evidence", evidence)[-EVIDENCE:]]
-        return Trail(
+        return StepTrail(
             points,
             tuple(shown) if points else (),
             tuple(_earlier(each) for each in values.row("the last steps", steps)[-REMEMBER:]),
@@ -255,7 +257,7 @@ def _evidence(data: Any) -> tuple[int, int, str]:
     points, kind, text = values.row("a piece of evidence", data, 3)
     kind = values.whole("its kind", kind, least=0)
     if kind >= len(LABELS) or not isinstance(text, str):
-        raise ValueError(f"{data!r} must be points, a kind and a text")
+        raise ValueError(f"{data!r} must be the text of a step")
     return values.whole("its points", points), kind, excerpt(text)
 
 
@@ -263,7 +265,7 @@ def _earlier(data: Any) -> Earlier:
     pair, failed, is_new, numbers, words, lines = values.row("an earlier step", data, 6)
     ids = load(pair)
     if len(ids) != len(("tool", "shape")) or not (failed in BOTH and is_new in BOTH):
-        raise ValueError(f"{data!r} must be an earlier step")
+        raise ValueError(f"{data!r} must be the text of a step")
     few = values.row("the numbers of a result", numbers)[-NUMBERS:]
     return Earlier(
         ids[0],
@@ -302,7 +304,7 @@ def _same_lines(one: frozenset[int], other: frozenset[int] | None) -> int:
     return alike(one, other) if one or other else 100
 
 
-def _acted(trail: Trail, step: Earlier, facts: ActFacts) -> dict[int, int]:
+def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
     """What a tool call costs, by kind."""
     costs = {}
     if len(facts.thought) >= FEWEST and trail.thoughts:
@@ -340,12 +342,13 @@ def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
         len(same) > 1
         and bool(step.numbers)
         and all(
-            min(row) <= row[-1] <= max(row[:-1]) for row in zip(*same, step.numbers, strict=False)
+            min(row[:-1]) <= row[-1] <= max(row[:-1])
+            for row in zip(*same, step.numbers, strict=False)
         )
     )
 
 
-def _talked(trail: Trail, step: Earlier) -> dict[int, int]:
+def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
     """What a turn without a tool call costs: by its reply, or by its words if there was none."""
     earlier = [each for each in trail.steps if each.tool == step.tool]
     if not earlier:
@@ -354,11 +357,10 @@ def _talked(trail: Trail, step: Earlier) -> dict[int, int]:
         most = max([_same_lines(step.lines, each.lines) for each in earlier])
     else:
         most = max([alike(step.words, each.words) for each in earlier]) - USUAL
-        most = 100 * most // (100 - USUAL)
     return {TALKS: TALK * most // 100}
 
 
-def _files_and_tests(memory: Trail, signal: Signal) -> tuple[dict[int, int], int]:
+def _files_and_tests(memory: StepTrail, signal: Signal) -> tuple[dict[int, int], int]:
     """What the state of the files and the failing tests cost and pay back."""
     costs: dict[int, int] = {}
     is_new, is_undone = moved(memory.states, signal.state)
@@ -373,7 +375,7 @@ def _files_and_tests(memory: Trail, signal: Signal) -> tuple[dict[int, int], int
     return costs, NEW * pays
 
 
-def _seen(memory: Trail, signal: Signal) -> Trail:
+def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
     """With the state and the tests of a signal, and without what the agent itself forgot."""
     trail = memory
     if signal.context_used is not None:
@@ -390,8 +392,8 @@ def _seen(memory: Trail, signal: Signal) -> Trail:
 
 
 def _charged(
-    trail: Trail, costs: dict[int, int], credit: int, texts: tuple[str, str], most: int
-) -> Trail:
+    trail: StepTrail, costs: dict[int, int], credit: int, texts: tuple[str, str], most: int
+) -> StepTrail:
     """The debt after a step with this action and thought: from 0 up to `most`."""
     charge = sum(cost for cost in costs.values() if cost > 0) - credit
     points = max(0, min(trail.points + charge, most))

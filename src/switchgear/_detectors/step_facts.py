@@ -10,7 +10,6 @@ pattern can explode: repeats are bounded, or of one class that nothing behind it
 """
 
 from collections.abc import Iterable
-from itertools import filterfalse
 from typing import Any, NamedTuple
 
 from switchgear._core.types import AgentStep, Signal
@@ -72,7 +71,7 @@ class ActFacts(NamedTuple):
     numbers: tuple[float, ...]
     """The last numbers of the last line that has any, outside clocks and durations."""
     names: tuple[int, ...]
-    """The words of the action that are not numbers."""
+    """The words of the action without their numbers."""
 
 
 def facts_of(act: AgentStep) -> ActFacts:
@@ -87,16 +86,16 @@ def facts_of(act: AgentStep) -> ActFacts:
     action = f"{act.tool} {act.args[:ARGS_CHARS]}"
     result = _ends(act.result or "").replace("\\n", "\n")
     lines = tuple(filter(None, map(str.strip, _tool("times").sub("#", result).split("\n"))))
-    words = _tool("word").findall(action.lower())
+    bare = _tool("digits").sub("#", action)
     facts = ActFacts(
         words_of(act.thought or ""),
-        _numbers(words),
-        number_of(" ".join(_tool("digits").sub("#", action).split())),
+        _numbers(_tool("word").findall(action.lower())),
+        number_of(" ".join(bare.split())),
         _numbers(lines),
         _numbers(filter(_is_path, _tool("path").findall(act.args[:ARGS_CHARS]))),
         not result or result.isspace(),
         *_shape(lines),
-        _numbers(filterfalse(str.isdecimal, words)),
+        _numbers(_tool("word").findall(bare.lower())),
     )
     _latest[:] = [(act, facts)]
     return facts
