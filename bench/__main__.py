@@ -26,6 +26,7 @@ try:
         memory,
         proxy,
         redis_calls,
+        remote_batch,
         report,
         server,
         simulation,
@@ -62,6 +63,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "hooks": hooks.section,
     "simulation": simulation.section,
     "proxy": proxy.section,
+    "remote": remote_batch.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
