@@ -7,10 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress e2e check format bench docs mutants rules stuck clean
+.PHONY: help demo test stress e2e integrations check format bench docs mutants rules stuck clean
 
 help:  ## list these verbs
-	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo:  ## watch an agent get stuck and be stopped (about 20 seconds, no key, nothing to install)
 	@scripts/venv $(VENV) -e .
@@ -35,6 +35,11 @@ e2e:  ## real agent CLIs against a scripted model API on loopback (needs node an
 	@$(BIN)/python -m pytest -n 3 --durations 10 -m e2e_agents tests/e2e/agents || { \
 	  code=$$?; [ $$code -eq 1 ] || exit $$code; echo "once more, one at a time, what failed:"; \
 	  $(BIN)/python -m pytest -m e2e_agents --last-failed --last-failed-no-failures none tests/e2e/agents; }
+
+integrations:  ## SDKs and frameworks, real packages: openai 2 with httpx, then openai 3 with httpx2
+	@for set in openai2 openai3; do \
+	  scripts/venv .venv-$$set -e . -r tests/integrations/requirements-$$set.txt && \
+	  .venv-$$set/bin/python tests/integrations/check_set.py || exit 1; done
 
 check:  ## format, lint, strict types, import rules; of the sources and of the examples in the docs
 	@scripts/venv $(VENV) -e '.[dev]'

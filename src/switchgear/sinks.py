@@ -2,12 +2,16 @@
 
 from switchgear._core.wire import WireError, dump_event, load_event
 from switchgear._sinks import SINKS, Jsonl, Log, Sink
+from switchgear._sinks.metrics import Metrics
+from switchgear._sinks.opentelemetry import OpenTelemetry
 from switchgear._text.redact import redact
 
 __all__ = [
     "SINKS",
     "Jsonl",
     "Log",
+    "Metrics",
+    "OpenTelemetry",
     "Sink",
     "WireError",
     "dump_event",

@@ -1,19 +1,28 @@
-"""For your tests: a clock to advance, a store to disconnect, and the state machine as a pure function."""
+"""For your tests: a clock to advance, states to force, a store to disconnect, the machine as a function."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from switchgear._breaker.handle import Breaker
 from switchgear._core.errors import StoreError, StoreUnavailable
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Event, Message, Step
+from switchgear._core.types import (
+    NO_OUTAGE,
+    NO_PROBES,
+    Event,
+    Message,
+    OpenState,
+    Phase,
+    Step,
+)
 from switchgear._stores.base import StoredCircuit, Transaction
-from switchgear._stores.memory import MemoryStore
+from switchgear._stores.memory import MemoryCell, MemoryStore
 from switchgear._system.clock import Clock
 
 T = TypeVar("T")
 
-__all__ = ["FakeClock", "FlakyStore", "step"]
+__all__ = ["FakeClock", "FlakyStore", "assert_tripped", "force_state", "step"]
 
 
 class FakeClock:
@@ -92,3 +101,78 @@ class FlakyStore(MemoryStore):
         if self._error is not None:
             self.tries += 1
             raise self._error
+
+
+def force_state(
+    breaker: Breaker,
+    state: Phase | str,
+    *,
+    reason: str = "forced by a test",
+    retry_after_s: float | None = 60.0,
+) -> None:
+    """Put a circuit in a state without the evidence for it: `closed`, `open` or `half_open`.
+
+    From there on it behaves as usual: an open circuit waits `retry_after_s` seconds (`None`: until a
+    manual reset) and probes, a half-open one admits probes. Raises ValueError for another state, and
+    where the policy has no probes.
+
+    >>> from switchgear import CircuitBreaker
+    >>> breaker = CircuitBreaker("api")
+    >>> force_state(breaker, "open")
+    >>> breaker.state
+    <Phase.OPEN: 'open'>
+    """
+    wanted = Phase(state)
+    if wanted is Phase.TRIPPING:
+        raise ValueError("state is 'tripping': it follows from evidence; record failures instead")
+    if wanted is Phase.CLOSED:
+        breaker.reset(by="test", why=reason)
+        return
+    circuit = breaker.snapshot()
+    if wanted is Phase.HALF_OPEN and not breaker.policy.recovery.probes:
+        raise ValueError("state is 'half_open': the policy of this circuit recovers without probes")
+    now_s = circuit.seen_s
+    retry_at_s = None if retry_after_s is None else now_s + retry_after_s
+    is_open = wanted is Phase.OPEN
+    outage = OpenState(
+        opened_at_s=now_s,
+        retry_at_s=retry_at_s if is_open else None,
+        cooldown_s=retry_after_s or 0.0,
+        reason=reason,
+    )
+    forced = circuit._replace(
+        phase=wanted,
+        generation=circuit.generation + 1,
+        version=circuit.version + 1,
+        heat=max(circuit.heat, 1.0) if is_open else circuit.heat,
+        outage=outage if is_open else NO_OUTAGE._replace(cooldown_s=60.0, reason=reason),
+        probing=NO_PROBES,
+    )
+    store = breaker._store  # noqa: SLF001  tests may look inside
+    if isinstance(store, MemoryCell):
+        store.restore(forced)
+    else:
+        store.put(StoredCircuit(forced, breaker.policy))  # type: ignore[attr-defined]
+    breaker.refresh()
+
+
+def assert_tripped(breaker: Breaker, *, because: str = "") -> None:
+    """Fail unless the circuit is open; `because`: and unless its reason contains this text.
+
+    Raises AssertionError with the state, the heat and the readings of the detectors.
+
+    >>> from switchgear import CircuitBreaker
+    >>> breaker = CircuitBreaker("api")
+    >>> force_state(breaker, "open", reason="5 failures in a row")
+    >>> assert_tripped(breaker, because="failures")
+    """
+    circuit = breaker.snapshot()
+    if circuit.phase is not Phase.OPEN:
+        seen = "; ".join(reading.reason for reading in breaker.readings().values())
+        state = circuit.phase.replace("_", "-")
+        raise AssertionError(f"circuit {breaker.name!r} is {state}, not open: {seen}")
+    if because not in circuit.outage.reason:
+        raise AssertionError(
+            f"circuit {breaker.name!r} is open because of {circuit.outage.reason!r}, "
+            f"not because of {because!r}"
+        )

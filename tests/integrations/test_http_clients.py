@@ -1,6 +1,7 @@
 """httpx, httpx2 and the SDKs of OpenAI, Anthropic and Google against a scripted API on loopback."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,12 @@ from switchgear.testing import FakeClock
 
 each_case = pytest.mark.parametrize("case", CASES, ids=repr)
 each_sdk = pytest.mark.parametrize("case", SDKS, ids=repr)
+
+
+@pytest.fixture(autouse=True)
+def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every client loads all certificates when it is made, which takes longer than these tests."""
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
 
 
 @pytest.fixture
@@ -245,7 +252,7 @@ def test_a_call_is_billed_nothing_that_the_provider_refused(
 
 
 @each_case
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
+@pytest.mark.parametrize("status", [400, 404])
 def test_errors_of_the_caller_are_no_failures(
     case: Case, status: int, api: ModelApi, panel: Panel
 ) -> None:
@@ -257,15 +264,17 @@ def test_errors_of_the_caller_are_no_failures(
     assert len(api.received) == 6
 
 
-@each_case
+WAITS = [
+    {"retry_after": "240"},
+    {"retry_after_ms": "240000"},
+    {"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "4m0s"},
+]
+
+
 @pytest.mark.parametrize(
-    "headers",
-    [
-        {"retry_after": "240"},
-        {"retry_after_ms": "240000"},
-        {"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "4m0s"},
-    ],
-    ids=lambda headers: next(iter(headers)),
+    ("case", "headers"),
+    [*((case, WAITS[0]) for case in CASES), *((CASES[0], headers) for headers in WAITS[1:])],
+    ids=str,
 )
 def test_the_wait_that_a_429_asks_for_is_honoured(
     case: Case, headers: dict[str, str], api: ModelApi, panel: Panel
@@ -423,7 +432,7 @@ def test_an_unknown_price_is_refused_within_a_budget_unless_it_is_allowed(
         payload = {"model": "no-such-model", "messages": []}
         return client.post("/v1/chat/completions", json=payload)
 
-    options = {"key": "it", "budget": "team"}
+    options: dict[str, Any] = {"key": "it", "budget": "team"}
     (error,) = case.run(case.client(api.url, panel, **options), ask)
     assert isinstance(error, BudgetRefused)
     assert "no-such-model" in str(error)

@@ -232,7 +232,10 @@ class Stage:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             got = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, got, response.read())
+            try:
+                return Reply(response.status, got, response.read())
+            except http.client.IncompleteRead as cut:
+                return Reply(response.status, got, cut.partial)
         finally:
             connection.close()
 

@@ -17,6 +17,8 @@ from switchgear._cli import (
     intervene,
     label,
     locks,
+    mcp,
+    metrics,
     override,
     proxy,
     resume,
@@ -30,6 +32,8 @@ from switchgear._cli import (
     status,
     trust,
     tune,
+    worker,
+    wrap,
 )
 from switchgear._cli.options import Verbs, give_color_option, store_options
 
@@ -62,13 +66,15 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve, proxy.proxy),
+    *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, wrap.wrap),
+    *(hooks.hooks, serve.serve, metrics.metrics, proxy.proxy),
     *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),
     *(budgets.budgets, locks.locks),
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
     *(override.hold, override.release, override.reset, override.probe, intervene.intervene),
+    *(mcp.mcp, mcp.requests),
     *(export.export_verb, export.import_verb, export.vacuum),
     *(selftest.selftest, doctor.doctor, config.config, trust.trust, config.completion),
 ):

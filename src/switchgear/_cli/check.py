@@ -1,8 +1,6 @@
 """The verbs of a guarded script: `check` before, `record` after. Quick: no drawing, no colour."""
 
-import re
 import shlex
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,35 +16,11 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, say, signs_for, words
-from switchgear._core.types import Permit
+from switchgear._console.permits import dump_permit, load_permit
 
 if TYPE_CHECKING:
     from switchgear._cli.context import Session
     from switchgear._core.types import Circuit, Event, Verdict
-
-_TOKEN = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,18})(?:-(\d{1,18}(?:\.\d{1,20})?))?", re.ASCII)
-
-
-def dump_permit(circuit: str, permit: Permit) -> str:
-    """The permit, with a mark of its circuit: one of another circuit would be judged wrongly."""
-    token = f"{_mark(circuit)}-{permit.generation}-{permit.probe}"
-    return token if permit.lease_until_s is None else f"{token}-{permit.lease_until_s!r}"
-
-
-def load_permit(circuit: str, token: str) -> Permit:
-    """The inverse of `dump_permit`."""
-    found = _TOKEN.fullmatch(token)
-    if not found:
-        fail(f"--permit is {token!r}: it must be what 'switchgear check --take' printed")
-    mark, generation, probe, lease = found.groups()
-    if mark != _mark(circuit):
-        fail(f"--permit is {token!r}: it was given for another circuit than {circuit!r}")
-    return Permit(int(generation), int(probe), None if lease is None else float(lease))
-
-
-def _mark(circuit: str) -> str:
-    return sha256(circuit.encode()).hexdigest()[:8]
-
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -249,7 +223,10 @@ def record(
         cost_micros=None if cost is None else micros(cost),
         count=facts["count"],
     )
-    leave = None if permit is None else load_permit(circuit, permit)
+    try:
+        leave = None if permit is None else load_permit(circuit, permit)
+    except ValueError as error:
+        fail(f"--permit: {error}")
     with open_session() as session:
         done = session.send(circuit, Record(signal, leave))
     moved = [event for event in done.events if event.kind == "moved"]

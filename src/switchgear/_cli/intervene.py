@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from switchgear._breaker.views import View
     from switchgear._cli.context import Session
-    from switchgear._hooks import session as sessions
     from switchgear._hooks.session import Notes
     from switchgear._stores.base import Transaction
-    from switchgear._stuck.escalation import Interventions, StepTaken
+    from switchgear._stuck.escalation import Interventions
     from switchgear._stuck.messages import Option
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -71,16 +70,6 @@ def intervene(
         return _tripped(session, view, choice, command, why)
 
 
-_IMPOSSIBLE = {
-    "resume": "the session is not stopped",
-    "extend": "the session has no time limit",
-    "escalate": "the configuration names no agent under interventions.escalate",
-    "pause": "no running process of the agent is known on this machine, or it is paused",
-    "continue": "the agent is not paused, or its process has ended",
-}
-"""Why an action is not offered for a session."""
-
-
 def _picked(
     choice: str | None,
     block: str,
@@ -118,6 +107,7 @@ def _session(
     why: str | None,
 ) -> int:
     from switchgear._cli.views.text import clock_time
+    from switchgear._console.interventions import IMPOSSIBLE, options_of
     from switchgear._hooks import session as sessions
     from switchgear._stuck import messages
     from switchgear._stuck.score import grounds_of
@@ -147,14 +137,7 @@ def _session(
     if not calm:
         notes = notes._replace(points=score.points, indicators=score.evidence)
     seen = messages.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
-    options = messages.stuck_options(
-        plan,
-        limited=notes.limit_s is not None,
-        stopped=stopped,
-        pausable=_pausable(notes),
-        paused=notes.paused,
-        in_batch=False,
-    )
+    options = options_of(plan, notes, stopped=stopped)
     block = messages.agent_stuck(seen, options)
     if calm and not stopped:
         block = messages.agent_calm(seen, str(state), options)
@@ -162,7 +145,7 @@ def _session(
         opened_s = view.circuit.outage.opened_at_s
         since = clock_time(opened_s, session.now_s()) if opened_s else "now"
         block = f"Stopped since {since}: {messages.one_line(view.verdict.reason, 500)}\n\n{block}"
-    key = _picked(choice, block, options, _IMPOSSIBLE)
+    key = _picked(choice, block, options, IMPOSSIBLE)
     if key is None and (calm or stopped):
         left = "stopped; choose an action with --do" if stopped else "not stuck now"
         say(f"\nNo terminal, and the agent is {left}: nothing done.")
@@ -170,16 +153,6 @@ def _session(
     session.demand_operator(view.name, "an intervention")
     say(_done(session, view, key, evidence=notes, plan=plan, why=why))
     return 0
-
-
-def _pausable(notes: "Notes") -> bool:
-    """Whether the agent's process is known, is on this machine, and still runs."""
-    from switchgear._hooks.interrupt import began_at
-    from switchgear._hooks.session import here
-
-    if notes.pid is None or not notes.pid_began or notes.host not in {"", here()}:
-        return False
-    return began_at(notes.pid) == notes.pid_began
 
 
 def _done(
@@ -191,98 +164,16 @@ def _done(
     plan: "Interventions",
     why: str | None,
 ) -> str:
-    """Take the action in one transaction, start the hand-over after it; a sentence about it."""
+    """Take the action; a sentence about it."""
     from switchgear._cli.run_options import reason, who
-    from switchgear._hooks import session as sessions
-    from switchgear._stuck.escalation import ESCALATE
-    from switchgear._stuck.score import session_policy
+    from switchgear._console.interventions import Author, NotPossible
+    from switchgear._console.interventions import intervene as take
 
-    if key in {"pause", "continue"}:
-        return _signalled(session, view.name, evidence, pause=key == "pause")
-    by = "switchgear" if key is None else who()
-    given = reason(why) if key == "resume" else ""
-
-    def work(tx: "Transaction") -> "tuple[str, StepTaken | None, Notes]":
-        notes = sessions.Notes.load(tx.note)
-        notes = notes._replace(points=evidence.points, indicators=evidence.indicators)
-        policy = session_policy(view.policy, None)  # one from an older version may lack a part
-        circuit = sessions.SessionCircuit(tx.apply, view.name, policy)
-        after, sentence, taken = _decided(
-            circuit, notes, key, plan, by=by, why=given, now_s=tx.now_s
-        )
-        tx.note = after.dump()
-        return sentence, taken, after
-
-    sentence, taken, notes = session.transact(view.name, work)
-    if taken is not None and taken.step_name == ESCALATE and plan.escalate is not None:
-        from switchgear._hooks.after_reply import start_help
-
-        log = start_help(plan.escalate, notes.stop or "", view.name, root=notes.project or None)
-        sentence += f"; see {log}"
-    return sentence
-
-
-def _signalled(session: "Session", name: str, notes: "Notes", *, pause: bool) -> str:
-    """Suspend or continue the agent's process; its silence is no sign while it is paused."""
-    from switchgear._hooks import interrupt
-    from switchgear._hooks import session as sessions
-
-    send = interrupt.pause if pause else interrupt.resume
-    count = send(notes.pid or 0, notes.pid_began)
-    if not count:
-        fail("the agent's process is gone: nothing was done")
-
-    def work(tx: "Transaction") -> None:
-        now = sessions.Notes.load(tx.note)
-        tx.note = now._replace(paused=pause, heard_s=tx.now_s).dump()
-
-    session.transact(name, work)
-    what = "paused" if pause else "continued"
-    children = f" and {count - 1} started by it" if count > 1 else ""
-    again = f"; to continue: switchgear intervene {name.removeprefix(SESSION)} --do continue"
-    return f"{what} process {notes.pid}{children}{again if pause else ''}"
-
-
-def _decided(
-    circuit: "sessions.SessionCircuit",
-    notes: "Notes",
-    key: str | None,
-    plan: "Interventions",
-    *,
-    by: str,
-    why: str,
-    now_s: float,
-) -> "tuple[Notes, str, StepTaken | None]":
-    from switchgear._core.types import EventKind, Mode, Override
-    from switchgear._hooks import session as sessions
-    from switchgear._stuck import escalation
-
-    if key == "extend":
-        more = sessions.extended(notes, plan.extend_s, now_s)
-        if notes.stop is not None and more.stop is None:
-            circuit.send(Override(by, "more time", reset=True, kind=EventKind.INTERVENED))
-        return more, f"the session may take {plan.extend_s:g} s longer", None
-    if key == "resume":
-        after = circuit.send(Override(by, why, reset=True, kind=EventKind.INTERVENED))
-        if after.circuit.mode is Mode.HELD_OPEN:
-            circuit.send(Override(by, why, Mode.AUTO))
-        over = "; its time is over: add time with --do extend" if notes.warned_over else ""
-        return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
-    if key is None:
-        notes, taken = sessions.take_escalation_step(circuit, notes, plan)
-        return (
-            notes,
-            f"no terminal: the configured escalation takes the step {taken.step_name!r}",
-            taken,
-        )
-    step_name = escalation.SKIP if key == "abort" else key
-    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by)
-    done = {
-        "nudge": "the agent receives the hint at its next step",
-        "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",
-        "abort": "the agent is stopped at its next step, and the task is given up",
-    }
-    return notes, done[key], taken
+    author = Author("switchgear" if key is None else who(), reason(why) if key == "resume" else "")
+    try:
+        return take(session.transact, view, key, evidence=evidence, plan=plan, author=author)
+    except NotPossible as problem:
+        fail(str(problem))
 
 
 # A tripped circuit

@@ -1,11 +1,11 @@
-"""`switchgear serve`: answers hooks over HTTP on this machine, for agents that can post them."""
+"""`switchgear serve`: hooks over HTTP, and with the extra `console` the API, metrics and the page."""
 
 import os
 import secrets
 import signal
 import stat
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,6 +13,7 @@ from switchgear._cli.options import fail, given, store_options
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
+    from switchgear._console.process import ConsoleSettings
     from switchgear._hooks.compiled import Compiled
     from switchgear._stores.base import Store
 
@@ -20,30 +21,75 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415, PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
 
 DEFAULT_PORT = 4737
+LOOPBACK = "127.0.0.1"
 TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
+OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 
 
-@click.command(short_help="Answer hooks over HTTP, on this machine only.")
+@click.command(short_help="Answer hooks over HTTP; the API, metrics and the web page.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="Port on 127.0.0.1; 0 picks a free one.",
+    help="Port; 0 picks a free one.",
+)
+@click.option(
+    "--host",
+    default=LOOPBACK,
+    show_default=True,
+    help="Address of the API and the page; hooks are answered on 127.0.0.1 only.",
+)
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Accept requests to this host name, too.",
+)
+@click.option(
+    "--console/--no-console",
+    "console",
+    default=None,
+    help="Serve the API, metrics and the page. [default: if the extra 'console' is installed]",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
-    help="File with the token [default: serve.token next to the store, created if missing].",
+    help="File with the token of hooks [default: serve.token next to the store, created if missing].",
+)
+@click.option(
+    "--operator-token-file",
+    type=click.Path(dir_okay=False),
+    help="File with the operator token [default: operator.token next to the store].",
+)
+@click.option(
+    "--read-token-file",
+    type=click.Path(dir_okay=False),
+    help="File with the read-only token [default: read.token next to the store].",
 )
 @store_options
-def serve(port: int, token_file: str | None) -> None:
-    """Answer the hooks of this project's agents over HTTP, until Ctrl-C or SIGTERM.
+def serve(
+    *,
+    port: int,
+    host: str,
+    names: tuple[str, ...],
+    console: bool | None,
+    token_file: str | None,
+    operator_token_file: str | None,
+    read_token_file: str | None,
+) -> None:
+    """Answer hooks, the API, metrics and the web page over HTTP, until Ctrl-C or SIGTERM.
 
-    For agents that send hooks over HTTP (Claude Code: type "http"): the resident process decides,
-    as it does for the hook process, without a process per call. The server listens on 127.0.0.1 only. A request needs the
-    header 'Authorization: Bearer TOKEN'; the token is in a file that only you can read.
+    Hooks, for agents that send them over HTTP (Claude Code: type "http"): the resident
+    process decides, as it does for the hook process, without a process per call.
+
+    The API under /v1, /metrics and the page need the extra 'console'. Every request needs the
+    header 'Authorization: Bearer TOKEN'. There are three tokens, in files that only you can read:
+    read.token reads, serve.token also acquires and records, operator.token also overrides. Where
+    the configuration has an operator token, that one overrides.
     """
+    from switchgear._console.process import EXTRA, ConsoleProcess, is_installed
     from switchgear._hooks import resident
     from switchgear._hooks.compiled import CONFIG_VARIABLE, STORE_VARIABLE
     from switchgear._hooks.server import HOST, HookServer
@@ -53,23 +99,88 @@ def serve(port: int, token_file: str | None) -> None:
     for option, variable in (("store", STORE_VARIABLE), ("config", CONFIG_VARIABLE)):
         if given(option) is not None:
             os.environ[variable] = given(option)
-    place = token_file or os.path.join(os.path.dirname(default_file(root)), TOKEN_NAME)
-    token = read_or_make_token(place)
+    has_console = is_installed() if console is None else console
+    if has_console and not is_installed():
+        fail(EXTRA)
+    if not has_console and not _is_loopback(host):
+        fail(f"hooks are answered on {HOST} only; to serve the page on {host}: {EXTRA}")
+    folder = os.path.dirname(default_file(root))
+    files = _TokenFiles(
+        token_file or os.path.join(folder, TOKEN_NAME),
+        operator_token_file or os.path.join(folder, OPERATOR_TOKEN_NAME),
+        read_token_file or os.path.join(folder, READ_TOKEN_NAME),
+    )
+    token = read_or_make_token(files.client)
+    console_process = None
+    if has_console:
+        console_process = ConsoleProcess(_settings(root, files, token, host, names))
     process = _ResidentProcess()
     try:
         server = HookServer(
-            root, token, _Stores(), port=port, ask=resident.ask, start=process.start
+            root,
+            token,
+            _Stores(),
+            port=port,
+            ask=resident.ask,
+            start=process.start,
+            host=host,
+            hand_over=None if console_process is None else console_process.hand_over,
         )
     except OSError as error:
         why = error.strerror or str(error)
-        fail(f"cannot listen on {HOST}:{port}: {why}; choose another port with --port")
+        fail(f"cannot listen on {host}:{port}: {why}; choose another port with --port")
     say(f"answering hooks of {clean(root, 500)} on http://{HOST}:{server.port}/hooks/AGENT")
-    say(f"token in {clean(place, 500)}; Ctrl-C stops")
+    say(f"token in {clean(files.client, 500)}; Ctrl-C stops")
+    if console_process is not None:
+        console_process.start()
+        shown = f"[{host}]" if ":" in host else host
+        say(
+            f"console: http://{clean(shown)}:{server.port}/ (API under /v1, metrics under /metrics)"
+        )
+        say(f"sign in with the token in {clean(files.operator, 500)}, or to only read, in")
+        say(f"  {clean(files.read, 500)}")
     _stop_on_signals(server)
     process.start()
-    with server:
-        server.serve_forever(poll_interval=0.2)
+    try:
+        with server:
+            server.serve_forever(poll_interval=0.2)
+    finally:
+        if console_process is not None:
+            console_process.stop()
     say("stopped")
+
+
+class _TokenFiles(NamedTuple):
+    client: str
+    operator: str
+    read: str
+
+
+def _is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _settings(
+    root: str, files: _TokenFiles, token: str, host: str, names: tuple[str, ...]
+) -> "ConsoleSettings":
+    """What the process of the console is started with; missing token files are made."""
+    from switchgear._console.access import digest
+    from switchgear._console.process import ConsoleSettings
+    from switchgear._hooks.compiled import STORE_VARIABLE
+
+    tokens = (read_or_make_token(files.read), token, read_or_make_token(files.operator))
+    if len(set(tokens)) < len(tokens):
+        fail("two token files hold the same token; give each role a token of its own")
+    read, client, operator = map(digest, tokens)
+    loopback = _is_loopback(host)
+    own = () if loopback else (host,)
+    store = os.environ.get(STORE_VARIABLE) or None
+    return ConsoleSettings(root, store, None, read, client, operator, loopback, (*names, *own))
 
 
 def read_or_make_token(place: str) -> str:

@@ -30,6 +30,7 @@ class SessionRow(NamedTuple):
     last_step: str
     heard_s: float
     """When its last event arrived."""
+    began_s: float | None = None
 
 
 def session_rows(panel: Panel, *, everything: bool) -> list[SessionRow]:
@@ -84,6 +85,7 @@ def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
         notes.spent_micros,
         notes.last_step,
         heard_s,
+        notes.began_s,
     )
 
 

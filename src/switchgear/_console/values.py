@@ -23,7 +23,7 @@ def iso(at_s: float) -> str | None:
 
 def printed(value: Any, indent: int | None = 2) -> str:
     """A value as JSON."""
-    return json.dumps(_finite(value), indent=indent, ensure_ascii=True, allow_nan=False)
+    return json.dumps(finite(value), indent=indent, ensure_ascii=True, allow_nan=False)
 
 
 def of_view(view: View) -> dict[str, Any]:
@@ -133,11 +133,12 @@ def _held(circuit: Circuit, field: int) -> str | None:
     return str(circuit.order[field])
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with `None` in the place of numbers that JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -29,14 +29,6 @@ from switchgear._hooks.compiled import SOURCES, Compiled, Unconfigured, compiled
 from switchgear._hooks.decide import RULES, decide, rule_refusal
 from switchgear._hooks.inspect_call import Looked, look_at
 from switchgear._hooks.undecided import Pending, in_dialect
-from switchgear._rules.builtin import (
-    BUILTIN,
-    GUARD_RULES,
-    IN_PROJECTS,
-    RUNTIME_FOLDER,
-    SHARED_STORE,
-)
-from switchgear._rules.rules import dump_rules
 from switchgear._stores.base import Store
 from switchgear._stores.url import FOLDER, default_file
 from switchgear._stuck.escalation import Interventions
@@ -47,6 +39,15 @@ from switchgear._text.redact import redact
 
 def built_in(root: str) -> Compiled:
     """All built-in rules and guard rules for the project at `root`, and no circuits."""
+    from switchgear._rules.builtin import (  # noqa: PLC0415  only without a configuration
+        BUILTIN,
+        GUARD_RULES,
+        IN_PROJECTS,
+        RUNTIME_FOLDER,
+        SHARED_STORE,
+    )
+    from switchgear._rules.rules import dump_rules  # noqa: PLC0415
+
     store = default_file(root)
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     rules = [rule for group in BUILTIN.values() for rule in group]

@@ -86,7 +86,8 @@ def main(
         os._exit(write(2, b"", usage.encode(), b""))  # any other code would approve the call
 
     root = words[2] if len(words) == 3 else None
-    os._exit(respond(agent, root, raw, began_s, write, afterwards=afterwards))
+    left_open = Stores()  # until the process ends: see `respond`
+    os._exit(respond(agent, root, raw, began_s, write, stores=left_open, afterwards=afterwards))
 
 
 def respond(

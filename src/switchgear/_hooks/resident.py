@@ -498,7 +498,8 @@ class Resident:
             found, root, session, {}, now_s, now_s, posted=posted
         )
         about = {"root": root, "session": session, "agent": found, "posted": posted}
-        self._send({**about, "environ": dict(os.environ)})
+        environ = dict(os.environ) if found is not None or posted else {}
+        self._send({**about, "environ": environ})
 
     def _send(self, message: "Mapping[str, Any]") -> None:
         import json  # noqa: PLC0415

@@ -77,6 +77,14 @@ _NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DEL
 Ask = Callable[[str, str, bytes, float], tuple[int, bytes, bytes, bytes] | None]
 """Agent, project, input and time of arrival to exit code, output, error output and refusal."""
 
+HOOK_CALL = b"POST /hooks/"
+"""How a connection begins that is answered here, where others are handed over."""
+
+
+def _is_local(connection: socket.socket) -> bool:
+    """Whether a connection came to 127.0.0.1."""
+    return connection.getsockname()[0] in {HOST, f"::ffff:{HOST}"}
+
 
 class Answer(NamedTuple):
     """What a request gets."""
@@ -92,6 +100,9 @@ class HookServer(ThreadingHTTPServer):
     - `open_store`: gives the store that a configuration names; called from several threads.
     - `ask`: asks the resident process, see `resident.ask`; default: the server decides itself.
     - `start`: starts a resident process; called after an event that none has decided.
+    - `host`: the address to listen on. Hooks are answered on 127.0.0.1 only, whatever it is.
+    - `hand_over`: takes over connections that begin with anything but a hook call, and says whether
+      it did; default: they are answered here.
     """
 
     daemon_threads = True
@@ -106,9 +117,14 @@ class HookServer(ThreadingHTTPServer):
         port: int = 0,
         ask: Ask | None = None,
         start: Callable[[], object] = lambda: None,
+        host: str = HOST,
+        hand_over: Callable[[socket.socket], bool] | None = None,
     ) -> None:
         if not token:
             raise ValueError("token is empty: a server of hooks must have one")
+        self.hand_over = hand_over
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         self.root = whole_project(root)
         self._ask = ask
         self.start_resident = start
@@ -118,7 +134,8 @@ class HookServer(ThreadingHTTPServer):
         self.rounds = Rounds(self._look, self._call_for_help, self._sessions)
         self._lock = Lock()
         self._lines: dict[socket.socket, _Line] = {}
-        super().__init__((HOST, port), _Handler)
+        self._handed_over: set[socket.socket] = set()
+        super().__init__((host, port), _Handler)
 
     @property
     def port(self) -> int:
@@ -176,10 +193,21 @@ class HookServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection."""
+        """The end of a connection; one that was handed over is only closed here."""
         with self._lock:
             self._lines.pop(request, None)
-        super().shutdown_request(request)
+            is_elsewhere = request in self._handed_over
+            self._handed_over.discard(request)
+        if is_elsewhere:
+            self.close_request(request)
+        else:
+            super().shutdown_request(request)
+
+    def forget(self, request: Any) -> None:
+        """Close our side of a connection that another process has: it stays open there."""
+        with self._lock:
+            self._lines.pop(request, None)
+            self._handed_over.add(request)
 
     def line(self, request: Any) -> "_Line":
         """What is known of a connection; one that was turned away is not known any more."""
@@ -260,7 +288,7 @@ class _Line:
             was_answered, self._is_answered = self._is_answered, True
         if not was_answered:
             why = why or f"{MOST_CONNECTIONS} connections are open, and this one was the slowest"
-            self._send_and_close(_refusal(AGENTS[0], why))
+            self._send_and_close(refusal(AGENTS[0], why))
 
     def _send_and_close(self, given: Answer) -> None:
         # Whoever reads nothing gets what the line can hold: nobody waits for it.
@@ -325,6 +353,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.close()
         self.rfile = BufferedReader(self._reader, 1 << 16)
 
+    def handle(self) -> None:
+        """All requests of the connection; of one that begins with no hook call, elsewhere."""
+        if self.server.hand_over is None or self._may_begin_with_a_hook_call():
+            super().handle()
+        elif self.server.hand_over(self.connection):
+            self.server.forget(self.request)
+        elif _is_local(self.connection):
+            super().handle()
+
+    def _may_begin_with_a_hook_call(self) -> bool:
+        """Looks at the first bytes of a connection without reading them."""
+        if not _is_local(self.connection):
+            return False
+        self.connection.settimeout(IDLE_S)
+        try:
+            begin = self.connection.recv(len(HOOK_CALL), socket.MSG_PEEK)
+        except OSError:
+            return True  # it ends as it does without anything to hand over
+        return HOOK_CALL.startswith(begin)
+
     def handle_one_request(self) -> None:
         """One request; a client that takes too long over it is told so."""
         self._reader.wait_for_request()
@@ -360,7 +408,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _object(self, status: int, why: str) -> None:
         """Answer a request that is not even complete; one that may be a hook call is refused."""
         is_other = self.raw_requestline.split(b" ")[0] in _NO_HOOK_CALLS
-        self._reply(_error(status, why) if is_other else _refusal(AGENTS[0], why))
+        self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
         """The health of the server."""
@@ -390,7 +438,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise
         except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
             self.close_connection = True
-            given = _refusal(agent, f"{type(error).__name__}: {error}")
+            given = refusal(agent, f"{type(error).__name__}: {error}")
         self._reply(given)
         for each in afterwards:
             with suppress(Exception):  # it is answered: what comes after changes nothing
@@ -405,7 +453,7 @@ class _Handler(BaseHTTPRequestHandler):
         why = json.loads(refused.body)["error"]
         if length > LONGEST_STRANGER:
             self._unread = length
-            return _refusal(agent, why)
+            return refusal(agent, why)
         agent = agent if agent in AGENTS else AGENTS[0]
         try:
             data = json.loads(self.rfile.read(length))
@@ -413,7 +461,7 @@ class _Handler(BaseHTTPRequestHandler):
             data = None
         if dialect_of(agent).is_surely_not_before_a_tool(data):
             return Answer(200, json.dumps({"systemMessage": f"switchgear: {why}"}).encode())
-        return _refusal(agent, why)
+        return refusal(agent, why)
 
     def _refused(self) -> Answer | None:
         """Why a request is not even looked at."""
@@ -447,7 +495,7 @@ class _Handler(BaseHTTPRequestHandler):
             opening = self._recording(committed)
             reply = answer(agent, raw, self.server.root, opening, so_far)
         except TimeoutError:
-            return _refusal(agent, "the resident process did not reply in time")
+            return refusal(agent, "the resident process did not reply in time")
         finally:
             self.server.places.release()
         afterwards.append(lambda: hand_over(self.server.root, committed))
@@ -547,7 +595,7 @@ def _as_bytes(given: Answer, *, is_last: bool) -> bytes:
     return head.encode() + given.body
 
 
-def _refusal(agent: str, why: str) -> Answer:
+def refusal(agent: str, why: str) -> Answer:
     """Refuse a call about which nothing is known but the agent, if that."""
     agent = agent if agent in AGENTS else AGENTS[0]
     return _answer(agent, blind_reply(agent, unreadable(why)))

@@ -35,10 +35,13 @@ class ModelProtocol(StrEnum):
     @property
     def family(self) -> str:
         """Whose protocol it is: `anthropic`, `openai` or `google`."""
-        vendor = self.value.partition("_")[0]
-        return "google" if vendor == "gemini" else vendor
+        return _FAMILIES[self]
 
 
+_FAMILIES = {
+    each: "google" if each.value.startswith("gemini") else each.value.partition("_")[0]
+    for each in ModelProtocol
+}
 HOSTS: tuple[tuple[str, str], ...] = (
     ("api.anthropic.com", "anthropic"),
     ("api.openai.com", "openai"),

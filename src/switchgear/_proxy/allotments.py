@@ -21,10 +21,12 @@ LEASE_S = 60.0
 RENEW_S = 20.0
 SETTLE_S = 1.0
 """How long costs are collected before they are settled in the store."""
-CALLS = 16
-"""How many calls of the expected cost one allotment is for."""
+MOST_CALLS = 32
+"""How many calls of the expected cost one allotment is for, at most: as many as came in a second."""
 SHARE = 16
 """An allotment is at most this fraction of what is free, unless one call needs more."""
+LEAST = 50
+"""A call of unknown cost may have all that is left, unless that is less than this fraction of its estimate."""
 
 
 class BudgetShort(Exception):
@@ -103,6 +105,7 @@ class NodeBudget:
         *,
         limit_micros: int | None = None,
         owner: str = "",
+        before_settling: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.node = node
@@ -111,6 +114,9 @@ class NodeBudget:
         """The limit to open the node with, where there is none."""
         self._is_opened = limit_micros is None
         self._owner = owner
+        self._before_settling = before_settling
+        self._calls = 1
+        """How many calls the next allotment is for."""
         self._clock = clock
         self._lock = threading.Lock()
         self._asking = threading.Lock()
@@ -136,7 +142,7 @@ class NodeBudget:
             if share is not None:
                 return share
             self._retire()
-            self.flush()
+            self._flush()
             budgets = self._budgets()
             self._open(budgets)
             nodes = budgets.book(root_of(self.node)).nodes
@@ -161,10 +167,10 @@ class NodeBudget:
         """What to reserve, and how much of it this call has."""
         need = max(1, estimate.micros)
         if free is None:
-            return need * CALLS, need
+            return need * self._calls, need
         if free >= need:
-            return max(need, min(need * CALLS, free // SHARE)), need
-        if free > 0 and held <= 0 and not estimate.is_learned:
+            return max(need, min(need * self._calls, free // SHARE)), need
+        if free * LEAST > need and held <= 0 and not estimate.is_learned:
             # Sizes overestimate. The first call shows what calls cost, and has all that is left.
             return free, free
         raise BudgetShort(self.node, max(0, free), max(0, held), need)
@@ -207,7 +213,8 @@ class NodeBudget:
             due = current is not None and self._clock() - current.made_s > SETTLE_S
         if due:
             self._retire()
-        self.flush()
+        with self._asking:
+            self._flush()
         now_s = self._clock()
         with self._lock:
             kept = [each for each in (self._current, *self._retired) if each is not None]
@@ -219,15 +226,20 @@ class NodeBudget:
 
     def _retire(self) -> None:
         with self._lock:
-            if self._current is not None:
-                self._retired.append(self._current)
-                self._current = None
+            retired, self._current = self._current, None
+            if retired is not None:
+                is_old = self._clock() - retired.made_s > SETTLE_S
+                calls = retired.taken if is_old else 2 * self._calls
+                self._calls = max(1, min(calls, MOST_CALLS))
+                self._retired.append(retired)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Settle the allotments without calls under way. Raises `StoreError`: they are kept then."""
         with self._lock:
             done = [each for each in self._retired if not each.calls]
             self._retired = [each for each in self._retired if each.calls]
+        if done:
+            self._before_settling()
         while done:
             try:
                 with suppress(BudgetRefused):  # settled already, or closed: the account has it

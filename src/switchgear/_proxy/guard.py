@@ -6,6 +6,7 @@ by the open allotment. What does need the store runs beside the event loop.
 """
 
 import asyncio
+import json
 import math
 import time
 from collections import OrderedDict, deque
@@ -46,6 +47,8 @@ _BUSY_S = 2.0
 """How long a call waits for money that other calls have reserved and may give back."""
 _BUSY_STEP_S = 0.05
 _MOST_CALLS = 64
+_READ_S = 1.0
+"""How long a request waits for the store to tell whether its session is held."""
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
 _DAY_S = 86_400.0
 CHECK_S = 0.25
@@ -156,6 +159,8 @@ class Guard:
         self._sessions: OrderedDict[str, Known] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
+        self._unsaved_costs: set[str] = set()
+        """Models whose first cost is not in the store yet."""
         self._responses: OrderedDict[str, str] = OrderedDict()
 
     async def beside(self, work: Callable[[], T]) -> T:
@@ -186,9 +191,10 @@ class Guard:
         known = self._known(identity.session)
         admission.session = known
         if time.monotonic() - known.checked_s > CHECK_S:
-            with suppress(StoreError):  # else: as it stood when it was last read
-                known.refusal = await self.beside(lambda: self._standing(identity))
             known.checked_s = time.monotonic()
+            with suppress(StoreError, TimeoutError):  # else: as it stood when it was last read
+                async with asyncio.timeout(_READ_S):
+                    known.refusal = await self.beside(lambda: self._standing(identity))
         if known.refusal is not None:
             raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
@@ -297,6 +303,8 @@ class Guard:
     async def _reserve(self, admission: AdmittedCall) -> None:
         call = admission.call
         estimate = self._estimate(call)
+        if estimate is not None and not estimate.is_learned:
+            estimate = await self._learned(call) or estimate
         if estimate is None:
             if self.settings.allow_unknown_price:
                 return
@@ -304,10 +312,38 @@ class Guard:
         for node in self._budget_nodes(call.identity):
             share = node.take_local(estimate)
             if share is None:
-                share = await self._take(node, estimate)
+                share = await self._take(node, estimate, call)
             admission.shares.append(share)
 
-    async def _take(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
+    async def _learned(self, call: GuardedCall) -> CallEstimate | None:
+        """An estimate by what calls of this model cost elsewhere; `None`: nothing is known of them."""
+        model = call.request.model
+        with suppress(StoreError, ValueError):
+            name = f"proxy-cost/{_name(model)}"
+            text = await self.beside(
+                lambda: self.panel.store.inner.transact(name, lambda tx: tx.note)
+            )
+            seen = [(int(cost), int(size)) for cost, size in json.loads(text or "[]")]
+            if seen and model not in self._model_costs:
+                self._model_costs[model] = deque(seen, maxlen=_RECENT)
+                return self._estimate(call)
+        return None
+
+    def _save_costs(self) -> None:
+        """Let other workers know what calls cost, before they can see that money is back. In a thread."""
+        while self._unsaved_costs:
+            model = self._unsaved_costs.pop()
+            text = json.dumps(list(self._model_costs.get(model, ())))
+
+            def work(tx: Transaction, text: str = text) -> None:
+                tx.note = text
+
+            with suppress(StoreError, ValueError):
+                self.panel.store.inner.transact(f"proxy-cost/{_name(model)}", work)
+
+    async def _take(
+        self, node: NodeBudget, estimate: CallEstimate, call: GuardedCall
+    ) -> BudgetShare:
         give_up_s = time.monotonic() + _BUSY_S
         while True:
             try:
@@ -322,6 +358,10 @@ class Guard:
                 why = f"Switchgear: the budget cannot be checked: {redact(str(error), 300)}"
                 raise CallRefused(ProxyRefusal(Reaction.WAIT, why, "store", 5.0)) from None
             await asyncio.sleep(_BUSY_STEP_S)
+            if not estimate.is_learned:
+                estimate = self._estimate(call) or estimate
+                if not estimate.is_learned:
+                    estimate = await self._learned(call) or estimate
 
     async def _take_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
         loop = asyncio.get_running_loop()
@@ -372,6 +412,7 @@ class Guard:
                 name,
                 limit_micros=limit_micros,
                 owner=self.settings.owner,
+                before_settling=self._save_costs,
             )
             self._nodes[name] = node
             if len(self._nodes) > MOST_KNOWN:
@@ -457,8 +498,11 @@ class Guard:
         known = self._sessions.get(call.identity.session)
         if known is not None:
             known.costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
-        if model in self._model_costs or len(self._model_costs) < MOST_KNOWN:
-            self._model_costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
+        if model not in self._model_costs:
+            if len(self._model_costs) >= MOST_KNOWN:
+                return
+            self._unsaved_costs.add(model)
+        self._model_costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
 
     def release(self, admission: AdmittedCall) -> None:
         """Give everything back: the request was not forwarded. No I/O."""
@@ -563,8 +607,16 @@ class Guard:
 
 def circuit_name(upstream: str, model: str) -> str:
     """The circuit of an upstream and model: `provider/<upstream>/<model>`."""
-    kept = "".join(sign if sign.isalnum() or sign in "-_.:@" else "_" for sign in model[:120])
+    kept = _name(model)
     return f"provider/{upstream}/{kept}" if kept else f"provider/{upstream}"
+
+
+def _name(model: str) -> str:
+    """A model as part of a name: letters, digits and a few signs."""
+    return "".join(
+        sign if sign.isascii() and (sign.isalnum() or sign in "-_.:@") else "_"
+        for sign in model[:120]
+    )
 
 
 def proxy_policy(name: str, configured: Callable[[str], Policy | None]) -> Policy:

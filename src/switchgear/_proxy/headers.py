@@ -16,6 +16,7 @@ _HOP_BY_HOP = frozenset(
     )
 )
 _OURS_IN = frozenset((b"host", b"content-length", b"expect", TOKEN_HEADER, b"x-switchgear-session"))
+_KEYS = frozenset(name.encode() for name in KEY_HEADERS)
 _READABLE = frozenset(("gzip", "x-gzip", "deflate", "identity"))
 """Encodings in which the tokens of a response can be read."""
 
@@ -29,13 +30,15 @@ def request_headers(
     """
     dropped = _HOP_BY_HOP | _OURS_IN | _listed(headers)
     if to.key:
-        dropped |= frozenset(KEY_HEADERS)
-    kept = [(_text(name), _text(value)) for name, value in headers if name.lower() not in dropped]
-    if is_metered:
-        kept = [
-            (name, readable_encodings(value) if name.lower() == "accept-encoding" else value)
-            for name, value in kept
-        ]
+        dropped |= _KEYS
+    kept = []
+    for name, value in headers:
+        lower = name.lower()
+        if lower not in dropped:
+            text = _text(value)
+            if is_metered and lower == b"accept-encoding":
+                text = readable_encodings(text)
+            kept.append((_text(name), text))
     if to.key:
         kept.append(_key_header(to))
     return kept

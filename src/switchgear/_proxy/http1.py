@@ -228,6 +228,8 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._is_chunked = False
         self._has_head = False
+        self._head = b""
+        """The head of the response, until it is written with the first part of the body."""
         self._closes = False
         self._drained: asyncio.Future[None] | None = None
         self._since_s = loop.time()
@@ -418,14 +420,20 @@ class Connection(asyncio.Protocol):
             self._closes = True
         lines.append(b"\r\n")
         self._has_head = True
-        self._transport.write(b"".join(lines))
+        self._head = b"".join(lines)
+
+    def flush_head(self) -> None:
+        """Write the head now: the body may take long to begin."""
+        head, self._head = self._head, b""
+        if head and not self._is_closed:
+            self._transport.write(head)
 
     async def send(self, part: bytes) -> None:
         """Write a part of the body; waits while the client does not read. Raises `Disconnected`."""
         if self._is_closed:
             raise Disconnected
         if part:
-            self._transport.write(b"%x\r\n%s\r\n" % (len(part), part) if self._is_chunked else part)
+            self._write(part)
         while self._drained is not None:
             await asyncio.shield(self._drained)
             if self._is_closed:
@@ -434,10 +442,19 @@ class Connection(asyncio.Protocol):
     def write(self, part: bytes) -> None:
         """Write a whole, short body that `send_head` has announced."""
         if part and not self._is_closed:
-            self._transport.write(part)
+            self._write(part)
+
+    def _write(self, part: bytes) -> None:
+        """Head and part in one segment, if the head still waits."""
+        head, self._head = self._head, b""
+        if self._is_chunked:
+            self._transport.write(b"%s%x\r\n%s\r\n" % (head, len(part), part))
+        else:
+            self._transport.write(head + part if head else part)
 
     def end(self) -> None:
         """The response is complete."""
+        self.flush_head()
         if self._is_chunked and not self._is_closed:
             self._transport.write(b"0\r\n\r\n")
 

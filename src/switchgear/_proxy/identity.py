@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from switchgear._agents.hook_protocol import safe_id
 from switchgear._providers.traffic import ModelProtocol
 
-KEY_HEADERS = (b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key")
+KEY_HEADERS = ("x-api-key", "authorization", "x-goog-api-key", "api-key")
 _AGENTS: tuple[tuple[str, str], ...] = (
     ("claude-cli", "claude"),
     ("claude-code", "claude"),
@@ -46,37 +46,36 @@ class Identity(NamedTuple):
 
 def identify(
     named: str,
-    headers: list[tuple[bytes, bytes]],
+    headers: Mapping[str, str],
     path: str,
     protocol: ModelProtocol,
     payload: Mapping[str, Any],
 ) -> Identity:
-    """Who sends a request; `named` is the session of its URL."""
-    values = {name.lower(): value.decode("latin-1") for name, value in headers}
-    agent = agent_of(values.get(b"user-agent", ""), values)
-    session, source = _session(named, values, protocol, payload)
-    parent = values.get(b"x-parent-session-id", "") or values.get(b"x-openai-subagent-parent", "")
+    """Who sends a request; `named` is the session of its URL, `headers` have names in lower case."""
+    agent = agent_of(headers.get("user-agent", ""), headers)
+    session, source = _session(named, headers, protocol, payload)
+    parent = headers.get("x-parent-session-id", "") or headers.get("x-openai-subagent-parent", "")
     parent = safe_id(parent) if parent.strip() else ""
-    if not parent and source == "thread-id" and values.get(b"session-id"):
-        root = safe_id(values[b"session-id"])
+    if not parent and source == "thread-id" and headers.get("session-id"):
+        root = safe_id(headers["session-id"])
         parent = root if root != session else ""
-    return Identity(session, parent, agent, key_digest(values, path), source)
+    return Identity(session, parent, agent, key_digest(headers, path), source)
 
 
-def agent_of(user_agent: str, headers: Mapping[bytes, str]) -> str:
+def agent_of(user_agent: str, headers: Mapping[str, str]) -> str:
     """The agent CLI by its user agent, or by a header that only it sends."""
     lower = user_agent.lower()
     for mark, agent in _AGENTS:
         if mark in lower:
             return agent
-    if b"x-claude-code-session-id" in headers:
+    if "x-claude-code-session-id" in headers:
         return "claude"
-    if b"x-session-affinity" in headers:
+    if "x-session-affinity" in headers:
         return "opencode"
     return ""
 
 
-def key_digest(headers: Mapping[bytes, str], path: str = "") -> str:
+def key_digest(headers: Mapping[str, str], path: str = "") -> str:
     """Twelve digits of the digest of the key in a request; empty: it has none."""
     key = next((headers[name] for name in KEY_HEADERS if headers.get(name)), "")
     if not key and (found := _KEY_IN_URL.search(path)) is not None:
@@ -86,16 +85,16 @@ def key_digest(headers: Mapping[bytes, str], path: str = "") -> str:
 
 
 def _session(
-    named: str, headers: Mapping[bytes, str], protocol: ModelProtocol, payload: Mapping[str, Any]
+    named: str, headers: Mapping[str, str], protocol: ModelProtocol, payload: Mapping[str, Any]
 ) -> tuple[str, str]:
     if named:
         return safe_id(named), "url"
-    for name in (b"x-switchgear-session", b"x-claude-code-session-id", b"thread-id", b"session-id"):
+    for name in ("x-switchgear-session", "x-claude-code-session-id", "thread-id", "session-id"):
         if (value := headers.get(name, "").strip()) and len(value) <= 500:
-            return safe_id(value), name.decode()
-    for name in (b"session_id", b"conversation_id", b"x-session-id", b"x-session-affinity"):
+            return safe_id(value), name
+    for name in ("session_id", "conversation_id", "x-session-id", "x-session-affinity"):
         if (value := headers.get(name, "").strip()) and len(value) <= 500:
-            return safe_id(value), name.decode()
+            return safe_id(value), name
     found = _in_body(payload)
     if found[0]:
         return found
@@ -141,7 +140,7 @@ def _first_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> str:
         first += _until(turns, lambda turn: turn.get("role") in {"assistant", "tool"})
     if not any(first):
         return ""
-    text = json.dumps(first, sort_keys=True)[:_LONGEST]
+    text = json.dumps(first)[:_LONGEST]
     return "t-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -192,6 +192,8 @@ class Relay:
                 return
             reason = (response.reason or "").encode("latin-1", "replace")
             connection.send_head(response.status, reason, response_headers(response.raw_headers))
+            if response.content.is_eof() is False:
+                connection.flush_head()
             while chunk := await response.content.readany():
                 await connection.send(chunk)
             connection.end()
@@ -246,15 +248,12 @@ class Relay:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in request.headers
         }
-        assert found.protocol is not None
 
         def read() -> GuardedCall | None:
             model = read_request(to.host, found.path, headers, body)
             if model is None:
                 return None
-            who = identify(
-                found.session, request.headers, found.path, model.protocol, model.payload
-            )
+            who = identify(found.session, headers, found.path, model.protocol, model.payload)
             return GuardedCall(who, model)
 
         call = await self._guard.beside(read) if len(body) > _LARGE else read()
@@ -398,20 +397,8 @@ class Relay:
         stored = _Stored() if _is_stored(model) else None
         it.entry.status = response.status
         self._send_head(it, response, breaker.last_known.phase.value)
-        content = response.content
-        is_whole, last = False, b""
         try:
-            while chunk := await content.readany():
-                if content.is_eof() and content.at_eof():
-                    last = chunk  # sent when it is recorded: the client may act on it at once
-                else:
-                    await it.connection.send(chunk)
-                meter.feed(chunk)
-                if stored is not None:
-                    stored.feed(chunk)
-            is_whole = True
-        except _TROUBLES as error:
-            it.entry.note = f"broken off: {type(error).__name__}"
+            is_whole, last = await _pump(it, response.content, meter, stored)
         except (Disconnected, asyncio.CancelledError):
             self._spawn(self._settle(it, meter.finish(ended=False), None))
             raise
@@ -419,18 +406,21 @@ class Relay:
         verdict = judge_response(response.status, metered=metered)
         if metered.usage is not None:
             it.entry.tokens = (metered.usage.input, metered.usage.output)
-        ending = asyncio.ensure_future(self._recorded(it, metered, verdict, record))
-        self._after.add(ending)
-        ending.add_done_callback(self._after.discard)
-        await asyncio.shield(ending)
+        if verdict.outcome == "success":
+            await self._recorded(it, metered, verdict, record)
+        else:  # it is recorded even if the client goes now
+            ending = asyncio.ensure_future(self._recorded(it, metered, verdict, record))
+            self._after.add(ending)
+            ending.add_done_callback(self._after.discard)
+            await asyncio.shield(ending)
         if stored is not None and is_whole and it.call.identity.session:
             response_id, calls = stored.read()
             if response_id:
                 await self._guard.remember_response(response_id, it.call.identity.session, calls)
         await it.connection.send(last)
-        if is_whole:
+        if is_whole and (metered.complete or _is_framed(response)):
             it.connection.end()
-        else:
+        else:  # the client can tell that it is incomplete
             it.connection.abort()
         return Forwarded(is_done=True)
 
@@ -482,6 +472,36 @@ class Relay:
         task = asyncio.ensure_future(work)
         self._after.add(task)
         task.add_done_callback(self._after.discard)
+
+
+async def _pump(
+    it: "_Forwarding",
+    content: aiohttp.StreamReader,
+    meter: ResponseMeter,
+    stored: "_Stored | None",
+) -> tuple[bool, bytes]:
+    """Forward and meter a body: whether it came whole, and its last part if that is still to be sent.
+
+    The last part waits until the response is recorded: the client may act on it at once.
+    """
+    last = b""
+    try:
+        if not (chunk := content.read_nowait()):
+            it.connection.flush_head()
+            chunk = await content.readany()
+        while chunk:
+            if content.is_eof() and content.at_eof():
+                last = chunk
+            else:
+                await it.connection.send(chunk)
+            meter.feed(chunk)
+            if stored is not None:
+                stored.feed(chunk)
+            chunk = await content.readany()
+    except _TROUBLES as error:
+        it.entry.note = f"broken off: {type(error).__name__}"
+        return False, last
+    return True, last
 
 
 class _Forwarding:
@@ -592,6 +612,11 @@ def _cross_host(to: Upstream, response: aiohttp.ClientResponse) -> str | None:
     if (there.scheme, there.netloc) == (here.scheme, here.netloc):
         return None
     return f"upstream {to.name!r} redirects to another host, which is not followed"
+
+
+def _is_framed(response: aiohttp.ClientResponse) -> bool:
+    """Whether the upstream marked the end of the body, other than by closing the connection."""
+    return "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
 
 
 def _trouble(error: BaseException) -> ResponseVerdict:

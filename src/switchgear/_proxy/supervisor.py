@@ -81,6 +81,7 @@ class WorkerSupervisor:
                     return 1
             return 0
         finally:
+            self._listening.close()  # or connections would wait for workers that are leaving
             for worker in (*self._workers, *self._leaving):
                 _terminate(worker)
             os.close(kept_open)

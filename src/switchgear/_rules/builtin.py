@@ -194,6 +194,8 @@ GUARD_RULES = (
                 "python* *switchgear/hooks/*",
                 "python* *switchgear/_hooks/*",
                 f"curl *:{_PORT}/hooks/*",
+                f"curl *:{_PORT}/v1/*",
+                f"wget *:{_PORT}/v1/*",
             ),
         ),
     ),

@@ -219,6 +219,7 @@ _LOOKS = frozenset(
         *("demo", "run", "resume", "runs", "batch", "serve", "backtest", "tune", "status", "watch"),
         *("show", "events", "check", "rules", "simulate", "export", "selftest", "doctor", "help"),
         *("completion", "review", "sessions", "prices", "version", "record"),
+        *("mcp", "requests list"),
         *("config check", "config schema", "config show", "config explain", "hooks doctor"),
         *("hooks install", "hooks status", "rules list", "rules test", "budgets audit"),
         *("budgets list", "budgets show", "fleet deliver", "fleet route", "fleet status"),
@@ -232,6 +233,7 @@ _LOOKS = frozenset(
 _ORDERS = frozenset(
     (
         *("release", "reset", "hold", "import", "vacuum", "intervene", "trust", "record"),
+        *("requests", "label"),
         *("config", "hooks", "budgets", "locks", "fleet", "incidents", "--store", "--config"),
     )
 )
@@ -546,7 +548,7 @@ def _only_looks(words: Sequence[str]) -> bool:
         return True
     if any("force-close" in word or "open=force" in word for word in words):
         return False
-    groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents"}
+    groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents", "requests"}
     order = " ".join(rest[:2]) if rest[0] in groups else rest[0]
     return order in _LOOKS
 

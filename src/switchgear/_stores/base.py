@@ -49,6 +49,9 @@ class Ledger(Protocol):
     def lines(self, shelf: str, key: str) -> Iterable[Any]:
         """All lines of a value, oldest first."""
 
+    def remove(self, shelf: str, key: str) -> None:
+        """Remove a value with its lines. Idempotent. Never for money: its lines are the account."""
+
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock."""
 
@@ -114,6 +117,12 @@ class MemoryLedger:
         """All lines of a value, oldest first."""
         with self._lock:
             return [self._read(line) for line in self._lines.get((shelf, key), ())]
+
+    def remove(self, shelf: str, key: str) -> None:
+        """Remove a value with its lines. Idempotent."""
+        with self._lock:
+            self._texts.pop((shelf, key), None)
+            self._lines.pop((shelf, key), None)
 
     def _read(self, text: str | None) -> Any:
         return None if text is None else from_text(self.label, "a value", text)

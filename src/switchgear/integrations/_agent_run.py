@@ -36,6 +36,8 @@ from switchgear._text.redact import shortened
 OnRefusal = Literal["raise", "answer"]
 Refused = (Rejected, BudgetRefused)
 """What a call raises that was not made."""
+WARN_AT = 0.5
+"""The heat of a warning. Repeated errors heat up fast: at 70 %, as for hooks, some runs would be stopped unwarned."""
 LONGEST_TEXT = 8_000
 """Characters of arguments, results and thoughts that a step keeps."""
 KEYS = {"provider": "provider/{provider}", "model": "provider/{provider}/{model}"}
@@ -92,7 +94,7 @@ def is_model_failure(error: BaseException) -> bool:
 def progress_policy() -> Policy:
     """The progress detectors of hooks, as the policy of one run: stopped until a new run or a reset."""
     preset = preset_policy("progress")
-    return Policy((*preset.detectors, Violation()), Latched(), tripping_at=preset.tripping_at)
+    return Policy((*preset.detectors, Violation()), Latched(), tripping_at=WARN_AT)
 
 
 _default_panel: list[Panel] = []
@@ -421,6 +423,7 @@ class ModelCall(_GuardedCall):
         self._name = name
         self._usage: Usage | None = None
         self._reservation: Reservation | None = None
+        self._is_over = True
 
     def failed(self, why: str) -> None:
         """The call fails even if no exception says so; an empty text: it does not."""
@@ -457,11 +460,13 @@ class ModelCall(_GuardedCall):
             except BaseException as error:
                 self._record(error, failed=False)
                 raise
+        self._is_over = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
+        """The call is over. Idempotent."""
         self._record(error, failed=self._is_failure(error))
         self._settle(error)
 
@@ -476,6 +481,7 @@ class ModelCall(_GuardedCall):
             except BaseException as error:
                 await self._arecord(error, failed=False)
                 raise
+        self._is_over = False
         return self
 
     async def __aexit__(
@@ -491,6 +497,9 @@ class ModelCall(_GuardedCall):
         return bool(self._failure) if error is None else is_model_failure(error)
 
     def _settle(self, error: BaseException | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
         cost = self.run.guard.price(self._usage)
         if cost is None and error is not None and (_is_refusal(error) or was_not_started(error)):
             cost = 0

@@ -143,6 +143,9 @@ class HttpGuard:
         on_refusal: OnRefusal = "raise",
         fallback: Sequence[str | Fallback] = (),
         on_usage: Callable[[ModelUsage], object] | None = None,
+        on_refused: Callable[[Exception], object] | None = None,
+        models_only: bool = False,
+        is_sealed: bool = False,
         default_key: str = "host",
         owner: str = "httpx",
     ) -> None:
@@ -160,6 +163,12 @@ class HttpGuard:
         self._panel = panel
         self._owner = owner
         self._on_usage = on_usage
+        self.on_refused = on_refused
+        """Called with the error of each call that was refused."""
+        self._models_only = models_only
+        """Whether requests that are no model calls pass unguarded."""
+        self.is_sealed = is_sealed
+        """Whether another guard of the same client is added to this one, and does not replace it."""
 
     @property
     def panel(self) -> Panel:
@@ -171,8 +180,10 @@ class HttpGuard:
         return self._panel
 
     def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
-        """The ways to serve a request, the caller's first."""
+        """The ways to serve a request, the caller's first; none: it passes unguarded."""
         request = _read(outgoing)
+        if request is None and self._models_only:
+            return []
         first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
         if request is None or not request.payload or not self.fallbacks:
             return [first]
@@ -191,9 +202,9 @@ class HttpGuard:
         parts = {"host": host, "provider": provider, "model": model or provider}
         return _FIELD.sub(lambda field: _part(parts[field[1]]), self._template)
 
-    def start(self, attempt: HttpAttempt) -> "GuardedCall":
+    def start(self, attempt: HttpAttempt) -> "GuardedHttpCall":
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
-        call = GuardedCall(self, attempt)
+        call = GuardedHttpCall(self, attempt)
         call.took(call.breaker.enter())
         if self.budget is not None and attempt.request is not None:
             try:
@@ -203,9 +214,9 @@ class HttpGuard:
                 raise
         return call
 
-    async def astart(self, attempt: HttpAttempt) -> "GuardedCall":
+    async def astart(self, attempt: HttpAttempt) -> "GuardedHttpCall":
         """`start` without blocking the event loop."""
-        call = GuardedCall(self, attempt)
+        call = GuardedHttpCall(self, attempt)
         call.took(await call.breaker.aenter())
         if (node := self.budget) is not None and (request := attempt.request) is not None:
             try:
@@ -235,7 +246,7 @@ class HttpGuard:
             log_exception("on_usage of circuit %r failed", usage.circuit)
 
 
-class GuardedCall:
+class GuardedHttpCall:
     """A permit, and a reservation if there is a budget, from the request to the last byte.
 
     `respond`, `feed` each chunk, then one of `end`, `fail` and `close`; what comes after that is ignored.
@@ -434,7 +445,7 @@ class Wire(Protocol):
     def read(self, response: Any) -> Any:
         """The whole body of an error response, decompressed; the response keeps it."""
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         """The response for the caller, with its stream guarded by the call."""
 
     def refuse(self, error: Exception, request: ModelRequest | None) -> Any:
@@ -451,7 +462,7 @@ def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, An
     for number, attempt in enumerate(attempts, 1):
         is_last = number == len(attempts)
         try:
-            call: GuardedCall = yield "start", attempt, None
+            call: GuardedHttpCall = yield "start", attempt, None
         except (Rejected, BudgetRefused) as error:
             refusal = refusal or error
             continue
@@ -539,6 +550,8 @@ def _unserved(
     guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
 ) -> Any:
     error: Any = unserved.args[0]
+    if guard.on_refused is not None and isinstance(error, Rejected | BudgetRefused):
+        guard.on_refused(error)
     if guard.answers and isinstance(error, Rejected | BudgetRefused):
         return wire.refuse(error, attempts[0].request)
     raise error from None
@@ -547,7 +560,7 @@ def _unserved(
 class GuardedChunks:
     """The body of a response: each chunk is metered as it passes, and the last one ends the call."""
 
-    def __init__(self, chunks: Iterable[bytes], call: GuardedCall) -> None:
+    def __init__(self, chunks: Iterable[bytes], call: GuardedHttpCall) -> None:
         self._chunks, self._call = chunks, call
 
     def __iter__(self) -> Generator[bytes]:
@@ -577,7 +590,7 @@ class GuardedChunks:
 class AsyncGuardedChunks:
     """`GuardedChunks` for async clients."""
 
-    def __init__(self, chunks: AsyncIterable[bytes], call: GuardedCall) -> None:
+    def __init__(self, chunks: AsyncIterable[bytes], call: GuardedHttpCall) -> None:
         self._chunks, self._call = chunks, call
 
     async def __aiter__(self) -> Any:

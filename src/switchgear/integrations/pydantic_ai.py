@@ -124,7 +124,7 @@ class SwitchgearCapability(AbstractCapability[Any]):
         ctx: RunContext[Any],
         *,
         call: ToolCallPart,
-        tool_def: ToolDefinition,  # noqa: ARG002
+        tool_def: ToolDefinition,
         args: dict[str, Any],
         handler: Any,
     ) -> Any:

@@ -70,6 +70,8 @@ class Attempt(NamedTuple):
     interrupt: Interrupt | None = None
     choose: Choose | None = None
     """Asks the user what to do about a stuck agent; `None`: no terminal."""
+    circuit: str = ""
+    """The circuit of the loop; empty: the one of the folder, the task and the agent."""
 
 
 class AttemptOutcome(NamedTuple):
@@ -85,6 +87,8 @@ class AttemptOutcome(NamedTuple):
     """Whether a price of this attempt is not known."""
     began: bool = True
     """Whether an agent may have been started; else nothing was spent."""
+    error: Exception | None = None
+    """What was raised, if something was."""
 
     @property
     def reason(self) -> str:
@@ -95,7 +99,7 @@ class AttemptOutcome(NamedTuple):
 def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
     """The outcome of an attempt that raised."""
     return AttemptOutcome(
-        None, f"it could not be run: {type(error).__name__}: {error}", began=began
+        None, f"it could not be run: {type(error).__name__}: {error}", began=began, error=error
     )
 
 
@@ -149,7 +153,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
-    loop = circuit_of(record) or loop_name(folder, options)
+    loop = circuit_of(record) or attempt.circuit or loop_name(folder, options)
     locks = take_locks(
         record, task_name(folder, options)
     )  # before it is read: another process may be going on with it

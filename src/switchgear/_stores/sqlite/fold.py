@@ -21,6 +21,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     Event,
     EventKind,
     Message,
@@ -123,8 +124,8 @@ class RecentText(NamedTuple):
     recent: Recent
     base: dict[int, str]
     """The fields of `recent.base`, by their places."""
-    times: dict[int, str]
-    """Of `recent.tells`, by their identities."""
+    tells: str
+    """The text of `recent.tells`, without brackets."""
 
 
 _RECENT = len(RESTORED_FIELDS)
@@ -170,20 +171,26 @@ def _recent_text(
     text = f'"recent":{{{_rest(recent)},"base":{_difference(policy, circuit, base, base_texts)}'
     if recent.settled is not None:
         text += f',"settled":{_difference(policy, circuit, recent.settled, {})}'
-    known = {} if before is None else before.times
-    times = {}
-    tells = []
-    last = None
-    for dated in recent.tells:
+    tells = _tells_text(recent.tells, before)
+    return RecentText(recent, base_texts, tells), f'{text},"tells":[{tells}]}}'
+
+
+def _tells_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> str:
+    """The signals in order; one whose record is that of the signal before it is only its time.
+
+    Most messages add a signal to those of the message before, whose text is known.
+    """
+    known = () if before is None else before.recent.tells
+    start, parts, last = 0, [], None
+    if known and before is not None and tells[: len(known)] == known:
+        start, parts, last = len(known), [before.tells], tells[len(known) - 1].record
+    for dated in tells[start:]:
         if dated.record is last:
-            each = id(dated)
-            times[each] = at = known.get(each) or f"[{dated.at_s!r}]"
-            tells.append(at)
+            parts.append(f"[{dated.at_s!r}]")
         else:
-            tells.append("".join(_pieces(dump_dated(dated), 0)))
+            parts.append("".join(_pieces(dump_dated(dated), 0)))
             last = dated.record
-    text += f',"tells":[{",".join(tells)}]}}'
-    return RecentText(recent, base_texts, times), text
+    return ",".join(parts)
 
 
 def _rest(recent: Recent) -> str:

@@ -255,6 +255,10 @@ class SqliteLedger:
                 return
             last = page[-1][0]
 
+    def remove(self, shelf: str, key: str) -> None:
+        """Remove a value with its lines. Idempotent."""
+        self._link.write(_remove, shelf, key)
+
     def _amend(self, db: sqlite3.Connection, shelf: str, key: str, work: Work) -> Any:
         done = work(self._read(shelf, key, _text(db, shelf, key)), self.now_s())
         if done.value is not None:
@@ -285,6 +289,11 @@ def _text(db: sqlite3.Connection, shelf: str, key: str) -> Any:
         "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?", (shelf, key)
     ).fetchone()
     return None if found is None else found[0]
+
+
+def _remove(db: sqlite3.Connection, shelf: str, key: str) -> None:
+    for table in ("ledger_values", "ledger_lines"):
+        db.execute(f"DELETE FROM {table} WHERE shelf = ? AND key = ?", (shelf, key))  # noqa: S608  our names
 
 
 def _keys(db: sqlite3.Connection, shelf: str) -> list[Any]:

@@ -1,0 +1,33 @@
+"""A LiteLLM router skips the deployment whose circuit is open. Needs no key."""
+
+import asyncio
+
+import litellm
+from litellm import Router
+
+from switchgear import Panel
+from switchgear.integrations.litellm import guard
+
+down = "litellm.InternalServerError"
+spare = {"model": "claude-haiku-4-5", "mock_response": "Hi."}
+router = Router(
+    model_list=[
+        {"model_name": "chat", "litellm_params": {"model": "gpt-4o", "mock_response": down}},
+        {"model_name": "spare", "litellm_params": spare},
+    ],
+    fallbacks=[{"chat": ["spare"]}],
+    num_retries=0,
+    disable_cooldowns=True,  # the circuit decides
+)
+panel = Panel("memory:")
+litellm.callbacks.append(guard(panel=panel))
+
+
+async def main() -> None:
+    for _ in range(8):
+        answer = await router.acompletion("chat", messages=[{"role": "user", "content": "Hello?"}])
+        failed = panel.breaker("provider/openai").totals.failed
+        print(answer.choices[0].message.content, failed, "requests to openai have failed")
+
+
+asyncio.run(main())

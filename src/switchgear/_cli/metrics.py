@@ -1,0 +1,33 @@
+"""`switchgear metrics rules|dashboard`: what a monitoring system needs besides `/metrics`."""
+
+import click
+
+from switchgear._cli.options import Branch
+from switchgear._cli.views.text import say
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+
+@click.group(cls=Branch, short_help="Print alert rules and a dashboard.")
+def metrics() -> None:
+    """Print alert rules for Prometheus and a dashboard for Grafana.
+
+    `switchgear serve` has the metrics under /metrics.
+    """
+
+
+@metrics.command(short_help="Print alert rules for Prometheus.")
+def rules() -> None:
+    """Print alert rules in YAML, for `rule_files` of Prometheus."""
+    from switchgear._console.monitoring import rules_text
+
+    say(rules_text().rstrip("\n"))
+
+
+@metrics.command(short_help="Print a dashboard for Grafana.")
+def dashboard() -> None:
+    """Print a dashboard in JSON, to be imported into Grafana."""
+    from switchgear._console.monitoring import dashboard as made
+    from switchgear._console.values import printed
+
+    say(printed(made()))

@@ -1,0 +1,342 @@
+"""What the API does to circuits: acquire, record, override; each at most once per idempotency key.
+
+A message goes to the store itself and fails when the store does: a breaker may go on without its
+store, an operator must know. With an idempotency key, the message and its answer are saved in one
+transaction, so a repeated request gets the first answer, also from another process.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from switchgear._breaker.circuit_breaker import classic
+from switchgear._breaker.signals import check_probes
+from switchgear._console.interventions import (
+    IMPOSSIBLE,
+    Author,
+    NotPossible,
+    intervene,
+    options_of,
+)
+from switchgear._console.permits import dump_permit, load_permit
+from switchgear._console.sessions import notes_of
+from switchgear._console.sources import NotFound, Sources
+from switchgear._console.values import finite, of_event, stands
+from switchgear._core.errors import StoreCorrupt
+from switchgear._core.policy import Policy
+from switchgear._core.types import Acquire, Event, Message, Mode, Override, Record, Signal, Step
+from switchgear._hooks import session as guarded
+from switchgear._hooks.after_reply import Recorder
+from switchgear._sinks.dispatch import emit
+from switchgear._stores.base import Transaction, checked_name
+from switchgear._stores.operator import OperatorLock
+from switchgear._stuck.escalation import Interventions
+from switchgear._stuck.score import grounds_of
+from switchgear._text.redact import redact
+
+KEPT_S = 86_400.0
+"""Seconds for which the answer to a request with an idempotency key is repeated."""
+LONGEST_KEY = 200
+LONGEST_TEXT = 10_000
+LONGEST_HOLD_S = 365 * 86_400.0
+MOST_AT_ONCE = 1_000_000
+OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
+    "hold_open": (Mode.HELD_OPEN, False, False),
+    "hold_closed": (Mode.HELD_CLOSED, False, False),
+    "shadow": (Mode.SHADOW, False, False),
+    "release": (Mode.AUTO, False, False),
+    "reset": (None, True, False),
+    "probe": (None, False, True),
+}
+"""Mode, reset and probe of each override."""
+
+
+INTERVENTIONS = ("resume", "nudge", "extend", "escalate", "pause", "continue", "abort")
+
+
+class Conflict(ValueError):
+    """An idempotency key that was used for another request."""
+
+
+class ApiAnswer(NamedTuple):
+    """What a request gets."""
+
+    body: dict[str, Any]
+    is_replay: bool = False
+
+
+class Actions:
+    """Sends messages to the circuits of one installation. Thread-safe; raises `StoreError`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def acquire(self, name: str, key: str | None = None) -> ApiAnswer:
+        """Acquire a permit; the answer says whether the call is admitted."""
+
+        def body(done: Step) -> dict[str, Any]:
+            permit = done.verdict.permit
+            return {
+                **stands(name, done),
+                "admitted": done.verdict.admitted,
+                "permit": None if permit is None else dump_permit(name, permit),
+            }
+
+        return self._send(name, Acquire(), body, key=key, wanted="acquire")
+
+    def record(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
+        """Record a result. Raises ValueError for what is no result."""
+        message = record_of(name, given)
+        wanted = f"record {message!r}"
+        return self._send(name, message, _with_events(name), key=key, wanted=wanted)
+
+    def override(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        now_s: float | None = None,
+    ) -> ApiAnswer:
+        """Override a circuit that exists. Raises ValueError, `NotFound`."""
+        store = self._sources.panel.store.inner
+        order = override_of(given, store.now_s() if now_s is None else now_s)
+        policy = self._policy(name, must_exist=given.get("create") is not True)
+        if order.probe:
+            check_probes(name, policy)
+        wanted = f"override {json.dumps(dict(given), sort_keys=True)}"
+        body = _with_events(name)
+        return self._send(name, order, body, key=key, wanted=wanted, policy=policy)
+
+    def intervene(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
+        """Help or stop a session. Raises ValueError, `NotFound`, `NotPossible`."""
+        _only(given, "action", "by", "why", "hint", "for_s")
+        action = given.get("action")
+        if not isinstance(action, str) or action not in INTERVENTIONS:
+            raise ValueError(f"action is {action!r}: it must be one of {', '.join(INTERVENTIONS)}")
+        author = Author(*who_and_why(given), audited=True)
+        plan = self._sources.config.interventions
+        hint, for_s = _text(given, "hint"), _number(given, "for_s", LONGEST_HOLD_S)
+        if hint is not None:
+            plan = plan._replace(hint=redact(hint, 2000))
+        if for_s is not None:
+            plan = plan._replace(extend_s=for_s)
+        request = _digest(f"{name}\0intervene {json.dumps(dict(given), sort_keys=True)}")
+        if key is not None:
+            kept = self._transact(_note_name(key), lambda tx: _replayed(tx.note, request))
+            if kept is not None:
+                return ApiAnswer(kept, is_replay=True)
+        body = {"session": name, "done": self._intervened(name, action, plan, author)}
+        if key is not None:
+            self._transact(_note_name(key), lambda tx: _keep(tx, request, body))
+        return ApiAnswer(body)
+
+    def _intervened(self, name: str, action: str, plan: Interventions, author: Author) -> str:
+        circuit = f"session/{name}"
+        view = None if "/" in name else self._sources.panel.view(circuit)
+        if view is None:
+            raise NotFound(f"there is no session {name!r}")
+        notes = notes_of(self._sources.panel, circuit)
+        if guarded.state_of(notes, view.circuit) is guarded.State.ENDED:
+            raise NotPossible(f"session {name} has ended")
+        score = grounds_of(view.policy, view.readings)
+        if score.evidence:
+            notes = notes._replace(points=score.points, indicators=score.evidence)
+        stopped = guarded.is_stopped(view.circuit)
+        possible = [option.key for option in options_of(plan, notes, stopped=stopped)]
+        if action not in possible:
+            why = f" ({IMPOSSIBLE[action]})" if action in IMPOSSIBLE else ""
+            raise NotPossible(
+                f"{action} is not possible now{why}: choose one of {', '.join(possible)}"
+            )
+        return intervene(self._transact, view, action, evidence=notes, plan=plan, author=author)
+
+    def _transact(self, name: str, work: Callable[[Transaction], Any]) -> Any:
+        """Do `work` in the store itself, and call the sinks after it."""
+        events: list[Event] = []
+        done = Recorder(self._sources.panel.store.inner, events).transact(name, work)
+        emit(events, tuple(self._sources.config.sinks))
+        return done
+
+    def _policy(self, name: str, *, must_exist: bool = False) -> Policy:
+        """The policy that judges: the stored one, else the configured one, else the default."""
+        checked_name(name)
+        try:
+            found = self._sources.panel.store.inner.get(name)
+        except StoreCorrupt:
+            found = None  # it is there, and the message mends it
+        else:
+            if found is None and must_exist:
+                raise NotFound(f'there is no circuit {name!r}; to create it, add "create": true')
+        if found is not None:
+            return found.policy
+        return self._sources.config.policy_for(name) or classic()
+
+    def _send(
+        self,
+        name: str,
+        message: Message,
+        body_of: Callable[[Step], dict[str, Any]],
+        *,
+        key: str | None,
+        wanted: str,
+        policy: Policy | None = None,
+    ) -> ApiAnswer:
+        panel = self._sources.panel
+        store = panel.store.inner
+        policy = policy or self._policy(name)
+        panel.store.operator.keep_in(store)
+        if key is None:
+            done = store.apply(name, policy, message, store.now_s())
+            emit(done.events, tuple(self._sources.config.sinks))
+            return ApiAnswer(finite(body_of(done)))
+        judged, request = policy, _digest(f"{name}\0{wanted}")
+
+        def work(tx: Transaction) -> ApiAnswer:
+            kept = _replayed(tx.note, request)
+            if kept is not None:
+                return ApiAnswer(kept, is_replay=True)
+            body = finite(body_of(tx.apply(name, judged, message)))
+            _keep(tx, request, body)
+            return ApiAnswer(body)
+
+        answer: ApiAnswer = self._transact(_note_name(key), work)
+        return answer
+
+
+def operator_digest(sources: Sources) -> str | None:
+    """The digest of the token that overrides need; `None`: the store demands none."""
+    lock: OperatorLock = sources.panel.store.operator
+    store = sources.panel.store.inner
+    lock.keep_in(store)
+    return store.operator_digest() or lock.digest
+
+
+def _note_name(key: str) -> str:
+    return f"console/once/{_digest(key)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _keep(tx: Transaction, request: str, body: dict[str, Any]) -> None:
+    tx.note = json.dumps({"request": request, "body": body})
+    tx.keep_s = KEPT_S
+
+
+def _replayed(note: str | None, request: str) -> dict[str, Any] | None:
+    """The answer that this request got before; `None`: none. Raises `Conflict`."""
+    try:
+        kept = json.loads(note or "null")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(kept, dict) or not isinstance(kept.get("body"), dict):
+        return None
+    if kept.get("request") != request:
+        rule = "was used for another request; use a new one for each request"
+        raise Conflict(f"the Idempotency-Key {rule}")
+    body: dict[str, Any] = kept["body"]
+    return body
+
+
+def _with_events(name: str) -> Callable[[Step], dict[str, Any]]:
+    def body(done: Step) -> dict[str, Any]:
+        return {**stands(name, done), "events": [of_event(event) for event in done.events]}
+
+    return body
+
+
+# From JSON to messages
+
+
+def record_of(name: str, given: Mapping[str, Any]) -> Record:
+    """The message that records a result. Raises ValueError."""
+    _only(given, "outcome", "seconds", "error", "retry_after_s", "cost_micros", "count", "permit")
+    outcomes = {"success": True, "failure": False, "ignored": None}
+    outcome = given.get("outcome")
+    if not isinstance(outcome, str) or outcome not in outcomes:
+        raise ValueError(f"outcome is {outcome!r}: it must be one of {', '.join(outcomes)}")
+    error, retry_s = _text(given, "error"), _number(given, "retry_after_s", LONGEST_HOLD_S)
+    if outcome != "failure" and (error is not None or retry_s is not None):
+        raise ValueError("error and retry_after_s belong to a failure")
+    permit = _text(given, "permit")
+    count = _whole(given, "count", 1, MOST_AT_ONCE)
+    signal = Signal(
+        ok=outcomes[outcome],
+        seconds=_number(given, "seconds", LONGEST_HOLD_S),
+        error=None if error is None else redact(error),
+        retry_after_s=retry_s,
+        cost_micros=_whole(given, "cost_micros", 0, 10**15),
+        count=1 if count is None else count,
+    )
+    return Record(signal, None if permit is None else load_permit(name, permit))
+
+
+def override_of(given: Mapping[str, Any], now_s: float) -> Override:
+    """The override that a request asks for. Raises ValueError."""
+    _only(given, "action", "by", "why", "for_s", "create")
+    action = given.get("action")
+    if not isinstance(action, str) or action not in OVERRIDES:
+        raise ValueError(f"action is {action!r}: it must be one of {', '.join(OVERRIDES)}")
+    mode, reset, probe = OVERRIDES[action]
+    by, why = who_and_why(given)
+    for_s = _number(given, "for_s", LONGEST_HOLD_S)
+    if for_s is not None and (mode in {None, Mode.AUTO} or for_s <= 0):
+        raise ValueError("for_s must be more than 0, and belongs to a hold")
+    until_s = None if for_s is None else now_s + for_s
+    if not isinstance(given.get("create", False), bool):
+        raise ValueError("create must be true or false")
+    return Override(by, why, mode, reset, until_s=until_s, probe=probe)
+
+
+def who_and_why(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Author and reason, redacted: they are stored and shown. Raises ValueError."""
+    found = []
+    for field in ("by", "why"):
+        text = redact(_text(given, field) or "")
+        if not text.strip():
+            raise ValueError(
+                f"{field} is missing: an override needs an author (by) and a reason (why)"
+            )
+        found.append(text)
+    return found[0], found[1]
+
+
+def _only(given: Mapping[str, Any], *fields: str) -> None:
+    unknown = [field for field in given if field not in fields]
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0][:60]!r}; known are {', '.join(fields)}")
+
+
+def _text(given: Mapping[str, Any], field: str) -> str | None:
+    value = given.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+        raise ValueError(f"{field} must be a text of at most {LONGEST_TEXT:,} characters")
+    return value
+
+
+def _number(given: Mapping[str, Any], field: str, most: float) -> float | None:
+    value = given.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{field} is {value!r:.60}: it must be a number")
+    if not math.isfinite(value) or not 0 <= value <= most:
+        raise ValueError(f"{field} is {value!r:.60}: it must be between 0 and {most:g}")
+    return float(value)
+
+
+def _whole(given: Mapping[str, Any], field: str, least: int, most: int) -> int | None:
+    value = given.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(
+            f"{field} is {value!r:.60}: it must be a whole number from {least} to {most}"
+        )
+    return value

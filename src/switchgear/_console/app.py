@@ -1,0 +1,546 @@
+"""The HTTP application: the API of `endpoints`, the event stream, metrics and the files of the page.
+
+Answers are JSON but for the stream, metrics and diffs. Errors are `{"error": sentence, "code": word}`.
+Every request passes `access` first; what is refused is counted.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from switchgear._console.access import (
+    FAILURES_AT_ONCE,
+    FAILURES_PER_S,
+    REQUESTS_AT_ONCE,
+    REQUESTS_PER_S,
+    SECURITY_HEADERS,
+    Denied,
+    Places,
+    RequestRate,
+    Role,
+    Tokens,
+    bearer,
+)
+from switchgear._console.actions import LONGEST_KEY, Actions, ApiAnswer, Conflict, operator_digest
+from switchgear._console.endpoints import ENDPOINTS, Endpoint, document
+from switchgear._console.metrics import ConsoleMetrics
+from switchgear._console.sources import NotFound, Sources, state_of
+from switchgear._console.stream import Client, EventHub, cursor_key
+from switchgear._console.values import finite
+from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
+from switchgear._fleet.incidents import IncidentTrouble
+from switchgear._hooks.server import refusal
+from switchgear._run.batch.record import BatchUnreadable
+from switchgear._run.record import RunUnreadable
+from switchgear._stores.base import checked_glob
+from switchgear._text.glob import matcher
+
+LARGEST_BODY = 64 * 1024
+MOST_LISTED = 10_000
+DIGEST_S = 1.0
+"""For how many seconds the digest that the store demands is remembered."""
+PAGES = (
+    "now",
+    "circuit",
+    "circuits",
+    "session",
+    "sessions",
+    "run",
+    "runs",
+    "fleet",
+    "incidents",
+    "batch",
+)
+MEDIA = {
+    "js": "text/javascript",
+    "css": "text/css",
+    "html": "text/html",
+    "svg": "image/svg+xml",
+    "txt": "text/plain",
+}
+
+GUARDED = ("/v1", "/metrics", "/health", "/hooks")
+"""Paths that need a token."""
+OPENAPI = "/v1/openapi.json"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ApiProblem(Exception):
+    """A request that cannot be answered as asked."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer in JSON: ASCII, without numbers that JSON does not have."""
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
+    return Response(text, status, dict(headers or {}), media_type="application/json")
+
+
+def as_error(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer that says what is wrong."""
+    return as_json({"error": message, "code": code}, status, headers)
+
+
+class Console:
+    """The handlers, by the names of the endpoints."""
+
+    def __init__(self, sources: Sources, tokens: Tokens, places: Places) -> None:
+        self.sources = sources
+        self.actions = Actions(sources)
+        self.hub = EventHub(sources)
+        self.metrics_text = ConsoleMetrics(sources)
+        self.hub.listeners.append(lambda entry: self.metrics_text.hear(entry.event))
+        self.tokens = tokens
+        self.places = places
+        self._digest: tuple[float, str | None] = (float("-inf"), None)
+        self._now: tuple[float, dict[str, Any]] | None = None
+        self._now_lock = asyncio.Lock()
+
+    # Tokens
+
+    async def role_of(self, token: str) -> Role | None:
+        """The role of a token. The store's digest, where it has one, is the only operator token."""
+        at_s, digest = self._digest
+        if time.monotonic() - at_s > DIGEST_S:
+            try:
+                digest = await asyncio.to_thread(operator_digest, self.sources)
+            except StoreError:
+                digest = digest or self.sources.panel.store.operator.digest
+            self._digest = (time.monotonic(), digest)
+        return self.tokens.role_of(token, digest)
+
+    # Reading
+
+    async def now(self, request: Request) -> Response:
+        """What needs attention; computed at most once a second for all clients."""
+        del request
+        async with self._now_lock:
+            kept = self._now
+            if kept is None or time.monotonic() - kept[0] > 0.5:
+                rows = list((await self.hub.known()).values())
+                value = await asyncio.to_thread(self.sources.now, rows)
+                kept = self._now = (time.monotonic(), {**value, "problem": self.hub.problem})
+        return as_json(kept[1])
+
+    async def circuits(self, request: Request) -> Response:
+        """The circuits that match, page by page."""
+        limit = _whole(request, "limit", MOST_LISTED, 1, MOST_LISTED)
+        glob, state = _glob(request), request.query_params.get("state")
+        matches, behind = matcher(glob), request.query_params.get("after_name", "")
+        rows = sorted((await self.hub.known()).items())
+        found = [
+            row for name, row in rows if matches(name) and (state is None or state_of(row) == state)
+        ]
+        rest = [row for row in found if row["name"] > behind]
+        more = rest[limit - 1]["name"] if len(rest) > limit else None
+        return as_json({"circuits": rest[:limit], "next": more, "total": len(found)})
+
+    async def circuit(self, request: Request) -> Response:
+        """One circuit."""
+        name, events = _key(request), _whole(request, "events", 50, 0, 1_000)
+        return as_json(await asyncio.to_thread(self.sources.circuit, name, events))
+
+    async def events(self, request: Request) -> Response:
+        """Events: as a stream, or those behind a cursor as a list."""
+        after = request.headers.get("last-event-id") or request.query_params.get("after") or None
+        if after is not None:
+            try:
+                cursor_key(after)
+            except ValueError as error:
+                raise ApiProblem(422, "cursor", str(error)) from None
+        glob = _glob(request)
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            limit = _whole(request, "limit", 100, 1, MOST_LISTED)
+            found = await asyncio.to_thread(self.sources.events, after, glob, limit)
+            return as_json({"events": found})
+        await self.hub.start()
+        abort = request.scope.get("state", {}).get("abort")
+        client = Client(glob, views=_flag(request, "views"), drop=abort or _nothing)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(
+            self.hub.serve(client, after), headers=headers, media_type="text/event-stream"
+        )
+
+    async def sessions(self, request: Request) -> Response:
+        """The sessions."""
+        everything = _flag(request, "all")
+        found = await asyncio.to_thread(lambda: self.sources.sessions(everything=everything))
+        return as_json({"sessions": found})
+
+    async def session(self, request: Request) -> Response:
+        """One session."""
+        return as_json(await asyncio.to_thread(self.sources.session, _id(request)))
+
+    async def runs(self, request: Request) -> Response:
+        """The newest runs."""
+        limit = _whole(request, "limit", 100, 1, MOST_LISTED)
+        return as_json({"runs": await asyncio.to_thread(self.sources.runs, limit)})
+
+    async def run(self, request: Request) -> Response:
+        """One run."""
+        return as_json(await asyncio.to_thread(self.sources.run, _id(request)))
+
+    async def run_diff(self, request: Request) -> Response:
+        """What a run has saved."""
+        return PlainTextResponse(await asyncio.to_thread(self.sources.run_diff, _id(request)))
+
+    async def batches(self, request: Request) -> Response:
+        """The newest batches."""
+        limit = _whole(request, "limit", 50, 1, MOST_LISTED)
+        return as_json({"batches": await asyncio.to_thread(self.sources.batches, limit)})
+
+    async def batch(self, request: Request) -> Response:
+        """One batch."""
+        return as_json(await asyncio.to_thread(self.sources.batch, _id(request)))
+
+    async def budgets(self, request: Request) -> Response:
+        """All budgets."""
+        del request
+        return as_json({"budgets": await asyncio.to_thread(self.sources.budgets)})
+
+    async def incidents(self, request: Request) -> Response:
+        """The incidents."""
+        everything = _flag(request, "all")
+        found = await asyncio.to_thread(lambda: self.sources.incidents(everything=everything))
+        return as_json({"incidents": found})
+
+    async def incident(self, request: Request) -> Response:
+        """One incident."""
+        return as_json(await asyncio.to_thread(self.sources.incident, _id(request)))
+
+    async def fleet(self, request: Request) -> Response:
+        """The fleet."""
+        del request
+        return as_json(await asyncio.to_thread(self.sources.fleet))
+
+    async def role(self, request: Request) -> Response:
+        """What the token allows, and what the page shows about the server."""
+        role: Role = request.scope["switchgear.role"]
+        label = self.sources.panel.store.label
+        return as_json({"role": role.name.lower(), "store": label, "root": str(self.sources.root)})
+
+    async def metrics(self, request: Request) -> Response:
+        """The metrics."""
+        del request
+        rows = list((await self.hub.known()).values())
+        numbers = {"clients": self.hub.clients, "dropped": self.hub.dropped}
+        text = await asyncio.to_thread(self.metrics_text.text, rows, numbers)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def health(self, request: Request) -> Response:
+        """That the server answers."""
+        del request
+        facts = {"ok": not self.hub.problem, "root": str(self.sources.root), "pid": os.getpid()}
+        return as_json({**facts, "console": True, "problem": self.hub.problem})
+
+    # Acting
+
+    async def acquire(self, request: Request) -> Response:
+        """Acquire a permit."""
+        given, name, key = await _json(request, empty=True), _key(request), _once(request)
+        if given:
+            raise ApiProblem(422, "invalid", f"unknown field {next(iter(given))[:60]!r}")
+        answer = await asyncio.to_thread(self.actions.acquire, name, key)
+        return _acted(answer)
+
+    async def record(self, request: Request) -> Response:
+        """Record a result."""
+        given, name, key = await _json(request), _key(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.record, name, given, key)
+        if answer.body.get("events"):
+            await self.hub.refresh(name)
+        return _acted(answer)
+
+    async def override(self, request: Request) -> Response:
+        """Override a circuit."""
+        given, name, key = await _json(request), _key(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.override, name, given, key)
+        await self.hub.refresh(name)
+        self._now = None
+        return _acted(answer)
+
+    async def intervene(self, request: Request) -> Response:
+        """Help or stop a session."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.intervene, name, given, key)
+        await self.hub.refresh(f"session/{name}")
+        self._now = None
+        return _acted(answer)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _acted(answer: ApiAnswer) -> Response:
+    headers = {"idempotency-replayed": "true"} if answer.is_replay else {}
+    retry_s = answer.body.get("retry_after_s")
+    if answer.body.get("admitted") is False and isinstance(retry_s, int | float):
+        headers["retry-after"] = str(max(1, -int(-retry_s // 1)))
+    return as_json(answer.body, headers=headers)
+
+
+# Reading requests
+
+
+def _key(request: Request) -> str:
+    return str(request.path_params["key"])
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["id"])
+
+
+def _once(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= LONGEST_KEY:
+        raise ApiProblem(422, "invalid", f"Idempotency-Key must have 1 to {LONGEST_KEY} characters")
+    return None if key is None else f"{request.scope['switchgear.caller']} {key}"
+
+
+def _glob(request: Request) -> str:
+    return checked_glob(request.query_params.get("glob") or "*")
+
+
+def _flag(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "").lower() in {"1", "true", "yes"}
+
+
+def _whole(request: Request, name: str, default: int, least: int, most: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        rule = f"it must be a whole number from {least} to {most}"
+        raise ApiProblem(422, "invalid", f"{name} is {text[:40]!r}: {rule}")
+    return int(text)
+
+
+async def _json(request: Request, *, empty: bool = False) -> dict[str, Any]:
+    """The object in the body of a request."""
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_BODY:
+                raise ApiProblem(413, "too_large", f"a request has at most {LARGEST_BODY:,} bytes")
+    except ClientDisconnect:
+        raise ApiProblem(400, "incomplete", "the request ended early") from None
+    if not body and empty:
+        return {}
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise ApiProblem(415, "media_type", "the Content-Type must be application/json")
+    try:
+        given = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        raise ApiProblem(400, "invalid_json", "the body is no valid JSON") from None
+    if not isinstance(given, dict):
+        raise ApiProblem(422, "invalid", "the body must be a JSON object")
+    return given
+
+
+# The application
+
+
+class RequestGate:
+    """Checks every request before the application sees it, and adds the security headers."""
+
+    def __init__(self, app: ASGIApp, console: Console) -> None:
+        self._app = app
+        self._console = console
+        self._requests = RequestRate(REQUESTS_PER_S, REQUESTS_AT_ONCE)
+        self._failures = RequestRate(FAILURES_PER_S, FAILURES_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in SECURITY_HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        if scope["method"] == "POST" and scope["path"].startswith("/hooks/"):
+            # Agents take an error for approval: only the hook endpoint may answer them.
+            agent = scope["path"].removeprefix("/hooks/")
+            given = refusal(agent, "hooks are answered on 127.0.0.1, on a connection of their own")
+            headers = {"connection": "close"}
+            answer = Response(given.body, given.status, headers, media_type="application/json")
+            await answer(scope, receive, guarded)
+            return
+        denied = await self._denied(scope)
+        if denied is not None:
+            self._console.metrics_text.refuse(denied.reason)
+            headers = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
+            headers["connection"] = "close"
+            answer = as_error(denied.status, denied.reason, denied.message, headers)
+            await answer(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+    async def _denied(self, scope: Scope) -> Denied | None:
+        headers = Headers(scope=scope)
+        denied = self._console.places.denied(headers)
+        path: str = scope["path"]
+        if denied is not None or not path.startswith(GUARDED) or path == OPENAPI:
+            return denied  # the files of the page hold no data
+        address = scope["client"][0] if scope.get("client") else "local"
+        token = bearer(headers.get("authorization"))
+        role = None if token is None else await self._console.role_of(token)
+        if role is None or token is None:
+            return self._stranger(address, token)
+        if not self._requests.allows(f"{address} {role}", time.monotonic()):
+            return Denied(429, "rate", f"more than {REQUESTS_PER_S:g} requests per second")
+        needed = role_needed(scope["method"], path)
+        if role < needed:
+            reason = "read_only" if role is Role.READ else "role"
+            return Denied(403, reason, f"this needs the {needed.name.lower()} token")
+        caller = sha256(token.encode(errors="replace")).hexdigest()
+        scope["switchgear.role"], scope["switchgear.caller"] = role, caller
+        return None
+
+    def _stranger(self, address: str, token: str | None) -> Denied:
+        """The answer to a request without a valid token."""
+        if not self._failures.allows(address, time.monotonic()):
+            return Denied(429, "rate", "too many requests without a valid token")
+        if token is None:
+            return Denied(401, "no_token", "the header 'Authorization: Bearer TOKEN' is missing")
+        return Denied(401, "wrong_token", "the token is not valid here")
+
+
+def role_needed(method: str, path: str) -> Role:
+    """The least role for a request; what is not known needs the most, but for reading."""
+    if method in {"GET", "HEAD", "OPTIONS"}:
+        return Role.READ
+    return next(
+        (
+            each.role
+            for each in ENDPOINTS
+            if each.method == method and path.endswith(each.path.rpartition("/")[2])
+        ),
+        Role.OPERATOR,
+    )
+
+
+_ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
+    (NotFound, 404, "not_found"),
+    (RunUnreadable, 404, "not_found"),
+    (BatchUnreadable, 404, "not_found"),
+    (IncidentTrouble, 404, "not_found"),
+    (Conflict, 409, "conflict"),
+    (OverrideRefused, 403, "refused"),
+    (StoreError, 503, "store"),
+    (SwitchgearError, 422, "invalid"),
+    (ValueError, 422, "invalid"),
+)
+"""Status and code for what a handler raises; the first that matches."""
+
+
+def _guarded(handler: Handler) -> Handler:
+    """The handler, with answers in the place of what it raises."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ApiProblem as problem:
+            return as_error(problem.status, problem.code, str(problem))
+        except tuple(kind for kind, _, _ in _ANSWERS) as error:
+            status, code = next(
+                (status, code) for kind, status, code in _ANSWERS if isinstance(error, kind)
+            )
+            return as_error(status, code, str(error))
+
+    return answer
+
+
+def _route(endpoint: Endpoint, console: Console) -> Route:
+    path = endpoint.path.replace("{key}", "{key:path}")
+    handler: Handler = getattr(console, endpoint.name)
+    return Route(path, _guarded(handler), methods=[endpoint.method], name=endpoint.name)
+
+
+async def _openapi(request: Request) -> Response:
+    del request
+    return as_json(document())
+
+
+async def _static(request: Request) -> Response:
+    """A file of the page. Every address that the page uses is the page itself."""
+    name = request.path_params.get("path", "")
+    if not name or name.partition("/")[0] in PAGES:
+        name = "index.html"
+    folder = files("switchgear._console").joinpath("static")
+    found = folder
+    for part in name.split("/"):
+        if part in {"", ".", ".."} or "\\" in part or part.startswith("."):
+            return as_error(404, "not_found", "there is no such page")
+        found = found.joinpath(part)
+    media = MEDIA.get(name.rpartition(".")[2])
+    if media is None or not found.is_file():
+        return as_error(404, "not_found", "there is no such page")
+    headers = {"cache-control": "no-cache"}
+    return Response(found.read_bytes(), headers=headers, media_type=media)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    del request
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    names = {404: "not_found", 405: "method"}
+    message = error.detail if isinstance(error, HTTPException) else "an error in the server"
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return as_error(status, names.get(status, "http"), message, headers)
+
+
+def make_app(sources: Sources, tokens: Tokens, places: Places) -> ASGIApp:
+    """The application over one installation."""
+    console = Console(sources, tokens, places)
+    # The longest paths first: a name of a circuit may contain slashes.
+    ordered = sorted(ENDPOINTS, key=lambda each: -each.path.count("/"))
+    routes = [_route(each, console) for each in ordered]
+    routes = [
+        Route(OPENAPI, _openapi, methods=["GET"]),
+        *routes,
+        Route("/{path:path}", _static, methods=["GET"]),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.console = console
+        await console.hub.start()
+        yield
+        await console.hub.stop()
+
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _http_error, Exception: _http_error},
+    )
+    app.router.redirect_slashes = False
+    return RequestGate(app, console)

@@ -1,0 +1,225 @@
+"""*Now*: what needs attention, the most urgent first, each with its reason and what to do about it.
+
+Pure: rows in, items out. The page and `switchgear watch` show the same list.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from switchgear._text.formats import duration
+
+NEARLY = 0.8
+"""Share of a budget that is spent or reserved from which on it needs attention."""
+LIVE_S = 300.0
+"""Seconds since the last event of a session during which it counts as live."""
+RATE_S = 300.0
+"""Seconds over which spend per minute is measured."""
+_NEEDS_HELP = {"stopped": 0, "paused": 2, "trying again": 4, "struggling": 4}
+
+
+class Attention(NamedTuple):
+    """One thing that needs attention."""
+
+    rank: int
+    """0 is the most urgent: stopped, open, waiting, budget, warned, incident."""
+    kind: str
+    """session, circuit, run, budget or incident."""
+    name: str
+    state: str
+    reason: str
+    action: str
+    """What to do about it, as a sentence."""
+    command: str
+    """The command that does it."""
+    retry_after_s: float | None = None
+    """Seconds until the next probe; `None`: none is planned."""
+    since_s: float | None = None
+    heat: float | None = None
+    spend_micros_per_min: int | None = None
+    activity: str | None = None
+    """Of a session: live, dormant or ended."""
+
+
+class SpendRates:
+    """Spend per minute of many things, from what they had cost at earlier looks. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def rate(self, key: str, micros: int | None, now_s: float) -> int | None:
+        """Millionths of a dollar per minute over the last five minutes; `None`: not known yet."""
+        if micros is None:
+            return None
+        seen = self._seen.setdefault(key, deque())
+        if seen and micros < seen[-1][1]:
+            seen.clear()  # it was reset
+        if not seen or now_s - seen[-1][0] >= 1.0 or micros != seen[-1][1]:
+            seen.append((now_s, micros))
+        while len(seen) > 2 and now_s - seen[0][0] > RATE_S:
+            seen.popleft()
+        took_s = now_s - seen[0][0]
+        return None if took_s < 1.0 else round((micros - seen[0][1]) * 60.0 / took_s)
+
+    def forget_all_but(self, keys: Iterable[str]) -> None:
+        """Forget the others."""
+        self._seen = {key: seen for key in keys if (seen := self._seen.get(key)) is not None}
+
+
+def activity(state: str, heard_s: float, now_s: float) -> str:
+    """Whether a session is live, dormant (silent for five minutes) or ended."""
+    if state == "ended":
+        return "ended"
+    return "live" if now_s - heard_s < LIVE_S else "dormant"
+
+
+def attention(
+    *,
+    circuits: Iterable[Mapping[str, Any]],
+    sessions: Iterable[Mapping[str, Any]] = (),
+    budgets: Iterable[Mapping[str, Any]] = (),
+    incidents: Iterable[Mapping[str, Any]] = (),
+) -> list[Attention]:
+    """What needs attention among rows as the API returns them, the most urgent first."""
+    found = [
+        *filter(None, map(_session, sessions)),
+        *filter(None, map(_circuit, circuits)),
+        *filter(None, map(_budget, budgets)),
+        *filter(None, map(_incident, incidents)),
+    ]
+    return sorted(found, key=lambda item: (item.rank, -(item.since_s or 0.0), item.name))
+
+
+def _session(row: Mapping[str, Any]) -> Attention | None:
+    state = str(row["state"])
+    rank = _NEEDS_HELP.get(state)
+    if rank is None:
+        return None
+    name = str(row["id"])
+    actions = {
+        "stopped": ("Resume it, give it a hint, or hand it over.", f"intervene {name} --do resume"),
+        "paused": ("Continue it when you are ready.", f"intervene {name} --do continue"),
+    }
+    action, command = actions.get(
+        state, ("Give it a hint, or watch its next steps.", f"intervene {name} --do nudge")
+    )
+    task = f": {row['task']}" if row.get("task") else ""
+    return Attention(
+        rank,
+        "session",
+        name,
+        state,
+        str(row["reason"] or f"{row['agent']}{task}"),
+        action,
+        f"switchgear {command}",
+        since_s=row.get("since_s"),
+        heat=row.get("heat"),
+        spend_micros_per_min=row.get("spend_micros_per_min"),
+        activity=row.get("activity"),
+    )
+
+
+def _circuit(row: Mapping[str, Any]) -> Attention | None:
+    """A circuit that refuses, probes, is held or is about to trip; those of sessions stand above."""
+    name = str(row["name"])
+    if name.partition("/")[0] in {"session", "progress", "ladder"}:
+        return None
+    found = _held(row, name) if row["mode"] != "auto" else _tripped(row, name)
+    if found is None:
+        return None
+    rank, state, reason, action, command = found
+    return Attention(
+        rank,
+        "circuit",
+        name,
+        state,
+        reason,
+        action,
+        command,
+        retry_after_s=row.get("retry_after_s"),
+        since_s=row.get("opened_at_s"),
+        heat=row.get("heat"),
+        spend_micros_per_min=row.get("spend_micros_per_min"),
+    )
+
+
+_Found = tuple[int, str, str, str, str]
+"""Rank, state, reason, action, command."""
+
+
+def _held(row: Mapping[str, Any], name: str) -> _Found | None:
+    release = f"switchgear release '{name}' --why TEXT"
+    if row["mode"] == "held_open":
+        why = f"held open by {row.get('held_by')}: {row.get('held_why')}"
+        return 1, "held open", why, "Release it when the cause is gone.", release
+    if row["phase"] not in {"open", "half_open"}:
+        return None
+    action = "It would refuse calls now; release it to let the evidence decide."
+    return 4, str(row["mode"]).replace("_", " "), str(row.get("reason") or ""), action, release
+
+
+def _tripped(row: Mapping[str, Any], name: str) -> _Found | None:
+    phase, retry_s = row["phase"], row.get("retry_after_s")
+    show, reason = (
+        f"switchgear show '{name}'",
+        str(row.get("reason") or row.get("last_error") or ""),
+    )
+    if phase == "open" and retry_s is None:
+        reset = f"switchgear reset '{name}' --why TEXT"
+        return 1, "open", reason, "Reset it once the cause is fixed.", reset
+    if phase == "open":
+        action = f"Wait: it probes in {duration(retry_s or 0.0)}. Probe now if the cause is fixed."
+        return 1, "open", reason, action, f"switchgear probe '{name}' --why TEXT"
+    if phase == "half_open":
+        return 2, "half-open", reason, "Wait for the result of the probe.", show
+    if row.get("isolated"):
+        why = f"{len(row['isolated'])} isolated: {row['isolated'][0]['reason']}"
+        action = "Check the network and the settings of that process."
+        return 3, "isolated process", why, action, show
+    return (4, "tripping", reason, "Look at its errors.", show) if phase == "tripping" else None
+
+
+def _budget(row: Mapping[str, Any]) -> Attention | None:
+    limit = row.get("limit_micros")
+    used = int(row.get("spent_micros") or 0) + int(row.get("held_micros") or 0)
+    if not limit or used < NEARLY * limit:
+        return None
+    share = used / limit
+    node = str(row["path"])
+    state = "exhausted" if share >= 1.0 else "nearly exhausted"
+    reason = f"{min(share, 1.0):.0%} of ${limit / 1e6:,.2f} spent or reserved"
+    return Attention(
+        1 if share >= 1.0 else 3,
+        "budget",
+        node,
+        state,
+        reason,
+        "Raise the limit, or let the work end.",
+        f"switchgear budgets set '{node}' DOLLARS",
+        heat=min(share, 1.0),
+        spend_micros_per_min=row.get("spend_micros_per_min"),
+    )
+
+
+def _incident(row: Mapping[str, Any]) -> Attention | None:
+    if "trouble" in row or row.get("status") == "closed":
+        return None
+    name = str(row["id"])
+    return Attention(
+        5,
+        "incident",
+        name,
+        str(row.get("status") or "open"),
+        f"{row.get('circuit')}: {row.get('reason')}",
+        "Read its report; close it when it is dealt with.",
+        f"switchgear incidents show {name}",
+        since_s=row.get("opened_at_s"),
+    )
+
+
+def counts(items: Sequence[Attention]) -> dict[str, int]:
+    """How many items of each kind need attention."""
+    found: dict[str, int] = {}
+    for item in items:
+        found[item.kind] = found.get(item.kind, 0) + 1
+    return found

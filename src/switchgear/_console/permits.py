@@ -1,0 +1,29 @@
+"""A permit as a text, for `switchgear check --take` and the API: one is accepted by the other."""
+
+import re
+from hashlib import sha256
+
+from switchgear._core.types import Permit
+
+_TOKEN = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,18})(?:-(\d{1,18}(?:\.\d{1,20})?))?", re.ASCII)
+
+
+def dump_permit(circuit: str, permit: Permit) -> str:
+    """The permit, with a mark of its circuit: one of another circuit would be judged wrongly."""
+    token = f"{_mark(circuit)}-{permit.generation}-{permit.probe}"
+    return token if permit.lease_until_s is None else f"{token}-{permit.lease_until_s!r}"
+
+
+def load_permit(circuit: str, token: str) -> Permit:
+    """The inverse of `dump_permit`. Raises ValueError."""
+    found = _TOKEN.fullmatch(token)
+    if not found:
+        raise ValueError(f"{token!r} is no permit: it must be what was returned with the admission")
+    mark, generation, probe, lease = found.groups()
+    if mark != _mark(circuit):
+        raise ValueError(f"permit {token!r} was given for another circuit than {circuit!r}")
+    return Permit(int(generation), int(probe), None if lease is None else float(lease))
+
+
+def _mark(circuit: str) -> str:
+    return sha256(circuit.encode()).hexdigest()[:8]

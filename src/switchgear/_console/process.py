@@ -1,0 +1,231 @@
+"""The process of the console: beside the hook endpoint, on the same port, and never in its way.
+
+`switchgear serve` listens. A connection that begins with a hook call is answered there; any other
+one is passed to this process, which runs the application. So hooks are as fast as without a console,
+and a console that is busy or ends does not affect them: it is started again with the next request.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+EXTRA = "the console needs the extra 'console': pip install 'switchgear[console]'"
+RESTART_S = 5.0
+"""Seconds between two starts, at least."""
+SEND_S = 2.0
+"""Seconds until a connection that the process does not take is refused."""
+
+
+class ConsoleSettings(NamedTuple):
+    """What the process is started with, as JSON values. Tokens are digests."""
+
+    root: str
+    store: str | None
+    """The URL of the store; `None`: the default file."""
+    config: str | None
+    """The configuration file; `None`: the one in effect."""
+    read: str | None
+    client: str | None
+    operator: str | None
+    is_loopback: bool = True
+    names: tuple[str, ...] = ()
+
+
+class ConsoleProcess:
+    """Starts the process when it is needed, and passes connections to it. Thread-safe."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self._settings = settings
+        self._lock = Lock()
+        self._line: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = float("-inf")
+
+    def start(self) -> None:
+        """Start it. Raises OSError."""
+        with self._lock:
+            self._start()
+
+    def hand_over(self, connection: socket.socket) -> bool:
+        """Pass a connection to the process; false: it cannot take it now."""
+        with self._lock:
+            for _ in range(2):
+                try:
+                    if self._line is None:
+                        self._start()
+                    line = self._line
+                    if line is None:
+                        return False
+                    socket.send_fds(line, [b"c"], [connection.fileno()])
+                except OSError:
+                    self._drop()
+                else:
+                    return True
+        return False
+
+    def stop(self) -> None:
+        """End the process; its clients see the end of their connections."""
+        with self._lock:
+            process, self._process = self._process, None
+            self._drop()
+        if process is not None:
+            try:
+                process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._started_s < RESTART_S:
+            return
+        self._started_s = now_s
+        self._drop()
+        if self._process is not None:
+            self._process.poll()  # no zombie stays behind
+        ours, theirs = socket.socketpair()
+        ours.settimeout(SEND_S)
+        with theirs:
+            command = [sys.executable, "-m", "switchgear._console.process", str(theirs.fileno())]
+            self._process = subprocess.Popen(  # noqa: S603  our own module
+                command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()], cwd=self._settings.root
+            )
+        pipe = self._process.stdin
+        if pipe is not None:
+            with pipe:
+                pipe.write(json.dumps(self._settings._asdict()).encode())
+        self._line = ours
+
+    def _drop(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+
+# In the process
+
+
+def application(settings: ConsoleSettings) -> Any:
+    """The application over the installation that the settings name. Raises `ConfigError`."""
+    from switchgear._config import load_config  # noqa: PLC0415  a server starts quickly
+    from switchgear._config.trust import effective_config  # noqa: PLC0415
+    from switchgear._console.access import Places, Tokens  # noqa: PLC0415
+    from switchgear._console.app import make_app  # noqa: PLC0415
+    from switchgear._console.sources import Sources  # noqa: PLC0415
+    from switchgear._panel.panel import Panel  # noqa: PLC0415
+
+    if settings.config is None:
+        config = effective_config(settings.root, for_command=True).config
+    else:
+        config = load_config(settings.config)
+    panel = Panel(
+        settings.store or config.store,
+        policies=config.policy_for,
+        operator_token_sha256=config.operator_token_sha256,
+    )
+    tokens = Tokens(settings.read, settings.client, settings.operator)
+    places = Places(settings.is_loopback, frozenset(name.lower() for name in settings.names))
+    return make_app(Sources(panel, config, Path(settings.root)), tokens, places)
+
+
+async def serve(app: Any, line: socket.socket) -> None:
+    """Answer the connections that come over the line, until it ends."""
+    import uvicorn  # noqa: PLC0415  only in the process of the console
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=1,
+        ws="none",
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[]))
+    line.setblocking(False)
+    loop = asyncio.get_running_loop()
+    while not (server.started or task.done()):  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    try:
+        while not task.done() and (descriptors := await _received(loop, line)) is not None:
+            for descriptor in descriptors:
+                await _accept(loop, server, config, descriptor)
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def _accept(loop: Any, server: Any, config: Any, descriptor: int) -> None:
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(False)
+    with suppress(OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    state: dict[str, Any] = {}
+
+    def protocol() -> Any:
+        return config.http_protocol_class(
+            config=config, server_state=server.server_state, app_state=state
+        )
+
+    try:
+        transport, _ = await loop.connect_accepted_socket(protocol, connection)
+    except OSError:
+        connection.close()
+    else:
+        state["abort"] = transport.abort
+
+
+async def _received(loop: asyncio.AbstractEventLoop, line: socket.socket) -> list[int] | None:
+    """The connections that have come; `None`: the other side has ended."""
+    while True:
+        try:
+            found, descriptors, _, _ = socket.recv_fds(line, 64, 64)
+        except BlockingIOError:
+            ready: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(line, ready.set_result, None)
+            try:
+                await ready
+            finally:
+                loop.remove_reader(line)
+            continue
+        except OSError:
+            return None
+        return list(descriptors) if found else None
+
+
+def main(arguments: list[str]) -> int:
+    """Run the process: settings on standard input, connections over the descriptor that is named."""
+    logging.basicConfig(level=logging.WARNING, format="switchgear: console: %(message)s")
+    line = socket.socket(fileno=int(arguments[0]))
+    settings = ConsoleSettings(**json.loads(sys.stdin.read()))
+    try:
+        app = application(settings)
+    except Exception as error:  # noqa: BLE001  the reason is what the operator needs
+        print(f"switchgear: the console cannot start: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(app, line))
+    return 0
+
+
+def is_installed() -> bool:
+    """Whether the extra is there."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)  # threads that wait for the store must not hold it up

@@ -1,0 +1,151 @@
+"""Requests of agents for more time or money, and a person's answers: one note in the store.
+
+An agent can only add a request, with a reason. Only a person answers, and what a grant changes is changed by
+the operator's own means. All texts of agents are redacted and bounded before they are kept.
+"""
+
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from switchgear._hooks.session import Notes, note_name, remind
+from switchgear._stores.base import Transaction
+from switchgear._stuck.messages import SAID
+from switchgear._text.redact import redact
+
+NOTE = "requests"
+TIME, MONEY = "time", "money"
+KINDS = (TIME, MONEY)
+OPEN, GRANTED, DENIED = "open", "granted", "denied"
+MOST_OPEN, MOST_PER_SESSION, MOST_KEPT = 20, 3, 60
+KEEP_S = 7 * 86_400.0
+LONGEST_REASON = 400
+MOST_SECONDS, MOST_MICROS = 86_400.0, 1_000_000_000
+Transact = Callable[[str, Callable[[Transaction], Any]], Any]
+
+
+class AgentRequest(NamedTuple):
+    """What an agent asks for. Immutable."""
+
+    id: str
+    session: str
+    kind: str
+    """`time` or `money`."""
+    amount: float
+    """Seconds, or dollars."""
+    reason: str
+    asked_s: float
+    state: str = OPEN
+    answer: str = ""
+    """What the person said."""
+    by: str = ""
+    answered_s: float | None = None
+
+    @property
+    def wish(self) -> str:
+        """What is asked for, in words."""
+        if self.kind == MONEY:
+            return f"${self.amount:,.2f}"
+        minutes = self.amount / 60
+        return f"{minutes:g} minutes" if minutes >= 1 else f"{self.amount:g} seconds"
+
+
+class RequestRefused(ValueError):
+    """A request that is not kept; the text says why."""
+
+
+def load(text: str | None) -> list[AgentRequest]:
+    """The requests of a note; what cannot be read is left out."""
+    try:
+        rows = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    found: list[AgentRequest] = []
+    for row in rows if isinstance(rows, list) else []:
+        try:
+            each = AgentRequest(**row)
+            found.append(each._replace(amount=float(each.amount), asked_s=float(each.asked_s)))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def all_requests(transact: Transact) -> list[AgentRequest]:
+    """All that are kept, the newest last."""
+    found: list[AgentRequest] = transact(NOTE, lambda tx: load(tx.note))
+    return found
+
+
+def add_request(
+    transact: Transact, session: str, kind: str, amount: float, reason: str
+) -> AgentRequest:
+    """Keep a request. Raises `RequestRefused`."""
+    if kind not in KINDS:
+        raise RequestRefused(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
+    most = MOST_SECONDS if kind == TIME else MOST_MICROS / 1e6
+    if not 0 < amount <= most:
+        unit = "seconds" if kind == TIME else "dollars"
+        raise RequestRefused(
+            f"amount is {amount!r}: it must be above 0 and at most {most:g} {unit}"
+        )
+    why = " ".join(redact(reason, LONGEST_REASON).split())
+    if not why:
+        raise RequestRefused("reason is empty: a person needs one to decide")
+
+    def work(tx: Transaction) -> AgentRequest:
+        rows = load(tx.note)
+        waiting = [row for row in rows if row.state == OPEN]
+        if sum(row.session == session for row in waiting) >= MOST_PER_SESSION:
+            raise RequestRefused(f"{MOST_PER_SESSION} requests of this session wait for an answer")
+        if len(waiting) >= MOST_OPEN:
+            raise RequestRefused(f"{MOST_OPEN} requests wait for an answer")
+        made = AgentRequest(secrets.token_hex(4), session, kind, amount, why, tx.now_s)
+        done = [row for row in rows if row.state != OPEN]
+        kept = {row.id for row in (*waiting, *done[len(done) + len(waiting) + 1 - MOST_KEPT :])}
+        if len(rows) < MOST_KEPT:
+            kept = {row.id for row in rows}
+        _write(tx, [*(row for row in rows if row.id in kept), made])
+        return made
+
+    made: AgentRequest = transact(NOTE, work)
+    return made
+
+
+def answer_request(
+    transact: Transact, request_id: str, *, grant: bool, by: str, why: str
+) -> AgentRequest:
+    """Keep a person's answer, and tell the agent at its next step. Raises `RequestRefused`."""
+
+    def work(tx: Transaction) -> AgentRequest:
+        rows = load(tx.note)
+        place = next((n for n, row in enumerate(rows) if row.id == request_id), None)
+        if place is None:
+            raise RequestRefused(f"there is no request {request_id!r}")
+        if rows[place].state != OPEN:
+            raise RequestRefused(f"request {request_id} was {rows[place].state} already")
+        rows[place] = rows[place]._replace(
+            state=GRANTED if grant else DENIED,
+            answer=redact(why, LONGEST_REASON),
+            by=redact(by, 80),
+            answered_s=tx.now_s,
+        )
+        _write(tx, rows)
+        return rows[place]
+
+    answered: AgentRequest = transact(NOTE, work)
+
+    def tell(tx: Transaction) -> None:
+        if tx.note is not None:
+            because = f": {answered.answer}" if answered.answer else ""
+            text = f"{SAID}your request for {answered.wish} was {answered.state}{because}"
+            tx.note = remind(Notes.load(tx.note), text).dump()
+
+    if answered.session:
+        transact(note_name(answered.session), tell)
+    return answered
+
+
+def _write(tx: Transaction, rows: list[AgentRequest]) -> None:
+    tx.note = json.dumps([row._asdict() for row in rows])
+    tx.keep_s = KEEP_S

@@ -1,0 +1,386 @@
+"""What is known of one installation, as JSON values: circuits, sessions, runs, batches, money.
+
+The API, the page and the commands that look at the installation as a whole take their facts here.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from switchgear._breaker.views import View
+from switchgear._config import Config
+from switchgear._console.attention import Attention, SpendRates, activity, attention
+from switchgear._console.runs import run_row, run_status
+from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
+from switchgear._console.values import heat_of, of_entry, of_page, of_view
+from switchgear._core.errors import StoreError
+from switchgear._core.types import Mode
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.incidents import Incidents
+from switchgear._fleet.watcher import INCIDENTS, folder_of, world
+from switchgear._hooks.session import Notes
+from switchgear._measure.git_command import Deadline, GitError, run_git
+from switchgear._panel.panel import Panel
+from switchgear._run.batch.file import read_batch
+from switchgear._run.batch.record import BatchFolder, BatchUnreadable, batches_root
+from switchgear._run.record import find_run, is_alive, list_runs, pruned_circuits, runs_root
+from switchgear._stores.base import StoredCircuit
+from switchgear._text.glob import is_plain
+
+NEWEST_RUNS = 1_000
+NOTES_S = 30.0
+"""After how many seconds the note of a session is read again although its circuit is the same."""
+LONGEST_DIFF = 200_000
+"""Characters of a saved diff that are shown."""
+DIFF_S = 10.0
+_ID = re.compile(r"[\w.-]{1,100}", re.ASCII)
+_REVISION = re.compile(r"[\w./~^:@-]{1,200}", re.ASCII)
+
+
+class NotFound(LookupError):
+    """What was asked for does not exist; the text says what and where."""
+
+
+class Hidden(NamedTuple):
+    """Circuits that are not in use any more, and what is running."""
+
+    loops: set[str]
+    """Circuits of runs of which none is running."""
+    running: tuple[dict[str, Any], ...]
+    sessions: dict[str, SessionRow]
+    """The sessions that have ended."""
+
+
+class Sources:
+    """Reads one installation. Thread-safe; methods block, and raise `StoreError`."""
+
+    def __init__(self, panel: Panel, config: Config, root: Path) -> None:
+        self.panel = panel
+        self.config = config
+        self.root = root
+        self._lock = Lock()
+        self._notes: dict[str, tuple[int, float, Notes]] = {}
+        self._rates = SpendRates()
+
+    # Circuits
+
+    def circuits(self, glob: str = "*") -> list[dict[str, Any]]:
+        """The circuits whose names match; unreadable ones are left out."""
+        rows = [self.circuit_row(view) for view in self._views(glob)]
+        if not is_plain(glob) and glob == "*":
+            with self._lock:
+                self._rates.forget_all_but(
+                    [f"circuit {row['name']}" for row in rows]
+                    + [f"session {name.removeprefix(PREFIX)}" for name in self._notes]
+                )
+        return rows
+
+    def _views(self, glob: str) -> Iterator[View]:
+        try:
+            yield from self.panel.circuits(glob)
+        except StoreError:
+            if self.panel.lost() is None:
+                raise
+
+    def circuit_row(self, view: View) -> dict[str, Any]:
+        """A circuit as the API lists it: as `status --json`, with its spend per minute."""
+        opened_s = view.circuit.outage.opened_at_s
+        cost = view.circuit.totals.cost_micros
+        with self._lock:
+            rate = self._rates.rate(f"circuit {view.name}", cost or None, self.panel.store.now_s())
+        return {
+            **of_view(view),
+            "heat": min(heat_of(view), 1.0),
+            "opened_at_s": opened_s or None,
+            "spend_micros_per_min": rate,
+        }
+
+    def circuit(self, name: str, events: int = 50) -> dict[str, Any]:
+        """Everything about one circuit, with its newest events. Raises `NotFound`."""
+        view = self.panel.view(name)
+        if view is None:
+            raise NotFound(f"there is no circuit {name!r}")
+        entries = self.panel.events(glob=literal(name), limit=events) if events else []
+        return {**of_page(view, entries), **self.circuit_row(view)}
+
+    def events(self, after: str | None, glob: str, limit: int) -> list[dict[str, Any]]:
+        """Events behind a cursor, oldest first; without one, the newest."""
+        return [of_entry(entry) for entry in self.panel.events(after=after, glob=glob, limit=limit)]
+
+    def hidden(self) -> Hidden:
+        """What `status` leaves out: circuits of finished runs and of ended sessions."""
+        root = runs_root(self.root)
+        ended, alive, running = pruned_circuits(root), set(), []
+        for each in list_runs(root)[-NEWEST_RUNS:]:
+            if each.run is None:
+                continue
+            circuit = str(each.run["circuit"])
+            if is_alive(each.run):
+                alive.add(circuit)
+                running.append(each.run)
+            else:
+                ended.add(circuit)
+        try:
+            sessions = {row.id: row for row in self.session_rows() if row.state == "ended"}
+        except StoreError:
+            sessions = {}  # what cannot be read is shown rather than hidden
+        return Hidden(ended - alive, tuple(running), sessions)
+
+    # Sessions
+
+    def session_rows(self) -> list[SessionRow]:
+        """All sessions, those of sub-agents left out."""
+        now_s = self.panel.store.now_s()
+        found = [
+            each
+            for each in self.panel.store.find(f"{PREFIX}*")
+            if "/" not in each.circuit.key.removeprefix(PREFIX)
+        ]
+        rows = [session_row(each, self._notes_of(each, now_s), now_s) for each in found]
+        names = {each.circuit.key for each in found}
+        with self._lock:
+            self._notes = {name: kept for name, kept in self._notes.items() if name in names}
+        return rows
+
+    def _notes_of(self, found: StoredCircuit, now_s: float) -> Notes:
+        """The note of a session; read again only when its circuit has changed, or after a while."""
+        name, version = found.circuit.key, found.circuit.version
+        kept = self._notes.get(name)
+        if kept is not None and kept[0] == version and now_s - kept[1] < NOTES_S:
+            return kept[2]
+        notes = notes_of(self.panel, name)
+        with self._lock:
+            self._notes[name] = (version, now_s, notes)
+        return notes
+
+    def sessions(self, *, everything: bool = True) -> list[dict[str, Any]]:
+        """The sessions, stopped ones first, with activity and spend per minute."""
+        now_s = self.panel.store.now_s()
+        rows = [row for row in self.session_rows() if everything or row.state != "ended"]
+        return [self._session_values(row, now_s) for row in ordered(rows)]
+
+    def _session_values(self, row: SessionRow, now_s: float) -> dict[str, Any]:
+        with self._lock:
+            rate = self._rates.rate(f"session {row.id}", row.spent_micros, now_s)
+        if rate is None and row.spent_micros and row.began_s is not None:
+            rate = round(row.spent_micros * 60.0 / max(row.heard_s - row.began_s, 60.0))
+        live = activity(row.state, row.heard_s, now_s)
+        rate = rate if live == "live" else None
+        return {**row._asdict(), "activity": live, "spend_micros_per_min": rate}
+
+    def session(self, name: str) -> dict[str, Any]:
+        """One session with the page of its circuit. Raises `NotFound`."""
+        found = self.panel.store.get(f"{PREFIX}{name}") if "/" not in name else None
+        if found is None:
+            raise NotFound(f"there is no session {name!r}")
+        now_s = self.panel.store.now_s()
+        notes = notes_of(self.panel, found.circuit.key)
+        return {
+            **self._session_values(session_row(found, notes, now_s), now_s),
+            "tried": list(notes.tried),
+            "indicators": list(notes.indicators),
+            "points": notes.points,
+            "limit_s": notes.limit_s,
+            "pending": list(notes.pending),
+            "circuit": self.circuit(found.circuit.key),
+        }
+
+    # Runs and batches
+
+    def runs(self, limit: int = 100) -> list[dict[str, Any]]:
+        """The newest runs of the project, the newest last."""
+        found = list_runs(runs_root(self.root))[-limit:]
+        return [
+            {"id": each.id, "problem": each.problem}
+            if each.run is None
+            else {**run_row(each.run), "problem": None}
+            for each in found
+        ]
+
+    def run(self, name: str) -> dict[str, Any]:
+        """A run with its iterations and its end. Raises `RunUnreadable`."""
+        record = find_run(runs_root(self.root), name)
+        run = record.read()
+        return {
+            **run_row(run),
+            "folder": run.get("folder"),
+            "end": run.get("end"),
+            "budget_micros": (run.get("options") or {}).get("budget_micros"),
+            "readings": run.get("readings"),
+            "iterations": list(record.iterations()),
+        }
+
+    def run_diff(self, name: str) -> str:
+        """What a run has changed and kept, as a diff; empty: nothing. Raises `NotFound`."""
+        run = find_run(runs_root(self.root), name).read()
+        end = run.get("end")
+        kept = end.get("checkpoint") if isinstance(end, dict) else None
+        how = str(kept.get("how", "")) if isinstance(kept, dict) else ""
+        revisions = _revisions(how)
+        if not revisions:
+            raise NotFound(f"run {run['id']!r} has kept no changes in git")
+        options = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--end-of-options")
+        try:
+            found = run_git(
+                Path(str(run["folder"])), [*options, *revisions], deadline=Deadline(DIFF_S)
+            )
+        except (GitError, OSError) as error:
+            raise NotFound(f"the saved changes cannot be read: {error}") from None
+        return found[:LONGEST_DIFF]
+
+    def batches(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The newest batches of the project, the newest last, without their tasks."""
+        rows: list[dict[str, Any]] = []
+        for name in _folders(batches_root(self.root))[-limit:]:
+            try:
+                kept, alive = BatchFolder(batches_root(self.root) / name).read()
+            except BatchUnreadable as problem:
+                rows.append({"id": name, "problem": problem.args[1]})
+                continue
+            statuses = [str(each.status) for each in kept.progress.values()]
+            rows.append(
+                {
+                    "id": name,
+                    "problem": None,
+                    "file": kept.file,
+                    "status": "running" if alive else kept.end or "broken off",
+                    "tasks": len(statuses),
+                    "counts": {each: statuses.count(each) for each in sorted(set(statuses))},
+                    "spent_micros": sum(each.spent_micros for each in kept.progress.values()),
+                }
+            )
+        return rows
+
+    def batch(self, name: str) -> dict[str, Any]:
+        """A batch with its tasks and what each needs. Raises `NotFound`, `BatchUnreadable`."""
+        root = batches_root(self.root)
+        if not _ID.fullmatch(name) or name not in _folders(root):
+            raise NotFound(f"there is no batch {name!r}")
+        kept, alive = BatchFolder(root / name).read()
+        needs: dict[str, tuple[str, ...]] = {}
+        words: dict[str, str] = {}
+        problem = None
+        try:
+            for task in read_batch(kept.file, presets=self.config.loop_presets).tasks:
+                needs[task.name], words[task.name] = task.needs, task.words
+        except (ValueError, OSError) as error:
+            problem = f"the file of tasks cannot be read, so the order is not known: {error}"
+        tasks = [
+            {
+                "name": task,
+                "task": words.get(task, ""),
+                "needs": [each for each in needs.get(task, ()) if each in kept.progress],
+                **each.dump(),
+            }
+            for task, each in kept.progress.items()
+        ]
+        status = "running" if alive else kept.end or "broken off"
+        return {"id": name, "file": kept.file, "status": status, "tasks": tasks, "problem": problem}
+
+    # Money, incidents, fleet
+
+    def budgets(self) -> list[dict[str, Any]]:
+        """All open nodes of all trees, each before those below it."""
+        kept, now_s = self.panel.budgets, self.panel.store.now_s()
+        rows = [budget_values(one) for root in kept.roots() for one in kept.tree(root)]
+        with self._lock:
+            for row in rows:
+                key = f"budget {row['path']}"
+                row["spend_micros_per_min"] = self._rates.rate(key, row["spent_micros"], now_s)
+        return rows
+
+    def incidents(self, *, everything: bool = True) -> list[dict[str, Any]]:
+        """The incidents, oldest first."""
+        found = self._incidents().all()
+        return [one for one in found if everything or one.get("status") != "closed"]
+
+    def incident(self, name: str) -> dict[str, Any]:
+        """An incident with its report in Markdown. Raises `IncidentTrouble`."""
+        kept = self._incidents()
+        return {**kept.get(name), "report": kept.report_of(name)}
+
+    def _incidents(self) -> Incidents:
+        return Incidents(os.path.join(folder_of(self.panel.store.url), INCIDENTS))  # noqa: PTH118
+
+    def fleet(self) -> dict[str, Any]:
+        """Agents, where their work goes, stories, providers and locks."""
+        return world(Fleet(self.panel, self.config.crew, self.config.breakers))
+
+    # Now
+
+    def now(self, circuits: Iterable[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """What needs attention, and the sessions that are not over. `circuits`: rows that are known."""
+        rows = self.circuits() if circuits is None else list(circuits)
+        hidden = self.hidden()
+        rows = [row for row in rows if not _is_hidden(row, hidden)]
+        sessions = self.sessions(everything=False)
+        try:
+            budgets = self.budgets()
+        except StoreError:
+            budgets = []  # a store without a ledger
+        incidents = self.incidents(everything=False)
+        found: list[Attention] = attention(
+            circuits=rows, sessions=sessions, budgets=budgets, incidents=incidents
+        )
+        return {
+            "at_s": self.panel.store.now_s(),
+            "store": self.panel.store.label,
+            "attention": [item._asdict() for item in found],
+            "sessions": sessions,
+            "running": [{**run_row(run), "status": run_status(run)} for run in hidden.running],
+            "circuits": {"shown": len(rows), "states": _states(rows)},
+        }
+
+
+def literal(name: str) -> str:
+    """A glob that matches this very name, whatever characters are in it."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+def budget_values(one: Any) -> dict[str, Any]:
+    """A node of a budget, as `budgets list --json` shows it."""
+    fields = one.node._asdict()
+    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
+
+
+def state_of(row: Mapping[str, Any]) -> str:
+    """The state of a circuit in one word: what an operator forces, else the phase."""
+    return str(row["phase"] if row["mode"] == "auto" else row["mode"])
+
+
+def _states(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in rows:
+        found[state_of(row)] = found.get(state_of(row), 0) + 1
+    return found
+
+
+def _is_hidden(row: dict[str, Any], hidden: Hidden) -> bool:
+    """Whether a circuit belongs to a finished run or an ended session, and no operator holds it."""
+    name = row["name"].removeprefix("ladder/")
+    family, _, rest = name.partition("/")
+    ended = family in {"session", "progress"} and rest.partition("/")[0] in hidden.sessions
+    return row["mode"] == Mode.AUTO and (name in hidden.loops or ended)
+
+
+def _folders(root: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _revisions(how: str) -> list[str]:
+    """The revisions that a command such as `git diff A B` names; none: it is another command."""
+    try:
+        words = shlex.split(how)
+    except ValueError:
+        return []
+    if words[:1] != ["git"] or "diff" not in words:
+        return []
+    found = [word for word in words[words.index("diff") + 1 :] if not word.startswith("-")]
+    return found if all(map(_REVISION.fullmatch, found)) else []

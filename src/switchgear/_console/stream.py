@@ -1,0 +1,308 @@
+"""The event stream: every event of the store once, in order, to every client; resumable by cursor.
+
+One task follows the store and encodes each event once. A client first reads from the store what it
+has missed, then from its queue. A queue that is full belongs to a client that is too slow: it is
+dropped, and may resume from the last event that it received.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from switchgear._console.sources import Sources
+from switchgear._console.values import finite, of_entry
+from switchgear._core.errors import StoreError
+from switchgear._stores.base import Entry
+from switchgear._text.glob import matcher
+
+POLL_S = 0.1
+"""Seconds between two looks at the store."""
+SCAN_S = 2.0
+"""Seconds between two reads of all circuits while clients are connected, at least."""
+SCAN_SHARE = 8.0
+"""How many times longer than a read of all circuits the pause after it is, at least."""
+IDLE_S = 10.0
+"""After how many seconds without a client circuits are not read any more."""
+HEARTBEAT_S = 15.0
+PAGE = 500
+"""Events that are read at once."""
+MOST_QUEUED = 4_000
+"""Messages that wait for one client; with more it is dropped."""
+MOST_CLIENTS = 1_000
+
+
+class Message(NamedTuple):
+    """One message of the stream, encoded."""
+
+    cursor: str | None
+    """The event's cursor; `None`: the message is no event."""
+    circuit: str
+    data: bytes
+
+
+def encoded(kind: str, value: Any, cursor: str | None = None) -> bytes:
+    """A message as the stream carries it; JSON in ASCII has no line breaks."""
+    identity = "" if cursor is None else f"id: {cursor}\n"
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
+    return f"{identity}event: {kind}\ndata: {text}\n\n".encode("ascii", "replace")
+
+
+def cursor_key(cursor: str) -> tuple[int, ...]:
+    """What cursors of one stream are compared by. Raises ValueError for what is no cursor."""
+    parts = cursor.split("-")
+    if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"{cursor!r} is no cursor of this stream")
+    if any(len(part) > 19 for part in parts):
+        raise ValueError(f"{cursor[:40]!r} is no cursor of this stream")
+    return tuple(map(int, parts))
+
+
+class Client:
+    """One connection to the stream. Used by the event loop's thread."""
+
+    def __init__(self, glob: str, *, views: bool, drop: Callable[[], object]) -> None:
+        self._matches = matcher(glob)
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue(MOST_QUEUED)
+        self._drop = drop
+        self.views = views
+        """Whether it wants the present state of circuits besides events."""
+        self.is_dropped = False
+
+    def wants(self, circuit: str) -> bool:
+        """Whether messages about this circuit are for it."""
+        return not circuit or self._matches(circuit)
+
+    def put(self, message: Message) -> bool:
+        """Add a message; false: the client is too slow, and was dropped."""
+        try:
+            self._queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the connection, whatever the client does."""
+        if not self.is_dropped:
+            self.is_dropped = True
+            self._drop()
+
+    async def get(self) -> Message | None:
+        """The next message; `None`: none has come for a while."""
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(self._queue.get(), HEARTBEAT_S)
+        return None
+
+
+class EventHub:
+    """Follows the store, remembers the state of all circuits, serves the clients of the stream."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._clients: set[Client] = set()
+        self._cursor: str | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wanted_s = float("-inf")
+        self._scanned_s = float("-inf")
+        self._scan_took_s = 0.0
+        self._scan_lock = asyncio.Lock()
+        self.circuits: dict[str, dict[str, Any]] = {}
+        """The rows of all circuits by name, as of the last look."""
+        self.dropped = 0
+        self.problem = ""
+        """Why the store cannot be read now; empty: it can."""
+        self.listeners: list[Callable[[Entry], object]] = []
+
+    @property
+    def clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    async def start(self) -> None:
+        """Follow the store from its newest event on, until `stop`. Idempotent."""
+        if self._task is None:
+            self._cursor = await asyncio.to_thread(self._newest)
+            self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """Stop following, and end all connections."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for client in tuple(self._clients):
+            client.close()
+
+    def _newest(self) -> str | None:
+        try:
+            newest = self._sources.panel.events(limit=1)
+        except StoreError:
+            return None
+        return newest[-1].cursor if newest else "0"
+
+    # Following the store
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._look()
+                self.problem = ""
+            except StoreError as error:
+                self.problem = str(error)
+            except Exception as error:  # noqa: BLE001  one bad look must not end the stream
+                self.problem = f"{type(error).__name__}: {error}"
+            await asyncio.sleep(POLL_S)
+
+    async def _look(self) -> None:
+        if self._cursor is None:
+            self._cursor = await asyncio.to_thread(self._newest)
+            if self._cursor is None:
+                return
+        entries = await asyncio.to_thread(self._behind, self._cursor)
+        if entries:
+            names = {entry.event.circuit for entry in entries}
+            rows = await asyncio.to_thread(self._rows, names) if self._is_wanted() else {}
+            self._cursor = entries[-1].cursor
+            for entry in entries:
+                for listener in self.listeners:
+                    listener(entry)
+            self._send([_message(entry) for entry in entries])
+            self._update(rows)
+        loop = asyncio.get_running_loop()
+        pause_s = max(SCAN_S, SCAN_SHARE * self._scan_took_s)
+        if self._is_wanted() and loop.time() - self._scanned_s >= pause_s:
+            await self.scan()
+
+    def _is_wanted(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        return bool(self._clients) or now_s - self._wanted_s < IDLE_S
+
+    def _behind(self, cursor: str) -> list[Entry]:
+        return self._sources.panel.events(after=cursor, limit=PAGE)
+
+    def _rows(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+        rows: dict[str, dict[str, Any] | None] = {}
+        for name in names:
+            view = self._sources.panel.view(name)
+            rows[name] = None if view is None else self._sources.circuit_row(view)
+        return rows
+
+    async def known(self) -> dict[str, dict[str, Any]]:
+        """The rows of all circuits; read again unless that would take much of the time."""
+        now_s = self._wanted_s = asyncio.get_running_loop().time()
+        if now_s - self._scanned_s > SCAN_SHARE * self._scan_took_s:
+            await self.scan()
+        return self.circuits
+
+    async def refresh(self, name: str) -> None:
+        """Read one circuit again that this process has changed."""
+        self._update(await asyncio.to_thread(self._rows, [name]))
+
+    async def scan(self) -> None:
+        """Read all circuits, and send those that have changed to the clients."""
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
+        async with self._scan_lock:
+            if self._scanned_s >= asked_s:
+                return  # another request has just done it
+            began_s = loop.time()
+            rows = {row["name"]: row for row in await asyncio.to_thread(self._sources.circuits)}
+            self._scanned_s = loop.time()
+            self._scan_took_s = self._scanned_s - began_s
+            changed: dict[str, dict[str, Any] | None] = {
+                name: row for name, row in rows.items() if _differs(self.circuits.get(name), row)
+            }
+            changed |= {name: None for name in self.circuits if name not in rows}
+            self._update(changed)
+
+    def _update(self, rows: dict[str, dict[str, Any] | None]) -> None:
+        messages = []
+        for name, row in rows.items():
+            known = self.circuits.get(name)
+            if row is None:
+                self.circuits.pop(name, None)
+                messages.append(Message(None, name, encoded("removed", {"name": name})))
+            elif known is None or known["version"] <= row["version"]:
+                self.circuits[name] = row
+                messages.append(Message(None, name, encoded("circuit", row)))
+        self._send(messages)
+
+    def _send(self, messages: list[Message]) -> None:
+        for client in tuple(self._clients):
+            for message in messages:
+                if message.cursor is None and not client.views:
+                    continue
+                if client.wants(message.circuit) and not client.put(message):
+                    self.dropped += 1
+                    self._clients.discard(client)
+                    break
+
+    # Serving clients
+
+    async def serve(self, client: Client, after: str | None) -> AsyncIterator[bytes]:
+        """The messages for a client, from the event behind `after` on; without it, from now on."""
+        if len(self._clients) >= MOST_CLIENTS:
+            yield encoded("refused", {"error": f"{MOST_CLIENTS} clients are connected"})
+            return
+        self._clients.add(client)
+        try:
+            live_from = self._cursor or "0"
+            if after is not None and cursor_key(after) > cursor_key(live_from):
+                newest = await asyncio.to_thread(self._newest) or "0"
+                if cursor_key(after) > cursor_key(newest):
+                    yield encoded("reset", {"error": f"{after} is newer than the store"})
+                    after = None
+            if after is None:
+                after = live_from
+            yield b"retry: 1000\n" + encoded("hello", {"cursor": after}, after)
+            last = cursor_key(after)
+            async for entry in self._missed(after, live_from):
+                number = cursor_key(entry.cursor)
+                if len(number) == 1 and number[0] > last[0] + 1:
+                    lost = {"after": last[0], "next": number[0]}
+                    yield encoded(
+                        "gap", {**lost, "error": "the events between are not kept any more"}
+                    )
+                last = number
+                if client.wants(entry.event.circuit):
+                    yield _message(entry).data
+            while not client.is_dropped:
+                message = await client.get()
+                if message is None:
+                    yield b": heartbeat\n\n"
+                elif message.cursor is None or cursor_key(message.cursor) > last:
+                    yield message.data
+        finally:
+            self._clients.discard(client)
+
+    async def _missed(self, after: str, until: str) -> AsyncIterator[Entry]:
+        """The stored events behind a cursor, up to the one from which on the queue has them."""
+        while cursor_key(after) < cursor_key(until):
+            page = await asyncio.to_thread(self._behind, after)
+            for entry in page:
+                if cursor_key(entry.cursor) > cursor_key(until):
+                    return
+                yield entry
+            if not page:
+                return
+            after = page[-1].cursor
+
+
+def _message(entry: Entry) -> Message:
+    value = of_entry(entry)
+    return Message(entry.cursor, entry.event.circuit, encoded("event", value, entry.cursor))
+
+
+_CLOCKS = frozenset({"retry_after_s", "hold_left_s"})
+"""Fields that change with time alone: a client counts them down itself."""
+
+
+def _differs(known: dict[str, Any] | None, row: dict[str, Any]) -> bool:
+    if known is None:
+        return True
+    if known["version"] != row["version"] or known["phase"] != row["phase"]:
+        return True
+    return any(known[key] != value for key, value in row.items() if key not in _CLOCKS)

@@ -1,0 +1,174 @@
+"""What the MCP server answers: texts about sessions and circuits, read from the store.
+
+Nothing here can change a circuit. The only thing an agent can leave is a request, which a person answers.
+Texts come from agents and tools, so they are redacted when they are kept and cleaned again here.
+"""
+
+from collections.abc import Iterable
+
+from switchgear._breaker.views import View
+from switchgear._console.requests import (
+    MONEY,
+    OPEN,
+    TIME,
+    AgentRequest,
+    RequestRefused,
+    add_request,
+    all_requests,
+)
+from switchgear._console.sessions import PREFIX, SessionRow, notes_of, session_rows
+from switchgear._core.errors import SwitchgearError
+from switchgear._core.types import Event, EventKind, Mode, Phase
+from switchgear._panel.panel import Panel
+from switchgear._stuck.messages import one_line
+from switchgear._text.formats import duration
+
+_MOST = 10
+_NEWEST = 400
+ONLY_A_PERSON = "Only a person can change this. Do not try to get around it."
+
+
+class GuardAnswers:
+    """Answers over one store. Used by one thread; `root` is the project whose sessions are meant."""
+
+    def __init__(self, panel: Panel, root: str) -> None:
+        self._panel = panel
+        self._root = root
+
+    def why_refused(self, session: str = "") -> str:
+        """Why calls are refused: the session's state, open circuits, and recent refusals by rules."""
+        row = self._session(session)
+        if session and row is None:
+            return f"No session {_safe(session)!r} is known."
+        lines = [] if row is None else [_stands(row)]
+        lines += [_refusing(view) for view in self._refusing(row)]
+        broken = self._events(row, {EventKind.RULE_BROKEN, EventKind.UNDECIDED})
+        lines += [
+            f"refused {_ago(event, self._now_s())}: {_safe(_told(event))}" for event in broken
+        ]
+        if len(lines) == (row is not None):
+            lines.append("Nothing refuses calls now.")
+        return "\n".join([*lines, ONLY_A_PERSON])
+
+    def what_was_tried(self, session: str = "") -> str:
+        """What was tried: escalation steps, the last steps and failures of the session."""
+        row = self._session(session)
+        if row is None:
+            return "No session of this project is known."
+        notes = notes_of(self._panel, f"{PREFIX}{row.id}")
+        lines = [_stands(row)]
+        lines += [f"evidence: {_safe(each)}" for each in notes.indicators[:_MOST]]
+        if notes.tried:
+            lines.append(f"escalation steps so far: {', '.join(map(_safe, notes.tried))}")
+        lines += [f"step: {_safe(each)}" for each in notes.recent]
+        view = self._panel.view(f"{PREFIX}{row.id}")
+        failures = () if view is None else view.circuit.failures[-5:]
+        lines += [f"failure: {_safe(each.error or 'no reason given')}" for each in failures]
+        events = self._events(row, {EventKind.INTERVENED, EventKind.SECOND_OPINION})
+        lines += [f"{_ago(event, self._now_s())}: {_safe(_told(event))}" for event in events]
+        if len(lines) == 1:
+            lines.append("Nothing was tried against it yet.")
+        return "\n".join(lines)
+
+    def request_more(self, kind: str, amount: float, reason: str, session: str = "") -> str:
+        """Leave a request for a person; it grants nothing by itself."""
+        row = self._session(session)
+        try:
+            made = add_request(
+                self._panel.store.transact, "" if row is None else row.id, kind, amount, reason
+            )
+        except RequestRefused as refused:
+            return f"not kept: {refused}"
+        return (
+            f"request {made.id} for {made.wish} waits for a person, who answers with "
+            f"`switchgear requests answer {made.id}`. Nothing is granted until then: go on within "
+            "your limits, or stop and tell the user."
+        )
+
+    def request_status(self, request_id: str = "") -> str:
+        """The requests and their answers."""
+        rows = [
+            row for row in all_requests(self._panel.store.transact) if request_id in {"", row.id}
+        ]
+        return "\n".join(map(request_line, rows[-_MOST:])) or "There is no such request."
+
+    def _session(self, session: str) -> SessionRow | None:
+        """The named session; else that of this project that was heard of last."""
+        rows = session_rows(self._panel, everything=True)
+        if session:
+            return next((row for row in rows if row.id == session.removeprefix(PREFIX)), None)
+        here = [row for row in rows if row.project == self._root and row.state != "ended"]
+        return max(here, key=lambda row: row.heard_s, default=None)
+
+    def _refusing(self, row: SessionRow | None) -> list[View]:
+        """The circuits that refuse calls now, those of other sessions left out."""
+        own = None if row is None else f"{PREFIX}{row.id}"
+        found = []
+        for view in self._panel.circuits():
+            other = view.name.startswith(PREFIX) and not (own and view.name.startswith(own))
+            held = view.circuit.mode is Mode.HELD_OPEN
+            if view.name != own and not other and (view.verdict.phase is Phase.OPEN or held):
+                found.append(view)
+        return found[:_MOST]
+
+    def _events(self, row: SessionRow | None, kinds: Iterable[EventKind]) -> list[Event]:
+        """The latest events of the session: of its circuit, and the rules that it broke."""
+        if row is None:
+            return []
+        wanted, own = frozenset(kinds), f"{PREFIX}{row.id}"
+        found = [
+            entry.event
+            for entry in self._panel.events(limit=_NEWEST)
+            if entry.event.kind in wanted
+            and (entry.event.circuit == own or own in _told(entry.event).split())
+        ]
+        return found[-5:]
+
+    def _now_s(self) -> float:
+        return self._panel.store.now_s()
+
+
+def _stands(row: SessionRow) -> str:
+    reason = f": {_safe(row.reason)}" if row.reason else ""
+    return f"session {_safe(row.id)} is {row.state} (heat {row.heat:.0%}){reason}"
+
+
+def _refusing(view: View) -> str:
+    wait_s = view.verdict.retry_after_s
+    then = "until a person releases it" if wait_s is None else f"retries in {duration(wait_s)}"
+    return f"circuit {_safe(view.name)} refuses: {_safe(view.verdict.reason)}; {then}"
+
+
+def _told(event: Event) -> str:
+    return event.why or event.reason
+
+
+def _ago(event: Event, now_s: float) -> str:
+    return f"{duration(max(0.0, now_s - event.at_s))} ago"
+
+
+def _safe(text: str) -> str:
+    return one_line(text, 400)
+
+
+def request_line(row: AgentRequest) -> str:
+    """One request in a line."""
+    answer = f": {_safe(row.answer)}" if row.answer else ""
+    state = (
+        "waits for an answer" if row.state == OPEN else f"{row.state} by {_safe(row.by)}{answer}"
+    )
+    return (
+        f"{row.id}  {row.wish}  session {_safe(row.session) or '-'}  {state}  ({_safe(row.reason)})"
+    )
+
+
+def answered_or_error(work: "GuardAnswers", name: str, **arguments: object) -> str:
+    """What a tool answers; an error of the store as a sentence, never as a traceback."""
+    try:
+        text: str = getattr(work, name)(**arguments)
+    except SwitchgearError as error:
+        return f"cannot be told now: {_safe(str(error))}"
+    return text
+
+
+REQUEST_KINDS = (TIME, MONEY)

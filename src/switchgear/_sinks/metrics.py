@@ -1,0 +1,191 @@
+"""Metrics in the text format of Prometheus: counters of events and calls, and the format itself.
+
+The number of series is bounded whatever names circuits have: circuits of sessions and runs share
+one label per family, and beyond `most_circuits` names the label is `other`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from threading import Lock
+
+from switchgear._core import values
+from switchgear._core.types import Event, EventKind
+from switchgear._sinks.dispatch import Call
+
+PER_WORK = frozenset(
+    {"capsule", "invocation", "ladder", "loop", "progress", "run", "session", "task"}
+)
+"""Families with one circuit per session, run or task: their names never become labels."""
+MOST_CIRCUITS = 300
+OTHER = "other"
+Labels = tuple[tuple[str, str], ...]
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+def family_of(circuit: str) -> str:
+    """The first part of a name, for a label; a name without parts is its own family, `-`."""
+    family, slash, _ = circuit.partition("/")
+    return family if slash else "-"
+
+
+def circuit_label(circuit: str) -> str:
+    """The label for a circuit: its name, or only its family where that has one per session or run."""
+    family = family_of(circuit)
+    return f"{family}/*" if family in PER_WORK else circuit
+
+
+class MetricFamily:
+    """One metric with its samples, as text."""
+
+    def __init__(self, name: str, kind: str, about: str) -> None:
+        self.name, self.kind, self.about = name, kind, about
+        self._samples: dict[tuple[str, Labels], float] = {}
+
+    def add(self, value: float, suffix: str = "", /, **labels: str) -> None:
+        """Add to the sample with these labels."""
+        key = (suffix, tuple(labels.items()))
+        self._samples[key] = self._samples.get(key, 0.0) + value
+
+    def lines(self) -> Iterable[str]:
+        """The metric in the text format; nothing without samples."""
+        if not self._samples:
+            return
+        yield f"# HELP {self.name} {self.about}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for (suffix, labels), value in self._samples.items():
+            listed = ",".join(f'{name}="{escaped(text)}"' for name, text in labels)
+            yield f"{self.name}{suffix}{'{' + listed + '}' if listed else ''} {number(value)}"
+
+
+def escaped(text: str) -> str:
+    """The value of a label: one line, at most 200 characters, valid UTF-8."""
+    short = text if len(text) <= 200 else f"{text[:199]}…"
+    short = short.encode(errors="replace").decode()
+    return short.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def number(value: float) -> str:
+    """A number as Prometheus reads it."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+def exposition(families: Iterable[MetricFamily]) -> str:
+    """The metrics as one text."""
+    return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+class Metrics(values.Value):
+    """Counts events and calls, and gives them as text for Prometheus. Thread-safe.
+
+    A sink for `Panel(sinks=[metrics])`; with `on_call=metrics.on_call` it counts calls and their
+    duration, too. `text()` is what an endpoint `/metrics` of your program returns.
+
+    - `most_circuits`: how many names of circuits become labels (300); further ones are `other`.
+
+    >>> metrics = Metrics()
+    >>> metrics.text()
+    ''
+    """
+
+    __slots__ = (
+        "_calls",
+        "_lock",
+        "_names",
+        "_overrides",
+        "_seconds",
+        "_transitions",
+        "most_circuits",
+    )
+    most_circuits: int
+    _lock: Lock
+    _names: set[str]
+    _transitions: dict[tuple[str, str], int]
+    _overrides: dict[tuple[str, str], int]
+    _calls: dict[tuple[str, str], int]
+    _seconds: dict[str, list[float]]
+
+    def __init__(self, most_circuits: int = MOST_CIRCUITS) -> None:
+        self._set(
+            most_circuits=values.whole("Metrics.most_circuits", most_circuits, least=0),
+            _lock=Lock(),
+            _names=set(),
+            _transitions={},
+            _overrides={},
+            _calls={},
+            _seconds={},
+        )
+
+    def fields(self) -> dict[str, int]:
+        """What was configured; the rest is what was counted."""
+        return {"most_circuits": self.most_circuits}
+
+    def __call__(self, event: Event) -> None:
+        """Count an event: a transition or an override."""
+        with self._lock:
+            label = self._label(event.circuit)
+            if event.kind is EventKind.MOVED:
+                _count(self._transitions, (label, str(event.after)))
+            elif event.kind is EventKind.ORDERED:
+                _count(self._overrides, (label, str(event.mode)))
+
+    def on_call(self, call: Call) -> None:
+        """Count a call, and how long it took."""
+        with self._lock:
+            label = self._label(call.circuit)
+            _count(self._calls, (label, str(call.outcome)))
+            if call.seconds is not None:
+                # One count per bucket, then the sum and the number of all.
+                seen = self._seconds.setdefault(label, [0.0] * (len(BUCKETS_S) + 2))
+                for at, most_s in enumerate(BUCKETS_S):
+                    seen[at] += call.seconds <= most_s
+                seen[-2] += call.seconds
+                seen[-1] += 1
+
+    def _label(self, circuit: str) -> str:
+        label = circuit_label(circuit)
+        if label in self._names:
+            return label
+        if len(self._names) >= self.most_circuits:
+            return OTHER
+        self._names.add(label)
+        return label
+
+    def families(self) -> list[MetricFamily]:
+        """The counters as metrics."""
+        moved = MetricFamily(
+            "switchgear_transitions_total", "counter", "Changes of the phase of circuits."
+        )
+        orders = MetricFamily("switchgear_overrides_total", "counter", "Overrides by operators.")
+        calls = MetricFamily("switchgear_calls_total", "counter", "Guarded calls by outcome.")
+        took = MetricFamily(
+            "switchgear_call_duration_seconds", "histogram", "Duration of guarded calls."
+        )
+        with self._lock:
+            _fill(moved, "to", self._transitions)
+            _fill(orders, "mode", self._overrides)
+            _fill(calls, "outcome", self._calls)
+            for circuit, seen in self._seconds.items():
+                for most_s, count in zip(BUCKETS_S, seen, strict=False):
+                    took.add(count, "_bucket", circuit=circuit, le=number(most_s))
+                took.add(seen[-1], "_bucket", circuit=circuit, le="+Inf")
+                took.add(seen[-2], "_sum", circuit=circuit)
+                took.add(seen[-1], "_count", circuit=circuit)
+        return [moved, orders, calls, took]
+
+    def text(self) -> str:
+        """The counters in the text format of Prometheus."""
+        return exposition(self.families())
+
+
+def _count(counts: dict[tuple[str, str], int], key: tuple[str, str]) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _fill(family: MetricFamily, label: str, counts: Mapping[tuple[str, str], int]) -> None:
+    for (circuit, value), count in counts.items():
+        family.add(count, circuit=circuit, **{label: value})

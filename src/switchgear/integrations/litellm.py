@@ -1,0 +1,273 @@
+"""LiteLLM: a callback for its router and its proxy, and guarded `completion` functions.
+
+`litellm.callbacks.append(guard(panel=panel))` guards every async call, and the router skips the deployments
+whose circuits are open. LiteLLM has no callback that can refuse a blocking call: `guarded.completion(...)`
+is for those.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, Unpack
+
+import litellm
+from litellm.integrations.custom_logger import CustomLogger
+
+from switchgear._core.errors import BudgetRefused, Rejected
+from switchgear.integrations._agent_run import AgentGuard, GuardOptions, ModelCall, ModelName
+
+__all__ = ["SwitchgearLogger", "guard"]
+
+_is_guarded: ContextVar[bool] = ContextVar("switchgear_litellm", default=False)
+"""Whether the call of this context is guarded already."""
+_COMPLETIONS = frozenset(
+    ("acompletion", "atext_completion", "aembedding", "aresponses", "anthropic_messages")
+)
+
+
+def guard(*, fallback: str | None = None, **options: Unpack[GuardOptions]) -> "SwitchgearLogger":
+    """A callback for `litellm.callbacks` that guards model calls by circuit and budget.
+
+    `fallback` is the model that answers instead in `completion` and `acompletion`; the router has fallbacks
+    of its own. The other options are those of every agent framework: `panel`, `key`, `budget`,
+    `reserve_micros`, `rates` and `on_refusal`. With `on_refusal="answer"` a router without an admitted
+    deployment raises LiteLLM's own 429, and else `Rejected`.
+    """
+    return SwitchgearLogger(fallback=fallback, **options)
+
+
+class SwitchgearLogger(CustomLogger):
+    """What `guard` returns."""
+
+    def __init__(self, *, fallback: str | None = None, **options: Unpack[GuardOptions]) -> None:
+        super().__init__()
+        self._guard = AgentGuard("litellm", **options)
+        self._fallback = fallback
+        self._calls: dict[str, ModelCall] = {}
+        """The calls that are under way, by LiteLLM's id."""
+
+    # Direct calls
+
+    def completion(self, *, model: str, **kwargs: Any) -> Any:
+        """`litellm.completion`, guarded; a stream belongs to the call until its end."""
+        call = self._guard.current().model(_name(model := self._chosen(model)))
+        call.__enter__()
+        try:
+            token = _is_guarded.set(True)
+            try:
+                response = litellm.completion(model=model, **kwargs)
+            finally:
+                _is_guarded.reset(token)
+        except BaseException as error:
+            call.__exit__(type(error), error, None)
+            raise
+        if kwargs.get("stream"):
+            return _GuardedStream(call, response)
+        _read(call, response)
+        call.__exit__(None, None, None)
+        return response
+
+    async def acompletion(self, *, model: str, **kwargs: Any) -> Any:
+        """`litellm.acompletion`, guarded; a stream belongs to the call until its end."""
+        call = self._guard.current().model(_name(model := self._chosen(model)))
+        await call.__aenter__()
+        try:
+            token = _is_guarded.set(True)
+            try:
+                response = await litellm.acompletion(model=model, **kwargs)
+            finally:
+                _is_guarded.reset(token)
+        except BaseException as error:
+            await call.__aexit__(type(error), error, None)
+            raise
+        if kwargs.get("stream"):
+            return _GuardedStream(call, response)
+        _read(call, response)
+        await call.__aexit__(None, None, None)
+        return response
+
+    def _chosen(self, model: str) -> str:
+        refused = self._fallback is not None and self._guard.refuses(_name(model))
+        return self._fallback if refused and self._fallback is not None else model
+
+    # Callbacks of the router, the proxy and `litellm.acompletion`
+
+    async def async_filter_deployments(
+        self,
+        model: str,
+        healthy_deployments: list[Any],
+        messages: Any,
+        request_kwargs: dict[str, Any] | None = None,
+        parent_otel_span: Any = None,
+    ) -> list[dict[str, Any]]:
+        """The deployments whose circuits admit calls."""
+        names = [_deployment_name(one) for one in healthy_deployments]
+        admitted = [
+            one
+            for one, name in zip(healthy_deployments, names, strict=True)
+            if not self._guard.refuses(name)
+        ]
+        if names and not admitted and not self._guard.answers:
+            refusal = await self._guard.current().arefusal(names[0])
+            if refusal is not None:
+                raise DeploymentRejected(*refusal.args)
+        return admitted
+
+    async def async_pre_call_deployment_hook(
+        self, kwargs: dict[str, Any], call_type: Any
+    ) -> dict[str, Any] | None:
+        """Acquire a permit and reserve the cost. Raises `Rejected` or `BudgetRefused`."""
+        kind = getattr(call_type, "value", call_type)
+        key = kwargs.get("litellm_call_id")
+        if _is_guarded.get() or kind not in _COMPLETIONS or not isinstance(key, str):
+            return None
+        call = self._guard.current().model(_name(str(kwargs.get("model") or ""), kwargs))
+        with suppress(KeyError):
+            await self._end(self._calls.pop(key), None)  # a retry under the same id
+        try:
+            await call.__aenter__()
+        except Rejected as error:
+            raise DeploymentRejected(*error.args) from error
+        except BudgetRefused as error:
+            raise DeploymentBudgetRefused(*error.args) from error
+        self._calls[key] = call
+        streams = bool(kwargs.get("stream"))
+        if (task := asyncio.current_task()) is not None:
+            task.add_done_callback(lambda task: self._over(key, call, task, streams=streams))
+        return None
+
+    async def async_post_call_success_deployment_hook(
+        self, request_data: dict[str, Any], response: Any, call_type: Any
+    ) -> Any:
+        """Record the success of a call without a stream."""
+        if (call := self._calls.pop(str(request_data.get("litellm_call_id")), None)) is not None:
+            _read(call, response)
+            await self._end(call, None)
+
+    async def async_post_call_failure_deployment_hook(
+        self,
+        request_data: Mapping[str, Any],
+        exception: Exception,
+        call_type: Any,
+        fallback_depth: int | None = None,
+    ) -> None:
+        """Record the failure of one attempt."""
+        if (call := self._calls.pop(str(request_data.get("litellm_call_id")), None)) is not None:
+            await self._end(call, exception)
+
+    async def async_log_success_event(
+        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        """Record the success of a stream that has ended."""
+        await self.async_post_call_success_deployment_hook(kwargs, response_obj, None)
+
+    async def async_log_failure_event(
+        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        """Record the failure of a stream."""
+        error = kwargs.get("exception")
+        if (call := self._calls.pop(str(kwargs.get("litellm_call_id")), None)) is not None:
+            await self._end(call, error if isinstance(error, Exception) else None)
+
+    @staticmethod
+    async def _end(call: ModelCall, error: Exception | None) -> None:
+        await call.__aexit__(None if error is None else type(error), error, None)
+
+    def _over(self, key: str, call: ModelCall, task: "asyncio.Task[Any]", *, streams: bool) -> None:
+        """The task of a call is over; if LiteLLM never reported its end, it was cancelled."""
+        if self._calls.get(key) is call and (task.cancelled() or not streams):
+            del self._calls[key]
+            call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+
+
+class DeploymentRejected(Rejected):
+    """A `Rejected` that the router does not retry: the status is none of those it retries."""
+
+    status_code = 424
+
+
+class DeploymentBudgetRefused(BudgetRefused):
+    """A `BudgetRefused` that the router does not retry."""
+
+    status_code = 402
+
+
+class _GuardedStream:
+    """The chunks of a response; the call ends with the last one, or when the stream is dropped."""
+
+    def __init__(self, call: ModelCall, stream: Any) -> None:
+        self._call, self._stream = call, stream
+        self._chunks: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            chunk = next(self._stream)
+        except StopIteration:
+            self._read_all()
+            self._call.__exit__(None, None, None)
+            raise
+        except BaseException as error:
+            self._call.__exit__(type(error), error, None)
+            raise
+        self._chunks.append(chunk)
+        return chunk
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            chunk = await anext(self._stream)
+        except StopAsyncIteration:
+            self._read_all()
+            await self._call.__aexit__(None, None, None)
+            raise
+        except BaseException as error:
+            await self._call.__aexit__(type(error), error, None)
+            raise
+        self._chunks.append(chunk)
+        return chunk
+
+    def _read_all(self) -> None:
+        with suppress(Exception):  # LiteLLM could not put the chunks together: unknown usage
+            _read(self._call, litellm.stream_chunk_builder(self._chunks))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __del__(self) -> None:
+        self._call.__exit__(GeneratorExit, GeneratorExit(), None)  # no effect after its end
+
+
+def _name(model: str, kwargs: Mapping[str, Any] | None = None) -> ModelName:
+    try:
+        base = None if kwargs is None else kwargs.get("api_base")
+        provider = None if kwargs is None else kwargs.get("custom_llm_provider")
+        name, provider, _, _ = litellm.get_llm_provider(model, provider, base)
+    except Exception:  # noqa: BLE001  it knows no such model; the call will say so
+        return ModelName(model.partition("/")[0], model)
+    return ModelName(provider, name)
+
+
+def _deployment_name(deployment: Any) -> ModelName:
+    params = deployment.get("litellm_params", {})
+    return _name(str(params.get("model", "")), params)
+
+
+def _read(call: ModelCall, response: Any) -> None:
+    usage = getattr(response, "usage", None)
+    hidden = getattr(response, "_hidden_params", None) or {}
+    cost = hidden.get("response_cost") if isinstance(hidden, dict) else None
+    if cost is None:
+        with suppress(Exception):  # an unknown model: the price list decides
+            cost = litellm.completion_cost(response)
+    call.used(
+        getattr(usage, "prompt_tokens", None),
+        getattr(usage, "completion_tokens", None),
+        cost_micros=math.ceil(cost * 1e6 - 1e-6) if cost else None,
+    )

@@ -1,0 +1,64 @@
+"""Check types and run the tests of the integrations whose packages this environment has.
+
+    .venv-openai3/bin/python tests/integrations/check_set.py [pytest arguments]
+
+A module is checked if all packages that it imports are installed.
+"""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODULES = ROOT / "src" / "switchgear" / "integrations"
+TESTS = ROOT / "tests" / "integrations"
+
+
+def packages_of(path: Path) -> set[str]:
+    """The packages that a module imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+    return {name for name in found if name.partition(".")[0] != "switchgear"}
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package can be imported here, or is a helper of the tests."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def main() -> int:
+    """Type check what can be, then run the tests."""
+    sys.path[:0] = [str(ROOT / "tests")]
+    candidates = sorted([*MODULES.glob("*.py"), *TESTS.glob("test_*.py")])
+    checked = [path for path in candidates if all(map(is_installed, packages_of(path)))]
+    names = [str(path.relative_to(ROOT)) for path in checked]
+    here = Path(sys.prefix).name
+    sys.stdout.write(f"{here}: types and tests of {len(names)} of {len(candidates)} modules\n")
+    sys.stdout.flush()
+    cache = f".mypy_cache/{here}"
+    types = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *names],
+        cwd=ROOT,
+        check=False,
+    )
+    if types.returncode:
+        return types.returncode
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *sys.argv[1:], "tests/integrations"],
+        cwd=ROOT,
+        check=False,
+    )
+    return tests.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The pytest plugin, in pytest runs of their own; and the functions behind it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from switchgear import CircuitBreaker, Panel, Phase, Policy, Rejected, WindowEnd
+from switchgear.detectors import ConsecutiveFailures
+from switchgear.testing import FakeClock, assert_tripped, force_state
+
+
+def pytest_run(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(text)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_fixtures_are_there_without_an_import(tmp_path: Path) -> None:
+    done = pytest_run(
+        tmp_path,
+        """
+import pytest
+
+def test_opens(switchgear_panel, switchgear_clock, assert_tripped):
+    breaker = switchgear_panel.breaker("api")
+    for _ in range(5):
+        with pytest.raises(OSError), breaker:
+            raise OSError("down")
+    assert_tripped(breaker, because="5 failures in a row")
+    switchgear_clock.advance(61)
+    assert breaker.state == "half_open"
+
+def test_forced(switchgear_panel, force_state):
+    breaker = switchgear_panel.breaker("api")
+    force_state(breaker, "open")
+    from switchgear import Rejected
+    with pytest.raises(Rejected), breaker:
+        pass
+""",
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_a_run_that_does_not_use_it_does_not_import_switchgear(tmp_path: Path) -> None:
+    done = pytest_run(
+        tmp_path,
+        "import sys\ndef test_nothing():\n"
+        "    assert not [name for name in sys.modules if name.split('.')[0] == 'switchgear']\n",
+        "-W",
+        "error",
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_open_circuit_waits_and_probes_as_usual() -> None:
+    clock = FakeClock()
+    breaker = CircuitBreaker("api", clock=clock)
+    force_state(breaker, "open", retry_after_s=30.0)
+    with pytest.raises(Rejected) as caught, breaker:
+        pass
+    assert caught.value.retry_after_s == pytest.approx(30.0)
+    clock.advance(31.0)
+    with breaker:
+        pass
+    assert breaker.state is Phase.CLOSED
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_each_state_can_be_forced(shared: bool) -> None:
+    clock = FakeClock(1000.0)
+    panel = Panel("memory:", clock=clock)
+    breaker = panel.breaker("api") if shared else CircuitBreaker("api", clock=clock)
+    force_state(breaker, Phase.HALF_OPEN)
+    assert breaker.state == "half_open"
+    with pytest.raises(OSError, match="down"), breaker:
+        raise OSError("down")
+    assert_tripped(breaker)
+    force_state(breaker, "closed")
+    assert breaker.state == "closed"
+    force_state(breaker, "open", retry_after_s=None)
+    clock.advance(1e6)
+    assert breaker.state == "open"
+
+
+def test_what_cannot_be_forced_is_refused() -> None:
+    with pytest.raises(ValueError, match="follows from evidence"):
+        force_state(CircuitBreaker("api"), "tripping")
+    with pytest.raises(ValueError, match="not a valid Phase"):
+        force_state(CircuitBreaker("api"), "ajar")
+    policy = Policy([ConsecutiveFailures(3)], WindowEnd(60.0))
+    with pytest.raises(ValueError, match="without probes"):
+        force_state(CircuitBreaker("api", policy=policy), "half_open")
+
+
+def test_an_assertion_that_fails_says_how_the_circuit_stands() -> None:
+    breaker = CircuitBreaker("api")
+    with pytest.raises(AssertionError, match="circuit 'api' is closed, not open: 0 failures"):
+        assert_tripped(breaker)
+    force_state(breaker, "open", reason="5 failures in a row")
+    with pytest.raises(AssertionError, match="not because of 'budget'"):
+        assert_tripped(breaker, because="budget")
