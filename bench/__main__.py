@@ -20,6 +20,7 @@ try:
         environment,
         fleet,
         hooks,
+        integrations,
         iterations,
         ledger,
         many,
@@ -60,6 +61,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "backtest": backtests.section,
     "hooks": hooks.section,
     "simulation": simulation.section,
+    "httpx": integrations.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
