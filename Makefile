@@ -56,7 +56,8 @@ format:  ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 
 bench:  ## ratios against bare Python, bare stores and eight other libraries, in one run
-	@scripts/venv .venv-bench -e '.[redis]' -r bench/requirements.txt
+	@scripts/venv .venv-bench -e '.[proxy,redis]' -r bench/requirements.txt
+	@scripts/venv .venv-litellm 'litellm[proxy]==1.106.*' || echo "without LiteLLM: it does not install here"
 	@.venv-bench/bin/python -m bench
 
 mutants:  ## break the mechanism on purpose and count what the tests catch

@@ -25,6 +25,7 @@ try:
         ledger,
         many,
         memory,
+        proxy,
         redis_calls,
         report,
         server,
@@ -62,6 +63,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "hooks": hooks.section,
     "simulation": simulation.section,
     "httpx": integrations.section,
+    "proxy": proxy.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -198,16 +198,22 @@ def ask(
     """
     head = _head(words, began_s)
     if head is None:
+        line.close()
         return None
-    reply = _exchanged(line, head, raw)
-    is_busy_worker = line.gettimeout() == WORKER_S
-    line.close()
+    try:
+        reply = _exchanged(line, head, raw)
+        is_busy_worker = line.gettimeout() == WORKER_S
+    finally:
+        line.close()
     if reply is not None or not is_busy_worker:
         return reply
     for path in folders():
         line = connect(path)
         if line is not None:
-            return _exchanged(line, head, raw)
+            try:
+                return _exchanged(line, head, raw)
+            finally:
+                line.close()
     return None
 
 
