@@ -20,10 +20,12 @@ try:
         environment,
         fleet,
         hooks,
+        integrations,
         iterations,
         ledger,
         many,
         memory,
+        proxy,
         redis_calls,
         report,
         server,
@@ -60,6 +62,8 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "backtest": backtests.section,
     "hooks": hooks.section,
     "simulation": simulation.section,
+    "httpx": integrations.section,
+    "proxy": proxy.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
