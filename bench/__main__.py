@@ -20,6 +20,7 @@ try:
         environment,
         fleet,
         hooks,
+        integrations,
         iterations,
         ledger,
         many,
@@ -62,6 +63,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "backtest": backtests.section,
     "hooks": hooks.section,
     "simulation": simulation.section,
+    "httpx": integrations.section,
     "proxy": proxy.section,
     "remote": remote_batch.section,
 }
