@@ -1,5 +1,6 @@
 """A batch on several hosts: every task takes effect once, whatever is killed, restarted or suspended."""
 
+import os
 import random
 import signal
 import subprocess
@@ -112,7 +113,8 @@ def _jobs(hosts: Hosts) -> bytes:
 
 
 def test_a_stopped_batch_stops_its_workers_and_resumes(hosts: Hosts) -> None:
-    hosts.write_tasks([{"name": "t-0", "task": "write t-0.", "agent_cmd": "sleep 600"}])
+    agent = f"sleep {10_000_000 + os.getpid()}"  # no other test's
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0.", "agent_cmd": agent}])
     worker = hosts.start_worker("one")
     batch = hosts.start_batch()
     try:
@@ -123,10 +125,9 @@ def test_a_stopped_batch_stops_its_workers_and_resumes(hosts: Hosts) -> None:
         end(batch)
     assert result["end"] == "interrupted"
     assert worker.poll() is None
-    eventually(lambda: not _sleeping(hosts), "the agent of the worker has ended")
+    eventually(lambda: not _is_running(agent), "the agent of the worker has ended")
 
 
-def _sleeping(hosts: Hosts) -> bool:
+def _is_running(command: str) -> bool:
     found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    del hosts
-    return any(line.startswith("sleep 600") for line in found.stdout.splitlines())
+    return any(line.strip() == command for line in found.stdout.splitlines())

@@ -5,6 +5,8 @@ its circuit and its records are the same in both modes.
 """
 
 import os
+import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -12,11 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear._core.errors import StoreError
-from switchgear._measure.git_command import Git
+from switchgear._measure.git_command import GitError, run_git
 from switchgear._remote import job as core
-from switchgear._remote.job import JobSpec, JobState, RemoteJob, Stop
+from switchgear._remote.job import JobSpec, JobState, Parcel, RemoteJob, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
-from switchgear._remote.parcel import TransferError, apply, bundled, drop, receive, snapshot
+from switchgear._remote.parcel import (
+    REFERENCE,
+    Snapshot,
+    TransferError,
+    apply,
+    bundled,
+    drop,
+    receive,
+    snapshot,
+)
 from switchgear._remote.transfer import (
     iteration_values,
     outcome_of,
@@ -38,7 +49,7 @@ from switchgear._run.record import RunFolder, circuit_of, process_began
 from switchgear._run.state import RunState
 
 T = TypeVar("T")
-LOOK_S = 0.25
+LOOK_S = 0.1
 """Seconds between looks at a job."""
 FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
 """After how long without a claim an id is sent again; the wait doubles up to the second."""
@@ -69,6 +80,8 @@ class RemoteAttempts:
         self._context = context
         self._adopt = set(context.adopt)
         self._time = on or Time()
+        self._starts: dict[str, Parcel] = {}
+        self._sending = threading.Lock()
 
     def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         """Order the attempt, wait for its end, and bring its work home."""
@@ -107,18 +120,17 @@ class RemoteAttempts:
         options = options_of(place, task)
         begun = read_run(record)
         order = 1 if job is None else job.order + 1
-        known = () if job is None else (job.spec.folder_commit,)
-        commit = snapshot(folder, f"{run}-{order}")
-        parcel = jobs.send(f"{run}-{order}-start", bundled(folder, f"{run}-{order}", without=known))
-        git = Git.find(folder)
+        name = f"{run}-{order}"
+        now = snapshot(folder, name)
+        parcel = self._sent(folder, now, name)
         spec = JobSpec(
             run,
             self._context.batch,
             task_values(task),
             circuit_of(record) or loop_name(folder, options),
             parcel,
-            commit,
-            "" if git is None else str(folder.resolve().relative_to(git.top.resolve())),
+            parcel,
+            str(folder.resolve().relative_to(now.top.resolve())),
             attempt.grant_micros,
             _spent(begun if job is None else job.run),
             attempt.progress.timeout_s,
@@ -133,6 +145,33 @@ class RemoteAttempts:
             else [iteration_values(record, each) for each in record.iterations()]
         )
         return jobs.order(spec, run=begun, iterations=lines)
+
+    def _sent(self, folder: Path, now: Snapshot, name: str) -> Parcel:
+        """The state of a folder in the store; tasks that start from the same commit share a parcel."""
+        if not now.is_clean:
+            reference = f"{REFERENCE}/{name}"
+            sent = self._context.jobs.send(
+                name, bundled(folder, reference, without=self._shared(folder))
+            )
+            return Parcel(sent, now.commit, now.head, reference)
+        with self._sending:
+            known = self._starts.get(now.commit)
+            if known is None:
+                bundle = bundled(folder, "HEAD", without=self._shared(folder))
+                token = f"{self._context.batch}-{secrets.token_hex(4)}"
+                sent = self._context.jobs.send(f"{token}-{now.commit[:12]}", bundle)
+                known = self._starts[now.commit] = Parcel(sent, now.commit, now.head, "HEAD")
+        return known
+
+    def _shared(self, folder: Path) -> tuple[str, ...]:
+        """Commits that every host can fetch: those that the repository is known to have."""
+        if not self._context.repository:
+            return ()
+        try:
+            asked = ["for-each-ref", "--format=%(objectname)", "refs/remotes"]
+            return tuple(dict.fromkeys(run_git(folder, asked).split()))
+        except GitError:
+            return ()
 
     def _awaited(self, mirror: "_Mirror", job: RemoteJob) -> RemoteJob:
         """Wait until the job is finished; send its id again when no worker claims it."""
@@ -172,16 +211,16 @@ class RemoteAttempts:
         """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
         folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
         how = ""
-        if job.work and job.written:
+        if job.work.name and job.written:
             reference = f"refs/switchgear/runs/{run}"
             try:
-                bundle = self._patiently(attempt, lambda: self._context.jobs.fetch(job.work))
-                work = receive(bundle, folder, reference)
-                how = f"git -C {folder} diff {job.spec.folder_commit[:12]} {reference}"
-                problem = apply(folder, job.spec.folder_commit, work, f"{run}-now")
+                bundle = self._patiently(attempt, lambda: self._context.jobs.fetch(job.work.name))
+                receive(bundle, folder, job.work.reference, reference)
+                how = f"git -C {folder} diff {job.spec.folder.commit[:12]} {reference}"
+                problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
             except (TransferError, StoreError) as error:
                 problem = str(error)
-            drop(folder, (f"{run}-now", *(f"{run}-{order}" for order in range(1, job.order))))
+            drop(folder, (f"{run}-now", f"{run}-{job.order - 1}"))
             if problem is not None:
                 self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
         values = job.outcome or {}

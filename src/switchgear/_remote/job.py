@@ -34,6 +34,19 @@ class Stop(StrEnum):
     NOW = "now"
 
 
+class Parcel(NamedTuple):
+    """Where a state of the folder is kept in the store, and what the bundle holds."""
+
+    name: str = ""
+    """Its name and the number of its parts; empty: none."""
+    commit: str = ""
+    """The commit whose tree is the folder."""
+    head: str = ""
+    """HEAD of the folder: the commit itself, or its parent."""
+    reference: str = ""
+    """The name of the commit in the bundle."""
+
+
 class JobSpec(NamedTuple):
     """What a worker needs to know to make the attempt. JSON values only."""
 
@@ -43,9 +56,9 @@ class JobSpec(NamedTuple):
     """The fields of the task as it was written."""
     circuit: str
     """The circuit of the loop: the same as if the task ran where the batch does."""
-    start: str
-    """The parcel with the state of the folder at the start of the run."""
-    folder_commit: str = ""
+    start: Parcel
+    """The state of the folder at the start of the run."""
+    folder: Parcel = Parcel()
     """The state of the batch's own folder when this was ordered: what comes back is applied to it."""
     inside: str = ""
     """The folder of the task inside its repository; empty: the top."""
@@ -76,8 +89,8 @@ class RemoteJob(NamedTuple):
     stop: Stop = Stop.NO
     run: Mapping[str, Any] | None = None
     """The last run.json; `None`: the run has not begun."""
-    work: str = ""
-    """The parcel with the partial work; empty: none yet."""
+    work: Parcel = Parcel()
+    """The partial work."""
     written: int = 0
     """How many iterations the lines of this job hold."""
     outcome: Mapping[str, Any] | None = None
@@ -95,6 +108,9 @@ class RemoteJob(NamedTuple):
         values.whole("schema", known.get("schema"), least=1)
         spec = {key: known["spec"][key] for key in JobSpec._fields if key in known["spec"]}
         spec["labels"] = tuple(spec.get("labels", ()))
+        for key in ("start", "folder"):
+            spec[key] = Parcel(*spec[key])
+        known["work"] = Parcel(*known["work"])
         known["spec"] = JobSpec(**spec)
         known["state"] = JobState(known["state"])
         known["stop"] = Stop(known["stop"])
@@ -115,7 +131,7 @@ def is_open(job: RemoteJob | None, *, adopt: bool) -> bool:
 
 
 def ordered(
-    job: RemoteJob | None, spec: JobSpec, work: str, run: Mapping[str, Any] | None
+    job: RemoteJob | None, spec: JobSpec, work: Parcel, run: Mapping[str, Any] | None
 ) -> RemoteJob:
     """The job after the batch ordered this attempt; one that was finished starts again.
 
@@ -130,7 +146,7 @@ def ordered(
         state=JobState.WAITING,
         until_s=0.0,
         stop=Stop.NO,
-        work=work or job.work,
+        work=work if work.name else job.work,
         outcome=None,
     )
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from switchgear._core.errors import StoreError, SwitchgearError
 from switchgear._remote import job as core
-from switchgear._remote.job import JobSpec, JobState, LeaseLost, RemoteJob, Stop
+from switchgear._remote.job import JobSpec, JobState, LeaseLost, Parcel, RemoteJob, Stop
 from switchgear._stores.base import Amended, Ledger, Work
 
 JOBS = "job"
+NO_PARCEL = Parcel()
 PARCELS = "parcel"
 CHUNK_BYTES = 384 * 1024
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -43,7 +44,7 @@ class Jobs:
         self,
         spec: JobSpec,
         *,
-        work: str = "",
+        work: Parcel = NO_PARCEL,
         run: Mapping[str, Any] | None = None,
         iterations: Sequence[Mapping[str, Any]] = (),
     ) -> RemoteJob:
@@ -90,7 +91,7 @@ class Jobs:
         *,
         record: Mapping[str, Any],
         iterations: Sequence[Mapping[str, Any]] = (),
-        work: str = "",
+        work: Parcel = NO_PARCEL,
         outcome: Mapping[str, Any] | None = None,
     ) -> None:
         """Save progress, or with an `outcome` the end, under this claim. Raises `LeaseLost`."""
@@ -99,7 +100,7 @@ class Jobs:
             job = _held(job, claim)
             return job._replace(
                 run=record,
-                work=work or job.work,
+                work=work if work.name else job.work,
                 written=job.written + len(iterations),
                 state=job.state if outcome is None else JobState.DONE,
                 outcome=outcome,
@@ -138,8 +139,8 @@ class Jobs:
 
     def forget(self, job: RemoteJob) -> None:
         """Remove a job and its parcels."""
-        for parcel in filter(None, (job.spec.start, job.work)):
-            self.drop(parcel)
+        for parcel in (job.spec.start, job.spec.folder, job.work):
+            self.drop(parcel.name)
         self._ledger.remove(JOBS, job.spec.run)
 
     # Parcels: bytes that travel with a job
@@ -174,7 +175,7 @@ class Jobs:
     def drop(self, parcel: str) -> None:
         """Remove a parcel. Idempotent."""
         name, _, count = parcel.rpartition(":")
-        for number in range(int(count)):
+        for number in range(int(count or 0)):
             self._ledger.remove(PARCELS, f"{name}.{number}")
 
     def _change(

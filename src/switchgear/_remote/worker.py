@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from switchgear._core.errors import StoreError
+from switchgear._measure.git_command import GitError, run_git
 from switchgear._measure.tree import mark, open_tree
-from switchgear._remote.job import LeaseLost, RemoteJob, Stop
-from switchgear._remote.jobs import Jobs, ParcelTooLarge
+from switchgear._remote.job import LeaseLost, Parcel, RemoteJob, Stop
+from switchgear._remote.jobs import NO_PARCEL, Jobs, ParcelTooLarge
 from switchgear._remote.parcel import TransferError, apply, bundled, push, receive, saved, unpack
 from switchgear._remote.transfer import (
     iteration_values,
@@ -163,7 +164,9 @@ class _Saving(RunView):
         if self._renewal.lost:
             raise LeaseLost("the claim was not renewed in time")
         job, before = self._job, self._parcel
-        parcel = self._packed() if self._pending or outcome is not None else ""
+        parcel = NO_PARCEL
+        if self._pending or outcome is not None:
+            parcel = self._packed(ended=outcome is not None)
         run = {key: value for key, value in run.items() if key not in {"pid", "pid_began"}}
         self._context.jobs.save(
             job.spec.run,
@@ -174,26 +177,48 @@ class _Saving(RunView):
             outcome=outcome,
         )
         self._pending = []
-        if parcel and before and before not in {parcel, job.spec.start}:
+        if parcel.name and before.name and before not in {job.spec.start, job.spec.folder}:
             with suppress(StoreError):
-                self._context.jobs.drop(before)
-        self._parcel = parcel or before
+                self._context.jobs.drop(before.name)
+        self._parcel = parcel if parcel.name else before
 
-    def _packed(self) -> str:
-        """A parcel with the work so far."""
-        spec, claim = self._job.spec, self._job.claim
+    def _packed(self, *, ended: bool) -> Parcel:
+        """A parcel with the work so far; at its end the run has saved it already."""
+        spec, folder = self._job.spec, self._folder
         self._number += 1
-        commit = saved(self._folder, self._record.path / "transfer", spec.run)
+        if not ended or (found := _saved_by_run(folder, spec.run)) is None:
+            name = f"transfer/{spec.run}-{self._number}"
+            commit = saved(folder, self._record.path / "transfer", name)
+            found = f"refs/switchgear/{name}", commit, head_of(folder)
+        reference, commit, head = found
         if spec.repository:
-            push(self._folder, commit, f"refs/switchgear/runs/{spec.run}")
-        bundle = bundled(self._folder, spec.run, without=(self._start,))
-        return self._context.jobs.send(f"{spec.run}-{claim}-{self._number}", bundle)
+            push(folder, commit, f"refs/switchgear/runs/{spec.run}")
+        bundle = bundled(folder, reference, without=(spec.start.commit,))
+        sent = self._context.jobs.send(f"{spec.run}-{self._job.claim}-{self._number}", bundle)
+        return Parcel(sent, commit, head, reference)
 
-    _start = ""
 
-    def begin_at(self, start: str) -> None:
-        """The batch has this commit: bundles need not contain it."""
-        self._start = start
+def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
+    """What the run itself saved last: reference, commit and HEAD."""
+    try:
+        asked = [
+            "for-each-ref",
+            "--sort=-creatordate",
+            "--count=1",
+            "--format=%(refname) %(objectname)",
+        ]
+        found = run_git(
+            folder, [*asked, f"refs/switchgear/runs/{run}", f"refs/switchgear/runs/{run}-*"]
+        )
+        reference, commit = found.split()
+        return reference, commit, head_of(folder)
+    except (GitError, ValueError):
+        return None
+
+
+def head_of(folder: Path) -> str:
+    """HEAD of a folder. Raises `GitError`."""
+    return run_git(folder, ["rev-parse", "HEAD"]).strip()
 
 
 def _attempted(context: WorkerContext, job: RemoteJob, folder: Path, renewal: _Renewal) -> str:
@@ -201,7 +226,7 @@ def _attempted(context: WorkerContext, job: RemoteJob, folder: Path, renewal: _R
     record = RunFolder(context.place.runs / spec.run)
     saving = _Saving(context, job, record, folder, renewal)
     try:
-        saving.begin_at(_rebuilt(context, job, record, folder))
+        _rebuilt(context, job, record, folder)
     except StoreError as trouble:  # the claim expires, and another worker takes the job
         raise LeaseLost(str(trouble)) from trouble
     except (TransferError, OSError) as problem:
@@ -250,19 +275,19 @@ def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None
             return
 
 
-def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> str:
-    """Rebuild the folder and the record as the last worker saved them. Returns the start commit."""
+def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:
+    """Rebuild the folder and the record as the last worker saved them."""
     jobs, spec = context.jobs, job.spec
     shutil.rmtree(record.path, ignore_errors=True)
-    start = unpack(jobs.fetch(spec.start), folder, spec.repository)
+    unpack(jobs.fetch(spec.start.name), folder, spec.start, spec.repository)
     if job.run is None:
-        return start
+        return
     record.make()
     first = mark(open_tree(folder / spec.inside, record.notes))
-    if job.work and job.work != spec.start:
-        work = receive(jobs.fetch(job.work), folder, "refs/switchgear/transfer/work")
-        apply(folder, start, work, "now")
+    if job.work.name and job.work != spec.start:
+        bundle = jobs.fetch(job.work.name)
+        receive(bundle, folder, job.work.reference, "refs/switchgear/transfer/work")
+        apply(folder, spec.start, job.work, "now")
     write_iterations(record, jobs.iterations(spec.run))
     state = {**job.run["state"], "start_mark": first}
     record.write({**{key: v for key, v in job.run.items() if key != "schema"}, "state": state})
-    return start

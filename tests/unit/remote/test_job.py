@@ -9,6 +9,7 @@ from switchgear._remote.job import (
     JobSpec,
     JobState,
     LeaseLost,
+    Parcel,
     RemoteJob,
     Stop,
     claimed,
@@ -21,7 +22,7 @@ from switchgear._remote.jobs import CHUNK_BYTES, Jobs, ParcelTooLarge
 from switchgear._stores.base import MemoryLedger
 from switchgear.testing import FakeClock
 
-SPEC = JobSpec("r1", "b1", {"name": "t"}, "loop/t", "r1-1-start:1")
+SPEC = JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel("r1-1-start:1"))
 LEASE_S = 10.0
 
 
@@ -86,10 +87,12 @@ def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
 
 def test_progress_and_its_iterations_are_saved_together(jobs: Jobs) -> None:
     jobs.claim("r1", "one", LEASE_S)
-    jobs.save("r1", 1, record={"state": {"iterations": 1}}, iterations=[{"number": 1}], work="w:1")
+    jobs.save(
+        "r1", 1, record={"state": {"iterations": 1}}, iterations=[{"number": 1}], work=Parcel("w:1")
+    )
     job = jobs.get("r1")
     assert job is not None
-    assert (job.run, job.written, job.work) == ({"state": {"iterations": 1}}, 1, "w:1")
+    assert (job.run, job.written, job.work) == ({"state": {"iterations": 1}}, 1, Parcel("w:1"))
     assert jobs.iterations("r1") == [{"number": 1}]
 
 
@@ -124,9 +127,13 @@ def test_an_older_worker_leaves_a_job_of_newer_code_alone_and_a_note_says_so() -
 def test_a_finished_run_that_is_ordered_again_keeps_its_start_and_its_record(jobs: Jobs) -> None:
     jobs.claim("r1", "one", LEASE_S)
     jobs.save("r1", 1, record={"state": {}}, iterations=[{"number": 1}], outcome=outcome("timeout"))
-    again = jobs.order(SPEC._replace(start="other:1", timeout_s=60.0), work="w:2")
+    again = jobs.order(SPEC._replace(start=Parcel("other:1"), timeout_s=60.0), work=Parcel("w:2"))
     assert (again.order, again.state, again.outcome) == (2, JobState.WAITING, None)
-    assert (again.spec.start, again.spec.timeout_s, again.work) == ("r1-1-start:1", 60.0, "w:2")
+    assert (again.spec.start, again.spec.timeout_s, again.work) == (
+        Parcel("r1-1-start:1"),
+        60.0,
+        Parcel("w:2"),
+    )
     assert (again.run, again.written) == ({"state": {}}, 1)
 
 
@@ -227,4 +234,4 @@ def test_held_and_claimed_are_pure() -> None:
     assert taken is not None
     assert job.claim == 0
     assert held(taken, 1) is taken
-    assert ordered(None, SPEC, "", None).state is JobState.WAITING
+    assert ordered(None, SPEC, Parcel(), None).state is JobState.WAITING

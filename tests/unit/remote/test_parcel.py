@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from switchgear._remote import parcel
+from switchgear._remote.job import Parcel
 from switchgear._remote.parcel import (
+    REFERENCE,
     TransferError,
     apply,
     bundled,
@@ -42,11 +44,22 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def sent(project: Path, place: Path) -> tuple[str, Path]:
-    commit = snapshot(project, "r1")
+def sent(project: Path, place: Path) -> tuple[Parcel, Path]:
+    found = snapshot(project, "r1")
+    reference = "HEAD" if found.is_clean else f"{REFERENCE}/r1"
+    parcel = Parcel("p:1", found.commit, found.head, reference)
     other = place / "worker"
-    assert unpack(bundled(project, "r1"), other) == commit
-    return commit, other
+    unpack(bundled(project, reference), other, parcel)
+    return parcel, other
+
+
+def brought(project: Path, other: Path, start: Parcel, place: Path) -> Parcel:
+    """What was done elsewhere, received as `refs/switchgear/runs/r1`."""
+    commit = saved(other, place / "notes", "transfer/w")
+    head = git(other, "rev-parse", "HEAD").strip()
+    bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))
+    receive(bundle, project, f"{REFERENCE}/w", "refs/switchgear/runs/r1")
+    return Parcel("w:1", commit, head, f"{REFERENCE}/w")
 
 
 def test_the_state_arrives_with_its_uncommitted_changes(project: Path, tmp_path: Path) -> None:
@@ -64,8 +77,7 @@ def test_the_work_comes_back(project: Path, tmp_path: Path) -> None:
     (other / "sub").mkdir()
     (other / "sub" / "added").write_text("added\n")
     (other / "committed").unlink()
-    saved(other, tmp_path / "notes", "w")
-    work = receive(bundled(other, "w", without=(commit,)), project, "refs/switchgear/runs/r1")
+    work = brought(project, other, commit, tmp_path)
     for _ in range(2):  # idempotent
         assert apply(project, commit, work, "now") is None
         assert (project / "new").read_bytes() == b"changed\x00"
@@ -80,8 +92,7 @@ def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path
     git(other, "add", "-A")
     git(other, "commit", "-qm", "by the agent")
     (other / "later").write_text("uncommitted\n")
-    saved(other, tmp_path / "notes", "w")
-    work = receive(bundled(other, "w", without=(commit,)), project, "refs/switchgear/runs/r1")
+    work = brought(project, other, commit, tmp_path)
     assert apply(project, commit, work, "now") is None
     assert git(project, "log", "--format=%s") == "by the agent\nstart\n"
     assert git(project, "status", "--porcelain") == "?? later\n"
@@ -90,8 +101,7 @@ def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path
 def test_a_folder_that_changed_meanwhile_is_left_as_it_is(project: Path, tmp_path: Path) -> None:
     commit, other = sent(project, tmp_path)
     (other / "new").write_text("from the worker\n")
-    saved(other, tmp_path / "notes", "w")
-    work = receive(bundled(other, "w", without=(commit,)), project, "refs/switchgear/runs/r1")
+    work = brought(project, other, commit, tmp_path)
     (project / "new").write_text("by the user\n")
     problem = apply(project, commit, work, "now")
     assert problem is not None
@@ -117,7 +127,7 @@ def test_a_folder_without_a_repository_or_a_commit_says_so(tmp_path: Path) -> No
 
 def test_a_damaged_bundle_says_so(project: Path) -> None:
     with pytest.raises(TransferError, match="could not be read"):
-        receive(b"no bundle", project, "refs/switchgear/runs/r1")
+        receive(b"no bundle", project, "HEAD", "refs/switchgear/runs/r1")
 
 
 def test_a_repository_that_every_host_can_fetch_carries_the_history(
@@ -126,11 +136,24 @@ def test_a_repository_that_every_host_can_fetch_carries_the_history(
     shared = tmp_path / "shared.git"
     git(tmp_path, "clone", "-q", "--bare", str(project), str(shared))
     head = git(project, "rev-parse", "HEAD").strip()
-    commit = snapshot(project, "r1")
-    small = bundled(project, "r1", without=(head,))
+    found = snapshot(project, "r1")
+    small = bundled(project, f"{REFERENCE}/r1", without=(head,))
     other = tmp_path / "worker"
-    assert unpack(small, other, str(shared)) == commit
+    unpack(small, other, Parcel("p:1", found.commit, head, f"{REFERENCE}/r1"), str(shared))
     (other / "new").write_text("pushed\n")
-    work = saved(other, tmp_path / "notes", "w")
+    work = saved(other, tmp_path / "notes", "transfer/w")
     parcel.push(other, work, "refs/switchgear/runs/r1")
     assert git(shared, "show", "refs/switchgear/runs/r1:new") == "pushed\n"
+
+
+def test_a_folder_without_changes_is_packed_as_its_head(project: Path, tmp_path: Path) -> None:
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "all of it")
+    refs = git(project, "for-each-ref")
+    start, other = sent(project, tmp_path)
+    assert (start.reference, git(project, "for-each-ref")) == ("HEAD", refs)
+    (other / "new").unlink()
+    (other / "more").write_text("more\n")
+    work = brought(project, other, start, tmp_path)
+    assert apply(project, start, work, "now") is None
+    assert git(project, "status", "--porcelain") == " D new\n?? more\n"
