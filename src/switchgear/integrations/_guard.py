@@ -36,6 +36,7 @@ KEYS = {
 """The names for keys of circuits, and the templates they stand for."""
 REFUSED_HEADER = "x-switchgear-refused"
 """Marks an answer that no provider gave; its value is the circuit or the budget that refused."""
+_REFUSED_STATUSES = (200, 402, 503)
 LONGEST_ERROR_BODY = 64 * 1024
 """Bytes of an error response that are read to classify it."""
 _LONGEST_PART = 120
@@ -348,7 +349,8 @@ class GuardedHttpCall:
             return ResponseVerdict("ignored"), Signal(), TokenCost(None)
         self.is_over = True
         metered = None if self._meter is None else self._meter.finish(ended=ended)
-        if REFUSED_HEADER in self._headers or not ended:
+        is_refusal = self._status in _REFUSED_STATUSES and REFUSED_HEADER in self._headers
+        if is_refusal or not ended:
             verdict = ResponseVerdict("ignored")
         else:
             body = bytes(self._error_body) or None
@@ -496,21 +498,36 @@ class _Unserved(Exception):
     """No attempt was made, or all failed without a response."""
 
 
+def _done(guard: HttpGuard, wire: Wire, step: str, on: Any, error: Any) -> Any:
+    """Do a step of a blocking client."""
+    if step == "start":
+        return guard.start(on)
+    if step == "send":
+        return wire.send(on)
+    if step == "read":
+        return wire.read(on)
+    return on.end() if step == "end" else on.fail(error)
+
+
+def _begun(guard: HttpGuard, wire: Wire, step: str, on: Any, error: Any) -> Any:
+    """Begin a step of an async client: it is to be awaited."""
+    if step == "start":
+        return guard.astart(on)
+    if step == "send":
+        return wire.send(on)
+    if step == "read":
+        return wire.read(on)
+    return on.aend() if step == "end" else on.afail(error)
+
+
 def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
     """Serve one call of a blocking client."""
-    do: dict[str, Callable[[Any, Any], Any]] = {
-        "start": lambda attempt, _: guard.start(attempt),
-        "send": lambda attempt, _: wire.send(attempt),
-        "read": lambda response, _: wire.read(response),
-        "fail": lambda call, error: call.fail(error),
-        "end": lambda call, _: call.end(),
-    }
     steps = exchange(attempts, wire)
     try:
         step = next(steps)
         while True:
             try:
-                result = do[step[0]](step[1], step[2])
+                result = _done(guard, wire, *step)
             except BaseException as error:  # noqa: BLE001  the generator decides what it means
                 step = steps.throw(error)
             else:
@@ -523,19 +540,12 @@ def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
 
 async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
     """Serve one call of an async client."""
-    do: dict[str, Callable[[Any, Any], Any]] = {
-        "start": lambda attempt, _: guard.astart(attempt),
-        "send": lambda attempt, _: wire.send(attempt),
-        "read": lambda response, _: wire.read(response),
-        "fail": lambda call, error: call.afail(error),
-        "end": lambda call, _: call.aend(),
-    }
     steps = exchange(attempts, wire)
     try:
         step = next(steps)
         while True:
             try:
-                result = await do[step[0]](step[1], step[2])
+                result = await _begun(guard, wire, *step)
             except BaseException as error:  # noqa: BLE001
                 step = steps.throw(error)
             else:
