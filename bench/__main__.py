@@ -27,6 +27,7 @@ try:
         memory,
         proxy,
         redis_calls,
+        remote_batch,
         report,
         server,
         simulation,
@@ -64,6 +65,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "simulation": simulation.section,
     "httpx": integrations.section,
     "proxy": proxy.section,
+    "remote": remote_batch.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
