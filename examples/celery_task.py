@@ -1,4 +1,4 @@
-"""A Celery task of a service that an operator holds: it waits, and runs when the hold ends. Needs no broker."""
+"""A Celery task of a service that an operator holds: it runs when the hold ends."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A Temporal activity whose service is down: after five failures it is retried when the circuit may admit it."""
+"""A Temporal activity whose service is down: after five failures its next retry is delayed."""
 
 import asyncio
 
