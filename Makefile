@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: release help demo test stress e2e integrations check format bench docs mutants rules stuck clean
+.PHONY: help demo test stress e2e console integrations check format bench docs mutants release rules stuck clean
 
 help:  ## list these verbs
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,10 +36,15 @@ e2e:  ## real agent CLIs against a scripted model API on loopback (needs node an
 	  code=$$?; [ $$code -eq 1 ] || exit $$code; echo "once more, one at a time, what failed:"; \
 	  $(BIN)/python -m pytest -m e2e_agents --last-failed --last-failed-no-failures none tests/e2e/agents; }
 
-integrations:  ## SDKs and frameworks, real packages: openai 2 with httpx, then openai 3 with httpx2
-	@for set in openai2 openai3; do \
+integrations:  ## SDKs and frameworks, real packages: openai 2 with httpx, openai 3 with httpx2, others
+	@for set in openai2 openai3 agents; do \
 	  scripts/venv .venv-$$set -e . -r tests/integrations/requirements-$$set.txt && \
 	  .venv-$$set/bin/python tests/integrations/check_set.py || exit 1; done
+
+console:  ## the web page in a real Chromium (installs it where apt allows); screenshots in build/console
+	@scripts/venv $(VENV) -e '.[dev]'
+	@$(BIN)/python tests/e2e/console/installing.py
+	@$(BIN)/python -m pytest -m console tests/e2e/console
 
 check:  ## format, lint, strict types, import rules; of the sources and of the examples in the docs
 	@scripts/venv $(VENV) -e '.[dev]'
@@ -56,7 +61,8 @@ format:  ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 
 bench:  ## ratios against bare Python, bare stores and eight other libraries, in one run
-	@scripts/venv .venv-bench -e '.[redis]' -r bench/requirements.txt
+	@scripts/venv .venv-bench -e '.[proxy,redis]' -r bench/requirements.txt
+	@scripts/venv .venv-litellm 'litellm[proxy]==1.106.*' || echo "without LiteLLM: it does not install here"
 	@.venv-bench/bin/python -m bench
 
 mutants:  ## break the mechanism on purpose and count what the tests catch

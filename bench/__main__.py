@@ -20,11 +20,14 @@ try:
         environment,
         fleet,
         hooks,
+        integrations,
         iterations,
         ledger,
         many,
         memory,
+        proxy,
         redis_calls,
+        remote_batch,
         report,
         server,
         simulation,
@@ -60,6 +63,9 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "backtest": backtests.section,
     "hooks": hooks.section,
     "simulation": simulation.section,
+    "httpx": integrations.section,
+    "proxy": proxy.section,
+    "remote": remote_batch.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -29,7 +29,7 @@ def commands_of(page: str) -> Iterator[str]:
 
 def problem_with(command: str) -> str | None:
     """What there is not of the command, in words."""
-    command = QUOTED.sub("TEXT", command)
+    command = QUOTED.sub("TEXT", command).partition(" -- ")[0]  # what follows is another program's
     where: click.Command = main
     known = _options(main)
     for word in command.split():

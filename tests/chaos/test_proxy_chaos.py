@@ -1,16 +1,13 @@
 """The proxy while its upstream, its store or itself dies: no reservation leaks, nothing is charged twice."""
 
-import contextlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,91 +17,23 @@ from switchgear._budgets.fold import turn
 from switchgear._budgets.tree import PassTime, is_reservation
 from switchgear._proxy import allotments
 from switchgear._proxy.guard import GuardSettings
-from timeouts import LIMIT_S, end, eventually
+from timeouts import LIMIT_S, eventually
 from unit.proxy_stage import (
     FakeUpstream,
     Heard,
+    ProxyProcess,
     Stage,
     answers,
     ask,
     message,
     message_stream,
+    process,
     proxying,
     read_all,
     reply,
 )
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-
-
-class ProxyProcess:
-    """`switchgear proxy` as a process of its own."""
-
-    def __init__(self, folder: Path, up: FakeUpstream, *options: str, store: str = "") -> None:
-        self.store = store or f"sqlite:///{folder}/state.db"
-        command = [
-            sys.executable,
-            "-m",
-            "switchgear",
-            "proxy",
-            "--port",
-            "0",
-            "--store",
-            self.store,
-        ]
-        for name in ("anthropic", "openai", "google"):
-            command += ["--upstream", f"{name}={up.url}"]
-        self.process = subprocess.Popen(
-            [*command, *options],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        if found is None:
-            self.process.kill()
-            raise AssertionError(self.process.communicate())
-        self.port = int(found[1])
-        self.client = Stage(self.port, None, None, [])  # type: ignore[arg-type]
-
-    def workers(self) -> list[int]:
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text().split()]
-
-    def send_stream(self) -> socket.socket:
-        """A request whose response is still coming."""
-        raw = json.dumps(ask(stream=True)).encode()
-        client = self.client.open()
-        head = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
-        data = b""
-        while b"message_start" not in data:
-            data += client.recv(65536)
-        return client
-
-
-@contextlib.contextmanager
-def process(
-    folder: Path, up: FakeUpstream, *options: str, store: str = ""
-) -> Iterator[ProxyProcess]:
-    made = ProxyProcess(folder, up, *options, store=store)
-    try:
-        yield made
-    finally:
-        pids = made.workers() if made.process.poll() is None else []
-        made.process.terminate()
-        try:
-            made.process.wait(30)
-        except subprocess.TimeoutExpired:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        end(made.process)
-        up.close()
 
 
 def stream_until(release: threading.Event) -> object:
@@ -191,7 +120,7 @@ def test_a_proxy_that_is_killed_leaks_no_reservation_and_charges_nothing_twice(
 ) -> None:
     release = threading.Event()
     up = FakeUpstream(stream_until(release))  # type: ignore[arg-type]
-    with process(tmp_path, up, "--budget", "10") as proxy:
+    with process(tmp_path, up.url, "--budget", "10") as proxy:
         for _ in range(3):
             assert proxy.client.post(ask()).status == 200
         panel = Panel(proxy.store)
@@ -226,7 +155,7 @@ def reservations(panel: Panel) -> list[str]:
 def test_a_restart_drops_no_stream_and_refuses_no_connection(tmp_path: Path) -> None:
     release = threading.Event()
     up = FakeUpstream(stream_until(release))  # type: ignore[arg-type]
-    with process(tmp_path, up) as proxy:
+    with process(tmp_path, up.url) as proxy:
         [before] = proxy.workers()
         client = proxy.send_stream()
         proxy.process.send_signal(signal.SIGHUP)
@@ -248,7 +177,7 @@ def test_a_restart_drops_no_stream_and_refuses_no_connection(tmp_path: Path) -> 
 def test_a_stop_finishes_the_streams_under_way(tmp_path: Path) -> None:
     release = threading.Event()
     up = FakeUpstream(stream_until(release))  # type: ignore[arg-type]
-    with process(tmp_path, up, "--budget", "10") as proxy:
+    with process(tmp_path, up.url, "--budget", "10") as proxy:
         client = proxy.send_stream()
         proxy.process.terminate()
 
@@ -272,7 +201,7 @@ def test_a_stop_finishes_the_streams_under_way(tmp_path: Path) -> None:
 
 def test_workers_share_circuits_and_budgets(tmp_path: Path) -> None:
     up = FakeUpstream(answers(reply(message())))
-    with process(tmp_path, up, "--workers", "2", "--budget", "0.05") as proxy:
+    with process(tmp_path, up.url, "--workers", "2", "--budget", "0.05") as proxy:
         threads = [
             threading.Thread(target=lambda: [proxy.client.post(ask()) for _ in range(6)])
             for _ in range(4)

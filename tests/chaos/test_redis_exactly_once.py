@@ -4,6 +4,7 @@ SWITCHGEAR_DEEP=1 sends up to 100,000 messages in all, as many as a machine mana
 """
 
 import asyncio
+import gc
 import os
 import random
 import threading
@@ -16,6 +17,7 @@ import redis
 
 from servers.faulty_proxy import FAULTS, STALE, FaultyProxy
 from servers.server import Server, eventually, running
+from stress.test_interruptions import interrupted_report
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Phase, Record, Signal
@@ -58,6 +60,53 @@ def failed_of(server: Server, key: str = "api") -> int:
     found = store.get(key)
     store.close()
     return 0 if found is None else found.circuit.totals.failed
+
+
+# An interrupt (Ctrl-C) instead of a fault
+
+
+# An interrupt in a generator that is being closed cannot be raised on, and is printed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_moment_of_a_report_never_counts_it_twice(server: Server) -> None:
+    counted = list[int]()
+    gc.disable()  # so that no finalizer is what is interrupted
+    try:
+        with Panel(server.url) as panel:
+            was = True
+            while was:
+                was, count = interrupted_report(panel, len(counted) + 1)
+                counted.append(count)
+    finally:
+        gc.enable()
+    assert len(counted) > 20, "hardly anything was interrupted"
+    assert set(counted) <= {0, 3}
+    assert counted[-1] == 3
+
+
+def test_an_interrupt_behind_the_script_counts_the_report_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has counted it, and the thread is interrupted before it learns that."""
+    with Panel(server.url) as panel:
+        breaker = panel.breaker("api", CALM)
+        breaker.record(Signal(ok=None))
+        client = panel.store.inner._clients.blocking()  # type: ignore[attr-defined]
+        for name in ("eval", "evalsha"):
+            usual = getattr(client, name)
+
+            def interrupted(*args: object, usual: Callable[..., object] = usual) -> object:
+                usual(*args)
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(client, name, interrupted)
+        for _ in range(3):
+            breaker.call(int)
+        with pytest.raises(KeyboardInterrupt):
+            breaker._fold_pending()
+        breaker.flush()
+        breaker.refresh()
+        assert breaker.totals.succeeded == 3
 
 
 # One message, one fault

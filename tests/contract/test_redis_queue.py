@@ -135,7 +135,7 @@ def test_a_long_queue_is_folded_in_bounded_parts_and_the_next_in_it_is_woken(
 
 def test_a_commit_that_is_sent_twice_is_done_once(server: Server, store: RedisStore) -> None:
     tell(store)
-    work = store._protocol.apply("api", POLICY, FAILED, store.now_s())
+    work = store._protocol.apply("api", POLICY, FAILED, store.now_s(), "one", again=False)
     call = work.send(None)
     assert isinstance(call, Script)
     client = store._clients.blocking()
@@ -149,7 +149,9 @@ def test_a_commit_that_is_sent_twice_is_done_once(server: Server, store: RedisSt
 def test_a_message_that_is_queued_twice_waits_once(server: Server, store: RedisStore) -> None:
     tell(store)
     store._protocol.known.heat("api", hot=True)
-    call = store._protocol.apply("api", POLICY, FAILED, store.now_s()).send(None)
+    call = store._protocol.apply("api", POLICY, FAILED, store.now_s(), "one", again=False).send(
+        None
+    )
     assert isinstance(call, Script)
     client = store._clients.blocking()
     for _ in range(2):

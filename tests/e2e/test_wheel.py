@@ -52,7 +52,7 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     home = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     assert "switchgear" in done(binaries / "switchgear", "--version", cwd=tmp_path, **home)
     assert "no circuit" in done(binaries / "switchgear", "status", cwd=tmp_path, **home).lower()
-    done(binaries / "switchgear", "config", "check", cwd=tmp_path, **home)
+    done(binaries / "switchgear", "selftest", cwd=tmp_path, **home)
     done(
         binaries / "python", "-c", "import switchgear; switchgear.CircuitBreaker('a')", cwd=tmp_path
     )

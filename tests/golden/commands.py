@@ -190,9 +190,13 @@ ENDED = {
     "runs show nothing": 2,
     "runs report nothing": 2,
     "batch nothing.yaml": 2,
+    "wrap": 2,
+    "wrap -- no-such-program": 16,
     "metrics rules": 0,
     "metrics dashboard": 0,
+    "worker --store memory:": 2,
     "serve --port nonsense": 2,
+    "proxy --port nonsense": 2,
     "demo --speed 0": 2,
 }
 """Commands and their exit codes, as `docs/command.md` has them; typed in this order, in one project.

@@ -72,7 +72,7 @@ def priced(text: str, tokens_in: int, tokens_out: int) -> AIMessage:
 
 def agent_of(
     script: Script, middleware: Any, tools: Any = (), name: str = "fake-model", **more: Any
-):
+) -> Any:
     model = FakeModel(messages=iter(script), name_=name)
     return create_agent(model, list(tools), middleware=[middleware], **more)
 
@@ -88,7 +88,7 @@ BOTH = pytest.mark.parametrize("way", ["sync", "async"])
 
 
 @BOTH
-def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way):
+def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     script = Script(*[ConnectionError("no route")] * 5, AIMessage("hi"))
@@ -107,7 +107,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way)
 
 
 @BOTH
-def test_a_bad_request_is_no_evidence_and_retry_after_is_honoured(way):
+def test_a_bad_request_is_no_evidence_and_retry_after_is_honoured(way: Any) -> None:
     class BadRequestError(Exception):
         status_code = 400
 
@@ -131,7 +131,7 @@ def test_a_bad_request_is_no_evidence_and_retry_after_is_honoured(way):
 
 
 @BOTH
-def test_the_fallback_answers_while_the_model_is_refused(way):
+def test_the_fallback_answers_while_the_model_is_refused(way: Any) -> None:
     panel = Panel("memory:")
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
     own, other = Script(AIMessage("own")), Script(AIMessage("other"))
@@ -150,7 +150,7 @@ def test_the_fallback_answers_while_the_model_is_refused(way):
 
 
 @BOTH
-def test_a_refusal_can_be_the_answer_of_the_agent(way):
+def test_a_refusal_can_be_the_answer_of_the_agent(way: Any) -> None:
     panel = Panel("memory:")
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
     agent = agent_of(Script(AIMessage("own")), guard(panel=panel, on_refusal="answer"))
@@ -160,7 +160,7 @@ def test_a_refusal_can_be_the_answer_of_the_agent(way):
 
 
 @BOTH
-def test_a_broken_tool_is_refused_with_a_tool_error_and_no_call(way):
+def test_a_broken_tool_is_refused_with_a_tool_error_and_no_call(way: Any) -> None:
     calls = []
 
     @tool
@@ -185,7 +185,7 @@ def test_a_broken_tool_is_refused_with_a_tool_error_and_no_call(way):
 
 
 @BOTH
-def test_a_tool_loop_is_warned_and_stopped(way):
+def test_a_tool_loop_is_warned_and_stopped(way: Any) -> None:
     @tool
     def search(query: str) -> str:
         """Search."""
@@ -209,7 +209,7 @@ def test_a_tool_loop_is_warned_and_stopped(way):
 
 
 @BOTH
-def test_a_tool_loop_can_end_with_an_answer(way):
+def test_a_tool_loop_can_end_with_an_answer(way: Any) -> None:
     @tool
     def search(query: str) -> str:
         """Search."""
@@ -221,7 +221,7 @@ def test_a_tool_loop_can_end_with_an_answer(way):
     assert messages[-1].text.startswith("Switchgear refused this model call")
 
 
-def test_an_agent_that_makes_progress_is_left_alone():
+def test_an_agent_that_makes_progress_is_left_alone() -> None:
     topics = [
         *("apples", "bridges", "candles", "deserts", "engines", "forests", "glaciers", "harbours"),
         *("islands", "jungles", "kettles", "lanterns", "meadows", "novels", "oceans", "pyramids"),
@@ -240,7 +240,7 @@ def test_an_agent_that_makes_progress_is_left_alone():
 
 
 @BOTH
-def test_costs_add_up_and_sub_agents_share_the_budget(way):
+def test_costs_add_up_and_sub_agents_share_the_budget(way: Any) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     inner = agent_of(Script(priced("found", 1_000, 100)), guard(panel=panel), name="gpt-4o")
@@ -272,7 +272,7 @@ def test_costs_add_up_and_sub_agents_share_the_budget(way):
 
 
 @BOTH
-def test_an_exhausted_budget_refuses_before_the_request(way):
+def test_an_exhausted_budget_refuses_before_the_request(way: Any) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 3_000)
     script = Script(priced("hi", 1_000, 100))
@@ -285,7 +285,7 @@ def test_an_exhausted_budget_refuses_before_the_request(way):
 
 
 @BOTH
-def test_streaming_works_and_a_stream_that_breaks_is_a_failure(way):
+def test_streaming_works_and_a_stream_that_breaks_is_a_failure(way: Any) -> None:
     class Broken(FakeModel):
         def _stream(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
             yield from list(super()._stream(*args, **kwargs))[:1]
@@ -319,7 +319,7 @@ def test_streaming_works_and_a_stream_that_breaks_is_a_failure(way):
         stream(agent)
 
 
-def test_cancellation_leaks_no_permit_and_no_reservation():
+def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     panel.budgets.open("team", 1_000_000)
@@ -343,7 +343,7 @@ def test_cancellation_leaks_no_permit_and_no_reservation():
     clock.advance(61)
     started = asyncio.Event()
     model = Slow(messages=iter(Script(AIMessage("never"))))
-    slow = create_agent(model, middleware=[guard(panel=panel, budget="team")])
+    slow: Any = create_agent(model, middleware=[guard(panel=panel, budget="team")])
     asyncio.run(cancelled())  # as the probe
     answer = invoke(agent_of(Script(AIMessage("back")), guard(panel=panel)), "sync")
     assert answer["messages"][-1].text == "back"
@@ -352,7 +352,7 @@ def test_cancellation_leaks_no_permit_and_no_reservation():
     assert tree[0].node.held_micros == 0
 
 
-def test_an_interrupt_of_langgraph_is_no_failure_of_the_tool():
+def test_an_interrupt_of_langgraph_is_no_failure_of_the_tool() -> None:
     @tool
     def approve(what: str) -> str:
         """Ask a person."""
@@ -367,7 +367,7 @@ def test_an_interrupt_of_langgraph_is_no_failure_of_the_tool():
     assert agent.invoke(Command(resume="yes"), config)["messages"][-1].text == "done"
 
 
-def test_a_retry_inside_the_guard_makes_no_requests_of_an_open_circuit():
+def test_a_retry_inside_the_guard_makes_no_requests_of_an_open_circuit() -> None:
     panel = Panel("memory:")
     script = Script(ConnectionError("down"))
     retries = ModelRetryMiddleware(
@@ -383,7 +383,7 @@ def test_a_retry_inside_the_guard_makes_no_requests_of_an_open_circuit():
     assert script.requests == 15  # the guard counts a call with its retries once
 
 
-def test_several_agents_share_one_guard_and_unknown_costs_are_counted():
+def test_several_agents_share_one_guard_and_unknown_costs_are_counted() -> None:
     shared = guard(panel=Panel("memory:"))
     assert isinstance(shared, SwitchgearMiddleware)
     assert isinstance(shared, AgentMiddleware)
@@ -393,7 +393,7 @@ def test_several_agents_share_one_guard_and_unknown_costs_are_counted():
         assert (run.spent_micros, run.unpriced) == (0, 1)
 
 
-def test_wrong_options_are_named():
+def test_wrong_options_are_named() -> None:
     with pytest.raises(ValueError, match="on_refusal is 'ignore'"):
         guard(panel=Panel("memory:"), on_refusal="ignore")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"key is .\{modle\}."):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 litellm = pytest.importorskip("litellm")
 
-from litellm import Router
+from litellm.router import Router
 
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture(autouse=True)
-def no_callbacks():
+def no_callbacks() -> Iterator[None]:
     # LiteLLM copies callbacks into lists of its own, in which it keeps one object of each class.
     litellm.logging_callback_manager._reset_all_callbacks()
     yield
@@ -46,7 +47,7 @@ ALL = pytest.mark.parametrize("way", ["sync", "async", "callback"])
 
 
 @ALL
-def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way):
+def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     guarded = guard(panel=panel)
@@ -63,7 +64,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way)
 
 
 @ALL
-def test_an_error_of_the_request_is_no_evidence(way):
+def test_an_error_of_the_request_is_no_evidence(way: Any) -> None:
     panel = Panel("memory:")
     error = litellm.BadRequestError("bad", GPT, "openai")
     for _ in range(6):
@@ -73,7 +74,7 @@ def test_an_error_of_the_request_is_no_evidence(way):
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_the_fallback_answers_while_the_model_is_refused(way):
+def test_the_fallback_answers_while_the_model_is_refused(way: Any) -> None:
     panel = Panel("memory:")
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
     guarded = guard(panel=panel, fallback="anthropic/claude-sonnet-4-5")
@@ -83,7 +84,7 @@ def test_the_fallback_answers_while_the_model_is_refused(way):
 
 
 @ALL
-def test_costs_add_up_in_the_budget(way):
+def test_costs_add_up_in_the_budget(way: Any) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     guarded = guard(panel=panel, budget="team")
@@ -103,14 +104,14 @@ def router(*deployments: dict[str, Any], **more: Any) -> Router:
     return Router(model_list=names, **more)
 
 
-def test_the_router_skips_deployments_whose_circuits_are_open():
+def test_the_router_skips_deployments_whose_circuits_are_open() -> None:
     panel = Panel("memory:")
     litellm.callbacks[:] = [guard(panel=panel)]
     first = {"model": "openai/gpt-4o", "mock_response": "openai"}
     second = {"model": "anthropic/claude-sonnet-4-5", "mock_response": "anthropic"}
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
 
-    async def several() -> set[str]:
+    async def several() -> set[Any]:
         routes = router(first, second)
         answers = [await routes.acompletion("chat", messages=HELLO) for _ in range(8)]
         return {answer.choices[0].message.content for answer in answers}
@@ -119,7 +120,9 @@ def test_the_router_skips_deployments_whose_circuits_are_open():
 
 
 @pytest.mark.parametrize(("answers", "error"), [(False, Rejected), (True, Exception)])
-def test_a_router_without_admitted_deployments_refuses_and_does_not_retry_it(answers, error):
+def test_a_router_without_admitted_deployments_refuses_and_does_not_retry_it(
+    answers: Any, error: Any
+) -> None:
     panel = Panel("memory:")
     litellm.callbacks[:] = [guard(panel=panel, on_refusal="answer" if answers else "raise")]
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
@@ -133,7 +136,7 @@ def test_a_router_without_admitted_deployments_refuses_and_does_not_retry_it(ans
         assert time.monotonic() - started_s < 1  # three retries take longer
 
 
-def test_the_fallbacks_of_the_router_answer():
+def test_the_fallbacks_of_the_router_answer() -> None:
     panel = Panel("memory:")
     litellm.callbacks[:] = [guard(panel=panel)]
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
@@ -146,7 +149,7 @@ def test_the_fallbacks_of_the_router_answer():
     assert response.choices[0].message.content == "spare"
 
 
-def test_streams_belong_to_the_call_until_their_end():
+def test_streams_belong_to_the_call_until_their_end() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     guarded = guard(panel=panel, budget="team")
@@ -173,7 +176,7 @@ def test_streams_belong_to_the_call_until_their_end():
     assert panel.breaker(PROVIDER).totals.succeeded == 2
 
 
-def test_a_stream_through_the_callback_counts_at_its_end():
+def test_a_stream_through_the_callback_counts_at_its_end() -> None:
     panel = Panel("memory:")
     litellm.callbacks[:] = [guard(panel=panel)]
 
@@ -193,7 +196,7 @@ def test_a_stream_through_the_callback_counts_at_its_end():
 
 
 @pytest.mark.parametrize("way", ["async", "callback"])
-def test_cancellation_leaks_no_permit_and_no_reservation(way):
+def test_cancellation_leaks_no_permit_and_no_reservation(way: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     panel.budgets.open("team", 1_000_000)
@@ -207,7 +210,12 @@ def test_cancellation_leaks_no_permit_and_no_reservation(way):
         if way == "callback":
             litellm.callbacks[:] = [guarded]
         call = guarded.acompletion if way == "async" else litellm.acompletion
-        options = {"model": GPT, "messages": HELLO, "mock_response": "late", "mock_delay": 600}
+        options: dict[str, Any] = {
+            "model": GPT,
+            "messages": HELLO,
+            "mock_response": "late",
+            "mock_delay": 600,
+        }
         running = asyncio.create_task(call(**options))
         for _ in range(600):
             if panel.budgets.tree("team")[0].node.held_micros:

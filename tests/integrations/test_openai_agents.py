@@ -57,7 +57,7 @@ def streamed(agent: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", [run, streamed])
-def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way):
+def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     model = ScriptedModel([*[ConnectionError("no route")] * 5, says("hi")])
@@ -74,7 +74,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way)
 
 
 @pytest.mark.parametrize("way", [run, streamed])
-def test_the_fallback_answers_while_the_model_is_refused(way):
+def test_the_fallback_answers_while_the_model_is_refused(way: Any) -> None:
     panel = Panel("memory:")
     own, other = ScriptedModel([says("own")]), Named("spare/small", says("other"))
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
@@ -85,7 +85,7 @@ def test_the_fallback_answers_while_the_model_is_refused(way):
 
 
 @pytest.mark.parametrize("way", [run, streamed])
-def test_a_refusal_can_be_the_answer_of_the_agent(way):
+def test_a_refusal_can_be_the_answer_of_the_agent(way: Any) -> None:
     panel = Panel("memory:")
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
     model = ScriptedModel([says("own")])
@@ -94,7 +94,7 @@ def test_a_refusal_can_be_the_answer_of_the_agent(way):
 
 
 @pytest.mark.parametrize("custom", [False, True])
-def test_a_broken_tool_is_refused_with_a_result_for_the_model_and_no_call(custom):
+def test_a_broken_tool_is_refused_with_a_result_for_the_model_and_no_call(custom: Any) -> None:
     searched = []
 
     def search(query: str) -> str:
@@ -117,7 +117,7 @@ def test_a_broken_tool_is_refused_with_a_result_for_the_model_and_no_call(custom
     assert panel.breaker("tool/search").state is Phase.OPEN
 
 
-def test_a_tool_that_raises_counts_and_raises():
+def test_a_tool_that_raises_counts_and_raises() -> None:
     @function_tool(failure_error_function=None)
     def search(query: str) -> str:
         """Search."""
@@ -131,7 +131,7 @@ def test_a_tool_that_raises_counts_and_raises():
 
 
 @pytest.mark.parametrize("answers", [False, True])
-def test_a_tool_loop_is_warned_and_stopped(answers):
+def test_a_tool_loop_is_warned_and_stopped(answers: Any) -> None:
     @function_tool
     def search(query: str) -> str:
         """Search."""
@@ -151,7 +151,7 @@ def test_a_tool_loop_is_warned_and_stopped(answers):
     assert len(model.calls) < 20
 
 
-def test_costs_add_up_and_sub_agents_and_handoffs_share_the_budget():
+def test_costs_add_up_and_sub_agents_and_handoffs_share_the_budget() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     inner = Agent("researcher", model=Named("gpt-4o", priced(says("found"), 1_000, 100)))
@@ -173,7 +173,7 @@ def test_costs_add_up_and_sub_agents_and_handoffs_share_the_budget():
     assert not panel.budgets.audit("team").problems
 
 
-def test_an_exhausted_budget_refuses_before_the_request():
+def test_an_exhausted_budget_refuses_before_the_request() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 3_000)
     model = Named("gpt-4o", priced(says("hi"), 1_000, 100), says("more"))
@@ -184,7 +184,7 @@ def test_an_exhausted_budget_refuses_before_the_request():
     assert len(model.calls) == 1
 
 
-def test_a_stream_that_ends_too_early_is_a_failure():
+def test_a_stream_that_ends_too_early_is_a_failure() -> None:
     class Truncated(ScriptedModel):
         async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
             async for event in super().stream_response(*args, **kwargs):
@@ -198,7 +198,7 @@ def test_a_stream_that_ends_too_early_is_a_failure():
     assert panel.breaker("provider/truncated").totals.failed == 1
 
 
-def test_models_by_name_come_from_a_provider_and_providers_can_be_guarded():
+def test_models_by_name_come_from_a_provider_and_providers_can_be_guarded() -> None:
     model = ScriptedModel([says("one"), says("two")])
 
     class Provider(ModelProvider):
@@ -215,7 +215,7 @@ def test_models_by_name_come_from_a_provider_and_providers_can_be_guarded():
     assert panel.breaker(PROVIDER).totals.succeeded == 2
 
 
-def test_every_run_is_judged_by_itself_unless_one_trace_holds_them():
+def test_every_run_is_judged_by_itself_unless_one_trace_holds_them() -> None:
     @function_tool
     def search(query: str) -> str:
         """Search."""
@@ -239,7 +239,7 @@ def test_every_run_is_judged_by_itself_unless_one_trace_holds_them():
         asyncio.run(all_in_one())
 
 
-def test_cancellation_leaks_no_permit_and_no_reservation():
+def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     panel.budgets.open("team", 1_000_000)

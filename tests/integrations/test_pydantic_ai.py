@@ -40,8 +40,10 @@ class Script:
         return FunctionModel(self, model_name=name)
 
 
-def calling(tool: str, text: str = "", usage: RequestUsage | None = None, **args: Any):
-    parts = [*([TextPart(text)] if text else []), ToolCallPart(tool, args)]
+def calling(
+    tool: str, text: str = "", usage: RequestUsage | None = None, **args: Any
+) -> ModelResponse:
+    parts: list[Any] = [*([TextPart(text)] if text else []), ToolCallPart(tool, args)]
     return ModelResponse(parts=parts, usage=usage or RequestUsage())
 
 
@@ -60,7 +62,7 @@ def failing(agent: Any, error: type[BaseException], times: int = 5) -> None:
             run(agent)
 
 
-def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request():
+def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request() -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     script = Script(*[ConnectionError("no route")] * 5, "hi")
@@ -74,7 +76,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request():
     assert panel.breaker(PROVIDER).state is Phase.CLOSED
 
 
-def test_errors_of_the_request_are_no_evidence_and_those_of_the_provider_are():
+def test_errors_of_the_request_are_no_evidence_and_those_of_the_provider_are() -> None:
     panel = Panel("memory:")
     bad = Agent(
         Script(ModelHTTPError(400, "fake", None)).model(), capabilities=[guard(panel=panel)]
@@ -88,14 +90,14 @@ def test_errors_of_the_request_are_no_evidence_and_those_of_the_provider_are():
     assert panel.breaker(PROVIDER).state is Phase.OPEN
 
 
-def test_one_circuit_per_model_if_so_configured():
+def test_one_circuit_per_model_if_so_configured() -> None:
     panel = Panel("memory:")
     agent = Agent(Script("hi").model("small"), capabilities=[guard(panel=panel, key="model")])
     run(agent)
     assert panel.view("provider/function/small") is not None
 
 
-def test_the_fallback_answers_while_the_model_is_refused():
+def test_the_fallback_answers_while_the_model_is_refused() -> None:
     panel = Panel("memory:")
     own, other = Script("own"), Script("other")
     capability = guard(panel=panel, key="model", fallback=other.model("second"))
@@ -106,7 +108,7 @@ def test_the_fallback_answers_while_the_model_is_refused():
     assert panel.view("provider/function/second") is not None
 
 
-def test_a_refusal_can_be_the_answer_of_the_agent():
+def test_a_refusal_can_be_the_answer_of_the_agent() -> None:
     panel = Panel("memory:")
     panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
     agent = Agent(Script("own").model(), capabilities=[guard(panel=panel, on_refusal="answer")])
@@ -119,7 +121,7 @@ def broken_tool_agent(panel: Panel, script: Script, tool: Callable[..., Any]) ->
     return agent
 
 
-def test_a_broken_tool_is_refused_with_a_failed_tool_result_and_no_call():
+def test_a_broken_tool_is_refused_with_a_failed_tool_result_and_no_call() -> None:
     calls = []
 
     def search(query: str) -> str:
@@ -140,7 +142,7 @@ def test_a_broken_tool_is_refused_with_a_failed_tool_result_and_no_call():
     assert refused.outcome == "failed"
 
 
-def test_a_call_that_the_model_must_correct_is_no_evidence_against_the_tool():
+def test_a_call_that_the_model_must_correct_is_no_evidence_against_the_tool() -> None:
     def search(query: str) -> str:
         raise ModelRetry("give a longer query")
 
@@ -150,7 +152,7 @@ def test_a_call_that_the_model_must_correct_is_no_evidence_against_the_tool():
     assert panel.breaker("tool/search").totals.failed == 0
 
 
-def test_a_tool_loop_is_warned_and_stopped():
+def test_a_tool_loop_is_warned_and_stopped() -> None:
     panel = Panel("memory:")
     script = Script(calling("search", "I will search again.", query="the same"))
     agent = Agent(script.model(), capabilities=[guard(panel=panel)])
@@ -167,14 +169,14 @@ def test_a_tool_loop_is_warned_and_stopped():
     assert script.requests < 20
     assert any("Switchgear warns" in text for text in seen)
 
-    answering = Agent(script.model(), capabilities=[guard(panel=panel, on_refusal="answer")])
+    answering: Any = Agent(script.model(), capabilities=[guard(panel=panel, on_refusal="answer")])
     answering.tool_plain(lambda query: {"results": []}, name="search")
     result = run(answering)
     assert result.output.startswith("Switchgear refused this model call")
     assert "Switchgear warns" in str(result.all_messages())  # beside a result that is no text
 
 
-def test_costs_add_up_and_sub_agents_share_the_budget():
+def test_costs_add_up_and_sub_agents_share_the_budget() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     inner = Agent(
@@ -197,7 +199,7 @@ def test_costs_add_up_and_sub_agents_share_the_budget():
     assert not panel.budgets.audit("team").problems
 
 
-def test_an_exhausted_budget_refuses_before_the_request():
+def test_an_exhausted_budget_refuses_before_the_request() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 3_000)
     script = Script(priced("hi", 1_000, 100))
@@ -208,7 +210,7 @@ def test_an_exhausted_budget_refuses_before_the_request():
     assert script.requests == 1
 
 
-def test_streaming_works_and_a_stream_that_breaks_is_a_failure():
+def test_streaming_works_and_a_stream_that_breaks_is_a_failure() -> None:
     fails = False
 
     async def stream(
@@ -236,7 +238,7 @@ def test_streaming_works_and_a_stream_that_breaks_is_a_failure():
         asyncio.run(text())
 
 
-def test_a_refused_stream_can_be_answered():
+def test_a_refused_stream_can_be_answered() -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         yield "own"
 
@@ -252,7 +254,7 @@ def test_a_refused_stream_can_be_answered():
     assert "maintenance" in asyncio.run(text())
 
 
-def test_cancellation_leaks_no_permit_and_no_reservation():
+def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     panel.budgets.open("team", 1_000_000)

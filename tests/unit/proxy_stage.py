@@ -3,9 +3,15 @@
 import contextlib
 import http.client
 import json
+import os
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear import Panel
@@ -15,7 +21,7 @@ from switchgear._proxy.http1 import Limits
 from switchgear._proxy.relay import RelaySettings
 from switchgear._proxy.routes import upstream
 from switchgear._proxy.worker import Worker, WorkerSettings, listen, run_worker
-from timeouts import LIMIT_S, eventually
+from timeouts import LIMIT_S, end, eventually
 
 
 class Heard(NamedTuple):
@@ -319,3 +325,70 @@ def proxying(
 
 def _policy(name: str) -> Any:
     return proxy_policy(name, lambda _: None) if name.startswith(("provider/", "key/")) else None
+
+
+class ProxyProcess:
+    """`switchgear proxy` as a process of its own."""
+
+    def __init__(self, folder: Path, url: str, *options: str, store: str = "") -> None:
+        self.store = store or f"sqlite:///{folder}/state.db"
+        command = [
+            sys.executable,
+            "-m",
+            "switchgear",
+            "proxy",
+            "--port",
+            "0",
+            "--store",
+            self.store,
+        ]
+        for name in ("anthropic", "openai", "google"):
+            command += ["--upstream", f"{name}={url}"]
+        self.process = subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        if found is None:
+            self.process.kill()
+            raise AssertionError(self.process.communicate())
+        self.port = int(found[1])
+        self.client = Stage(self.port, None, None, [])  # type: ignore[arg-type]
+
+    def workers(self) -> list[int]:
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    def send_stream(self) -> socket.socket:
+        """A request whose response is still coming."""
+        raw = json.dumps(ask(stream=True)).encode()
+        client = self.client.open()
+        head = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
+        data = b""
+        while b"message_start" not in data:
+            data += client.recv(65536)
+        return client
+
+
+@contextlib.contextmanager
+def process(folder: Path, url: str, *options: str, store: str = "") -> Iterator[ProxyProcess]:
+    made = ProxyProcess(folder, url, *options, store=store)
+    try:
+        yield made
+    finally:
+        pids = made.workers() if made.process.poll() is None else []
+        made.process.terminate()
+        try:
+            made.process.wait(30)
+        except subprocess.TimeoutExpired:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        end(made.process)

@@ -32,6 +32,8 @@ from switchgear._cli import (
     status,
     trust,
     tune,
+    worker,
+    wrap,
 )
 from switchgear._cli.options import Verbs, give_color_option, store_options
 
@@ -64,8 +66,8 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks),
-    *(serve.serve, metrics.metrics, proxy.proxy),
+    *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, wrap.wrap),
+    *(hooks.hooks, serve.serve, metrics.metrics, proxy.proxy),
     *(backtest.backtest, label.label, tune.tune),
     *(sessions.sessions, status.status, status.watch, status.show, status.events),
     *(check.check, check.record, rules.rules),

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,8 +12,11 @@ from switchgear._cli.options import defect, fail, json_option, store_options, to
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from switchgear._cli.context import Session
     from switchgear._fleet.targets import Target
+    from switchgear._remote.dispatch import RemoteAttempts
     from switchgear._run.batch.attempt import AttemptDependencies
     from switchgear._run.batch.model import Batch, BatchEnd, Task
     from switchgear._run.batch.record import BatchFolder, BatchState
@@ -34,12 +38,14 @@ class Prepared(NamedTuple):
     notes: tuple[str, ...]
     lock: "RunLock"
     """Held until the process ends: no other one goes on with this batch meanwhile."""
+    unsettled: frozenset[str] = frozenset()
+    """Tasks that were running when the last process of this batch ended."""
 
 
 @click.command(short_help="Run many tasks with dependencies, resumable.")
 @click.argument("tasks", metavar="TASKS.YAML", required=False)
 @click.option(
-    "--parallel", type=click.IntRange(1, 64), metavar="N", help="Run at most N tasks at a time."
+    "--parallel", type=click.IntRange(1, 1024), metavar="N", help="Run at most N tasks at a time."
 )
 @click.option(
     "--resume",
@@ -67,6 +73,25 @@ class Prepared(NamedTuple):
     metavar="TARGET",
     help="Notify TARGET when the batch ends: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
 )
+@click.option(
+    "--on",
+    "engine",
+    type=click.Choice(("local", "celery")),
+    default="local",
+    show_default=True,
+    help="Where tasks run: here, or on hosts with `switchgear worker`.",
+)
+@click.option(
+    "--broker",
+    metavar="URL",
+    envvar="SWITCHGEAR_BROKER",
+    help="With --on celery: the broker. Default: SWITCHGEAR_BROKER, else the Redis store.",
+)
+@click.option(
+    "--repository",
+    metavar="URL",
+    help="With --on celery: a git repository that every host can fetch from and push to.",
+)
 @json_option
 @token_option
 @store_options
@@ -79,6 +104,9 @@ def batch(
     when_alone: tuple[str, ...],
     budget_node: str | None,
     notify: tuple[str, ...],
+    engine: str,
+    broker: str | None,
+    repository: str | None,
     as_json: bool,
 ) -> None:
     """Run the tasks of TASKS.YAML in dependency order, up to --parallel at a time.
@@ -104,15 +132,39 @@ def batch(
     except ValueError as problem:
         fail(str(problem))
     with open_session() as session:
-        place = _workplace(session)
+        place = workplace(session)
         wanted = _wanted(place, tasks, parallel, when_alone)
         wanted = _paid_from(place, wanted, budget_node)
         if any(task.worktree for task in wanted.tasks):
             _share(session)
+        link = broker_of(session, broker) if engine == "celery" else None
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
-            code = _schedule(session, place, prepared, targets, as_json=as_json)
+            remote = None if link is None else RemoteLink(link, repository or "")
+            code = _schedule(session, place, prepared, targets, remote, as_json=as_json)
     raise SystemExit(code)
+
+
+class RemoteLink(NamedTuple):
+    """How a batch reaches its workers."""
+
+    broker: str
+    repository: str
+
+
+def broker_of(session: "Session", broker: str | None) -> str:
+    """The URL of the broker. Ends the command where hosts could not share the store."""
+    from importlib.util import find_spec
+
+    url = session.panel.store.url or ""
+    if url.startswith("memory:"):
+        fail("several hosts need a store that they share: set `store: redis://…`")
+    if find_spec("celery") is None:
+        fail("this needs Celery: python3 -m pip install 'switchgear[celery]'")
+    chosen = broker or (url if url.startswith(("redis:", "rediss:", "valkey:")) else "")
+    if not chosen:
+        fail("there is no broker: use --broker URL, SWITCHGEAR_BROKER or a Redis store")
+    return chosen.replace("valkey", "redis", 1) if chosen.startswith("valkey") else chosen
 
 
 def _share(session: "Session") -> None:
@@ -127,7 +179,7 @@ def _share(session: "Session") -> None:
         os.environ.setdefault(VARIABLE, session.config.source)
 
 
-def _workplace(session: "Session") -> "AttemptDependencies":
+def workplace(session: "Session") -> "AttemptDependencies":
     from switchgear._report.run_page import write_report
     from switchgear._run.batch.attempt import AttemptDependencies
     from switchgear._run.record import runs_root
@@ -219,7 +271,7 @@ def _alone(given: tuple[str, ...]) -> dict[str, str]:
 def _prepared(
     wanted: "Batch", tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
 ) -> Prepared:
-    from switchgear._run.batch.model import Progress
+    from switchgear._run.batch.model import Progress, Status
     from switchgear._run.batch.record import (
         BatchState,
         batches_of,
@@ -236,13 +288,16 @@ def _prepared(
         home.read()  # what is no batch of ours is said, and gets no lock file
         lock = _locked(home)
         kept, _ = home.read()
+        unsettled = frozenset(
+            name for name, each in kept.progress.items() if each.status is Status.RUNNING
+        )
         known = {name: with_run_state(each, runs) for name, each in kept.progress.items()}
         progress, notes = resumed_progress(known, wanted.tasks, failed_too=failed_too)
         if kept.file != file:
             notes.insert(0, f"it was begun with {kept.file}")
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
-        return Prepared(wanted, kept, home, tuple(notes), lock)
+        return Prepared(wanted, kept, home, tuple(notes), lock, unsettled)
     notes = [note] if (note := _about_the_last(batches_of(root, file)[-1:])) else []
     here = str(Path.cwd())
     _refuse_clash(wanted, None, here)
@@ -301,12 +356,14 @@ def _schedule(
     place: "AttemptDependencies",
     prepared: Prepared,
     targets: "tuple[Target, ...]",
+    remote: RemoteLink | None,
     *,
     as_json: bool,
 ) -> int:
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import batch_chooser, batch_view
-    from switchgear._run.batch.attempt import SPAWN, Admission, SpawnCircuit
+    from switchgear._core.errors import StoreError
+    from switchgear._run.batch.attempt import SPAWN, Admission, SpawnCircuit, run_attempt
     from switchgear._run.batch.record import TaskFolders
     from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
     from switchgear._run.interrupt import Interrupt
@@ -331,6 +388,7 @@ def _schedule(
             by=who(),
             forces=kept.forces,
         )
+        act = None if remote is None else _remote_attempts(session, prepared, remote, view.said)
         conductor = Scheduler(
             wanted,
             kept,
@@ -339,6 +397,7 @@ def _schedule(
             places=TaskFolders(prepared.home.path, Path(kept.folder), wanted.by_name),
             dependencies=BatchDependencies(interrupt, view, choose),
             admission=admission,
+            act=run_attempt if act is None else act,
         )
         try:
             end = conductor.run()
@@ -346,10 +405,34 @@ def _schedule(
             if not conductor.has_begun:
                 raise
             return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
+        if act is not None:
+            with suppress(StoreError):
+                act.forget(each.run for each in kept.progress.values() if each.run is not None)
     _tell(
         prepared, end, admission.aborted, (*session.config.notifications, *targets), as_json=as_json
     )
     return end.code
+
+
+def _remote_attempts(
+    session: "Session", prepared: Prepared, remote: RemoteLink, said: "Callable[[str], None]"
+) -> "RemoteAttempts":
+    from switchgear._remote.app import Publisher
+    from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
+    from switchgear._remote.jobs import Jobs
+    from switchgear._stores.base import ledger_of
+
+    return RemoteAttempts(
+        RemoteContext(
+            Jobs(ledger_of(session.panel.store.inner)),
+            Publisher(remote.broker),
+            prepared.home.id,
+            {task.name: task.labels for task in prepared.batch.tasks},
+            prepared.unsettled,
+            remote.repository,
+            said,
+        )
+    )
 
 
 def _tell(

@@ -191,8 +191,10 @@ def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
 
 def _work(given: dict[str, Any], settings: "WorkerSettings", ours: Any) -> None:
     from switchgear._cli.context import open_session
+    from switchgear._providers.prices import model_price
     from switchgear._proxy.worker import Worker, run_worker
 
+    model_price("claude-sonnet-4-5")  # the price list is read before the first request
     with open_session(applying=False) as session:
         guard = settings.guard._replace(policy_for=session.config.policy_for)
         session.panel.reload(_policies(session.config.policy_for))

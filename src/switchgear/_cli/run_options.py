@@ -166,10 +166,10 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
 
 
 def _text(loop: "LoopBreaker", how: str) -> str:
-    from switchgear._core.errors import duration
     from switchgear._core.types import Mode
     from switchgear._run.circuits import SHARED
     from switchgear._run.result import release_command
+    from switchgear._text.formats import duration
 
     if loop.mode is Mode.HELD_OPEN:
         said = clean(loop.trip_reason() or "")
@@ -247,7 +247,7 @@ def who() -> str:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
+def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
     """A callback that reads an amount and names the option when it cannot."""
 
     def convert(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
@@ -261,7 +261,7 @@ def _amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
 
 
 def _span(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="D", callback=_amount(seconds), **how)
+    return click.option(*names, metavar="D", callback=amount(seconds), **how)
 
 
 def _limit(*names: str, **how: Any) -> Callable[[F], F]:
@@ -318,14 +318,14 @@ LIMITS = (
     click.option(
         "--rate-limit",
         metavar="N/h",
-        callback=_amount(_rate),
+        callback=amount(_rate),
         help="Start at most N iterations per hour; 0: no limit.",
     ),
     click.option(
         "--budget",
         "budget_micros",
         metavar="USD",
-        callback=_amount(micros),
+        callback=amount(micros),
         help="Spend at most USD dollars.",
     ),
     click.option(
@@ -343,14 +343,14 @@ LIMITS = (
         "--price-in",
         "price_in_micros",
         metavar="USD",
-        callback=_amount(micros),
+        callback=amount(micros),
         help="Price of a million input tokens; with --price-out, instead of the price list.",
     ),
     click.option(
         "--price-out",
         "price_out_micros",
         metavar="USD",
-        callback=_amount(micros),
+        callback=amount(micros),
         help="Price of a million output tokens.",
     ),
     click.option(

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._core.errors import duration
+from switchgear._text.formats import duration
 
 NEARLY = 0.8
 """Share of a budget that is spent or reserved from which on it needs attention."""
@@ -15,6 +15,8 @@ LIVE_S = 300.0
 """Seconds since the last event of a session during which it counts as live."""
 RATE_S = 300.0
 """Seconds over which spend per minute is measured."""
+LEAST_RATE_S = 60.0
+"""Seconds that must be measured at least."""
 _NEEDS_HELP = {"stopped": 0, "paused": 2, "trying again": 4, "struggling": 4}
 
 
@@ -59,7 +61,7 @@ class SpendRates:
         while len(seen) > 2 and now_s - seen[0][0] > RATE_S:
             seen.popleft()
         took_s = now_s - seen[0][0]
-        return None if took_s < 1.0 else round((micros - seen[0][1]) * 60.0 / took_s)
+        return None if took_s < LEAST_RATE_S else round((micros - seen[0][1]) * 60.0 / took_s)
 
     def forget_all_but(self, keys: Iterable[str]) -> None:
         """Forget the others."""
@@ -83,7 +85,7 @@ def attention(
     """What needs attention among rows as the API returns them, the most urgent first."""
     found = [
         *filter(None, map(_session, sessions)),
-        *filter(None, map(_circuit, circuits)),
+        *filter(None, map(circuit_attention, circuits)),
         *filter(None, map(_budget, budgets)),
         *filter(None, map(_incident, incidents)),
     ]
@@ -119,7 +121,7 @@ def _session(row: Mapping[str, Any]) -> Attention | None:
     )
 
 
-def _circuit(row: Mapping[str, Any]) -> Attention | None:
+def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
     """A circuit that refuses, probes, is held or is about to trip; those of sessions stand above."""
     name = str(row["name"])
     if name.partition("/")[0] in {"session", "progress", "ladder"}:

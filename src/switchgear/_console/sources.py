@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 from switchgear._breaker.views import View
 from switchgear._config import Config
-from switchgear._console.attention import Attention, SpendRates, activity, attention
+from switchgear._console.attention import (
+    Attention,
+    SpendRates,
+    activity,
+    attention,
+    circuit_attention,
+)
 from switchgear._console.runs import run_row, run_status
 from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
 from switchgear._console.values import heat_of, of_entry, of_page, of_view
@@ -92,12 +98,14 @@ class Sources:
         cost = view.circuit.totals.cost_micros
         with self._lock:
             rate = self._rates.rate(f"circuit {view.name}", cost or None, self.panel.store.now_s())
-        return {
+        row = {
             **of_view(view),
             "heat": min(heat_of(view), 1.0),
             "opened_at_s": opened_s or None,
             "spend_micros_per_min": rate,
         }
+        item = circuit_attention(row)
+        return {**row, "attention": None if item is None else item._asdict()}
 
     def circuit(self, name: str, events: int = 50) -> dict[str, Any]:
         """Everything about one circuit, with its newest events. Raises `NotFound`."""

@@ -17,7 +17,7 @@ from switchgear._core.errors import StoreError
 from switchgear._stores.base import Entry
 from switchgear._text.glob import matcher
 
-POLL_S = 0.1
+POLL_S = 0.05
 """Seconds between two looks at the store."""
 SCAN_S = 2.0
 """Seconds between two reads of all circuits while clients are connected, at least."""
@@ -296,7 +296,7 @@ def _message(entry: Entry) -> Message:
     return Message(entry.cursor, entry.event.circuit, encoded("event", value, entry.cursor))
 
 
-_CLOCKS = frozenset({"retry_after_s", "hold_left_s"})
+_CLOCKS = frozenset({"attention", "hold_left_s", "retry_after_s"})
 """Fields that change with time alone: a client counts them down itself."""
 
 

@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -41,6 +42,10 @@ class ModelProtocol(StrEnum):
 _FAMILIES = {
     each: "google" if each.value.startswith("gemini") else each.value.partition("_")[0]
     for each in ModelProtocol
+}
+_FAMILIES = {
+    protocol: "google" if protocol.startswith("gemini") else protocol.partition("_")[0]
+    for protocol in ModelProtocol
 }
 HOSTS: tuple[tuple[str, str], ...] = (
     ("api.anthropic.com", "anthropic"),
@@ -116,6 +121,7 @@ def protocol_of(path: str) -> ModelProtocol | None:
     return next((protocol for suffix, protocol in _SUFFIXES if plain.endswith(suffix)), None)
 
 
+@lru_cache(256)
 def provider_of(host: str) -> str:
     """The provider's name by its host; of an unknown host the host itself, with its port.
 
@@ -210,16 +216,23 @@ def _model(path: str, payload: Mapping[str, Any]) -> str:
     return deployment[1][:LONGEST_MODEL] if deployment is not None else ""
 
 
+_LIMITS: dict[ModelProtocol, tuple[str, ...]] = {
+    ModelProtocol.ANTHROPIC_MESSAGES: ("max_tokens",),
+    ModelProtocol.ANTHROPIC_COUNT_TOKENS: (),
+    ModelProtocol.OPENAI_CHAT: ("max_completion_tokens", "max_tokens"),
+    ModelProtocol.OPENAI_RESPONSES: ("max_output_tokens",),
+    ModelProtocol.GEMINI_GENERATE: ("maxOutputTokens", "max_output_tokens"),
+    ModelProtocol.GEMINI_STREAM: ("maxOutputTokens", "max_output_tokens"),
+}
+"""The fields of a request that limit its output, the most recent name first."""
+
+
 def _limit(protocol: ModelProtocol, payload: Mapping[str, Any]) -> int | None:
-    names = {
-        ModelProtocol.OPENAI_CHAT: ("max_completion_tokens", "max_tokens"),
-        ModelProtocol.OPENAI_RESPONSES: ("max_output_tokens",),
-    }.get(protocol, ("max_tokens",))
     holder: Any = payload
+    names = _LIMITS[protocol]
     if protocol.family == "google":
         config = payload.get("generationConfig", payload.get("generation_config"))
         holder = config if isinstance(config, dict) else {}
-        names = ("maxOutputTokens", "max_output_tokens")
     for name in names:
         value = holder.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9:

@@ -70,6 +70,16 @@ class Metered(NamedTuple):
         return found
 
 
+_READERS = {
+    ModelProtocol.ANTHROPIC_MESSAGES: "_read_anthropic",
+    ModelProtocol.ANTHROPIC_COUNT_TOKENS: "_read_anthropic",
+    ModelProtocol.OPENAI_CHAT: "_read_chat",
+    ModelProtocol.OPENAI_RESPONSES: "_read_responses",
+    ModelProtocol.GEMINI_GENERATE: "_read_gemini",
+    ModelProtocol.GEMINI_STREAM: "_read_gemini",
+}
+
+
 class ResponseMeter:
     r"""Reads one response: `feed` each chunk as it passes, then `finish` once. Not thread-safe.
 
@@ -98,13 +108,7 @@ class ResponseMeter:
         self._inflater = _Inflater() if encoding in {"gzip", "x-gzip", "deflate"} else None
         is_read = encoding in {"", "identity"} or self._inflater is not None
         self._is_opaque = not is_read or bool(kind and "json" not in kind and not self._is_events)
-        self._read: Callable[[bytes], None] = {
-            "anthropic": self._read_anthropic,
-            "openai": self._read_chat,
-            "google": self._read_gemini,
-        }[protocol.family]
-        if protocol is ModelProtocol.OPENAI_RESPONSES:
-            self._read = self._read_responses
+        self._read: Callable[[bytes], None] = getattr(self, _READERS[protocol])
         self._kept = bytearray()
         self._is_cut = False
         self._fields: dict[str, Any] = {}

@@ -34,7 +34,7 @@ from switchgear._proxy.identity import Identity
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
 from switchgear._stuck.score import grounds_of, session_policy
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 from switchgear._text.redact import redact
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class CallRefused(Exception):
         self.refusal = refusal
 
 
-class GuardedCall(NamedTuple):
+class ProxiedCall(NamedTuple):
     """A request that is guarded."""
 
     identity: Identity
@@ -97,7 +97,7 @@ class AdmittedCall:
 
     __slots__ = ("call", "is_free", "key", "session", "shares", "spent_micros", "warning")
 
-    def __init__(self, call: GuardedCall) -> None:
+    def __init__(self, call: ProxiedCall) -> None:
         self.call = call
         self.session: Known | None = None
         self.key: tuple[CircuitBreaker, Permit] | None = None
@@ -170,7 +170,7 @@ class Guard:
 
     # Before
 
-    async def admit(self, call: GuardedCall) -> AdmittedCall:
+    async def admit(self, call: ProxiedCall) -> AdmittedCall:
         """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
         admission = AdmittedCall(call)
         identity = call.identity
@@ -233,7 +233,7 @@ class Guard:
         if fed.tripped:
             raise CallRefused(ProxyRefusal(Reaction.STOP, fed.tripped, "loop", None, fed.circuit))
 
-    def _feed(self, call: GuardedCall, turns: list[ToolTurn], keys: list[str], known: Known) -> Fed:
+    def _feed(self, call: ProxiedCall, turns: list[ToolTurn], keys: list[str], known: Known) -> Fed:
         """Record the new steps in the circuit of the session, in one transaction."""
         identity = call.identity
         session = f"session/{identity.parent or identity.session}"
@@ -315,7 +315,7 @@ class Guard:
                 share = await self._take(node, estimate, call)
             admission.shares.append(share)
 
-    async def _learned(self, call: GuardedCall) -> CallEstimate | None:
+    async def _learned(self, call: ProxiedCall) -> CallEstimate | None:
         """An estimate by what calls of this model cost elsewhere; `None`: nothing is known of them."""
         model = call.request.model
         with suppress(StoreError, ValueError):
@@ -342,7 +342,7 @@ class Guard:
                 self.panel.store.inner.transact(f"proxy-cost/{_name(model)}", work)
 
     async def _take(
-        self, node: NodeBudget, estimate: CallEstimate, call: GuardedCall
+        self, node: NodeBudget, estimate: CallEstimate, call: ProxiedCall
     ) -> BudgetShare:
         give_up_s = time.monotonic() + _BUSY_S
         while True:
@@ -372,7 +372,7 @@ class Guard:
             taking.add_done_callback(_give_back)
             raise
 
-    def _estimate(self, call: GuardedCall) -> CallEstimate | None:
+    def _estimate(self, call: ProxiedCall) -> CallEstimate | None:
         """What a call may cost; `None`: the price is unknown."""
         request = call.request
         rates = self.settings.rates
@@ -492,7 +492,7 @@ class Guard:
             return self.settings.rates.cost_micros(*metered.usage_or_estimate(request))
         return metered.cost(request).micros
 
-    def _learn(self, call: GuardedCall, cost: int) -> None:
+    def _learn(self, call: ProxiedCall, cost: int) -> None:
         seen = (cost, max(1, call.request.input_tokens))
         model = call.request.model
         known = self._sessions.get(call.identity.session)

@@ -39,7 +39,8 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-LONGEST_WAIT_S = 3_600.0
+LONGEST_WAIT_S = 60.0
+"""Agents give up on longer waits; they ask again after this one, and are refused again."""
 _STOP_STATUS = {
     ("claude", "anthropic"): 402,  # it sends a 400 six times
     ("codex", "openai"): 400,

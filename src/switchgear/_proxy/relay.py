@@ -26,7 +26,7 @@ from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_requ
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._proxy.access_log import AccessLog, LogEntry
-from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, GuardedCall
+from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, ProxiedCall
 from switchgear._proxy.headers import TOKEN_HEADER, is_token, request_headers, response_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import PendingCall, pending_call
@@ -243,18 +243,18 @@ class Relay:
 
     async def _understood(
         self, request: Request, found: ProxyRoute, to: Upstream, body: bytes
-    ) -> GuardedCall:
+    ) -> ProxiedCall:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in request.headers
         }
 
-        def read() -> GuardedCall | None:
+        def read() -> ProxiedCall | None:
             model = read_request(to.host, found.path, headers, body)
             if model is None:
                 return None
             who = identify(found.session, headers, found.path, model.protocol, model.payload)
-            return GuardedCall(who, model)
+            return ProxiedCall(who, model)
 
         call = await self._guard.beside(read) if len(body) > _LARGE else read()
         if call is None:
@@ -446,7 +446,7 @@ class Relay:
         it.connection.send_head(response.status, reason, headers)
 
     def _refuse(
-        self, connection: Connection, refusal: ProxyRefusal, call: GuardedCall, entry: LogEntry
+        self, connection: Connection, refusal: ProxyRefusal, call: ProxiedCall, entry: LogEntry
     ) -> None:
         made = answer(refusal, call.request.protocol, call.identity.agent)
         entry.status, entry.refused = made.status, refusal.cause
@@ -519,7 +519,7 @@ class _Forwarding:
         found: ProxyRoute,
         *,
         body: bytes,
-        call: GuardedCall,
+        call: ProxiedCall,
         admission: AdmittedCall,
         entry: LogEntry,
     ) -> None:

@@ -6,14 +6,14 @@ is the same for programs.
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool, missing_program
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._core.errors import OverrideRefused, SwitchgearError
+from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
 from switchgear._run.budget import coverage
@@ -190,8 +190,12 @@ class Runner:
                 self.context.record.discard()
                 raise
         if not self._resumed:
-            with suppress(OverrideRefused):
+            try:
                 self.circuits.forget_earlier_runs(by=BY)
+            except OverrideRefused:
+                pass
+            except StoreError as trouble:
+                self._notes.append(f"counts of earlier runs may apply: {trouble}")
         self.circuits.refresh()
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.context.tree)
@@ -413,11 +417,15 @@ class Runner:
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(context, self.state, ending, self._notes)
-        with suppress(OverrideRefused):
+        try:
             if context.options.shadow:
                 loop.release(by=BY, why="the run is over")
             if ending.reason is ExitReason.COMPLETED:
                 loop.reset(by=BY, why="the task is done")
+        except OverrideRefused:
+            pass
+        except StoreError as trouble:  # how the run ended does not depend on the store
+            self._notes.append(f"circuit {loop.name!r} was not reset: {trouble}")
         result = RunResult(
             run=context.record.id,
             exit_reason=ending.reason,

@@ -36,6 +36,8 @@ from switchgear._text.redact import shortened
 OnRefusal = Literal["raise", "answer"]
 Refused = (Rejected, BudgetRefused)
 """What a call raises that was not made."""
+WARN_AT = 0.5
+"""The heat of a warning. Repeated errors heat up fast: at 70 %, as for hooks, some runs would be stopped unwarned."""
 LONGEST_TEXT = 8_000
 """Characters of arguments, results and thoughts that a step keeps."""
 KEYS = {"provider": "provider/{provider}", "model": "provider/{provider}/{model}"}
@@ -92,7 +94,7 @@ def is_model_failure(error: BaseException) -> bool:
 def progress_policy() -> Policy:
     """The progress detectors of hooks, as the policy of one run: stopped until a new run or a reset."""
     preset = preset_policy("progress")
-    return Policy((*preset.detectors, Violation()), Latched(), tripping_at=preset.tripping_at)
+    return Policy((*preset.detectors, Violation()), Latched(), tripping_at=WARN_AT)
 
 
 _default_panel: list[Panel] = []

@@ -36,6 +36,7 @@ KEYS = {
 """The names for keys of circuits, and the templates they stand for."""
 REFUSED_HEADER = "x-switchgear-refused"
 """Marks an answer that no provider gave; its value is the circuit or the budget that refused."""
+_REFUSED_STATUSES = (200, 402, 503)
 LONGEST_ERROR_BODY = 64 * 1024
 """Bytes of an error response that are read to classify it."""
 _LONGEST_PART = 120
@@ -143,6 +144,9 @@ class HttpGuard:
         on_refusal: OnRefusal = "raise",
         fallback: Sequence[str | Fallback] = (),
         on_usage: Callable[[ModelUsage], object] | None = None,
+        on_refused: Callable[[Exception], object] | None = None,
+        models_only: bool = False,
+        is_sealed: bool = False,
         default_key: str = "host",
         owner: str = "httpx",
     ) -> None:
@@ -160,6 +164,12 @@ class HttpGuard:
         self._panel = panel
         self._owner = owner
         self._on_usage = on_usage
+        self.on_refused = on_refused
+        """Called with the error of each call that was refused."""
+        self._models_only = models_only
+        """Whether requests that are no model calls pass unguarded."""
+        self.is_sealed = is_sealed
+        """Whether another guard of the same client is added to this one, and does not replace it."""
 
     @property
     def panel(self) -> Panel:
@@ -171,8 +181,10 @@ class HttpGuard:
         return self._panel
 
     def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
-        """The ways to serve a request, the caller's first."""
+        """The ways to serve a request, the caller's first; none: it passes unguarded."""
         request = _read(outgoing)
+        if request is None and self._models_only:
+            return []
         first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
         if request is None or not request.payload or not self.fallbacks:
             return [first]
@@ -191,9 +203,9 @@ class HttpGuard:
         parts = {"host": host, "provider": provider, "model": model or provider}
         return _FIELD.sub(lambda field: _part(parts[field[1]]), self._template)
 
-    def start(self, attempt: HttpAttempt) -> "GuardedCall":
+    def start(self, attempt: HttpAttempt) -> "GuardedHttpCall":
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
-        call = GuardedCall(self, attempt)
+        call = GuardedHttpCall(self, attempt)
         call.took(call.breaker.enter())
         if self.budget is not None and attempt.request is not None:
             try:
@@ -203,9 +215,9 @@ class HttpGuard:
                 raise
         return call
 
-    async def astart(self, attempt: HttpAttempt) -> "GuardedCall":
+    async def astart(self, attempt: HttpAttempt) -> "GuardedHttpCall":
         """`start` without blocking the event loop."""
-        call = GuardedCall(self, attempt)
+        call = GuardedHttpCall(self, attempt)
         call.took(await call.breaker.aenter())
         if (node := self.budget) is not None and (request := attempt.request) is not None:
             try:
@@ -235,7 +247,7 @@ class HttpGuard:
             log_exception("on_usage of circuit %r failed", usage.circuit)
 
 
-class GuardedCall:
+class GuardedHttpCall:
     """A permit, and a reservation if there is a budget, from the request to the last byte.
 
     `respond`, `feed` each chunk, then one of `end`, `fail` and `close`; what comes after that is ignored.
@@ -337,7 +349,8 @@ class GuardedCall:
             return ResponseVerdict("ignored"), Signal(), TokenCost(None)
         self.is_over = True
         metered = None if self._meter is None else self._meter.finish(ended=ended)
-        if REFUSED_HEADER in self._headers or not ended:
+        is_refusal = self._status in _REFUSED_STATUSES and REFUSED_HEADER in self._headers
+        if is_refusal or not ended:
             verdict = ResponseVerdict("ignored")
         else:
             body = bytes(self._error_body) or None
@@ -434,7 +447,7 @@ class Wire(Protocol):
     def read(self, response: Any) -> Any:
         """The whole body of an error response, decompressed; the response keeps it."""
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         """The response for the caller, with its stream guarded by the call."""
 
     def refuse(self, error: Exception, request: ModelRequest | None) -> Any:
@@ -451,7 +464,7 @@ def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, An
     for number, attempt in enumerate(attempts, 1):
         is_last = number == len(attempts)
         try:
-            call: GuardedCall = yield "start", attempt, None
+            call: GuardedHttpCall = yield "start", attempt, None
         except (Rejected, BudgetRefused) as error:
             refusal = refusal or error
             continue
@@ -485,21 +498,36 @@ class _Unserved(Exception):
     """No attempt was made, or all failed without a response."""
 
 
+def _done(guard: HttpGuard, wire: Wire, step: str, on: Any, error: Any) -> Any:
+    """Do a step of a blocking client."""
+    if step == "start":
+        return guard.start(on)
+    if step == "send":
+        return wire.send(on)
+    if step == "read":
+        return wire.read(on)
+    return on.end() if step == "end" else on.fail(error)
+
+
+def _begun(guard: HttpGuard, wire: Wire, step: str, on: Any, error: Any) -> Any:
+    """Begin a step of an async client: it is to be awaited."""
+    if step == "start":
+        return guard.astart(on)
+    if step == "send":
+        return wire.send(on)
+    if step == "read":
+        return wire.read(on)
+    return on.aend() if step == "end" else on.afail(error)
+
+
 def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
     """Serve one call of a blocking client."""
-    do: dict[str, Callable[[Any, Any], Any]] = {
-        "start": lambda attempt, _: guard.start(attempt),
-        "send": lambda attempt, _: wire.send(attempt),
-        "read": lambda response, _: wire.read(response),
-        "fail": lambda call, error: call.fail(error),
-        "end": lambda call, _: call.end(),
-    }
     steps = exchange(attempts, wire)
     try:
         step = next(steps)
         while True:
             try:
-                result = do[step[0]](step[1], step[2])
+                result = _done(guard, wire, *step)
             except BaseException as error:  # noqa: BLE001  the generator decides what it means
                 step = steps.throw(error)
             else:
@@ -512,19 +540,12 @@ def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
 
 async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
     """Serve one call of an async client."""
-    do: dict[str, Callable[[Any, Any], Any]] = {
-        "start": lambda attempt, _: guard.astart(attempt),
-        "send": lambda attempt, _: wire.send(attempt),
-        "read": lambda response, _: wire.read(response),
-        "fail": lambda call, error: call.afail(error),
-        "end": lambda call, _: call.aend(),
-    }
     steps = exchange(attempts, wire)
     try:
         step = next(steps)
         while True:
             try:
-                result = await do[step[0]](step[1], step[2])
+                result = await _begun(guard, wire, *step)
             except BaseException as error:  # noqa: BLE001
                 step = steps.throw(error)
             else:
@@ -539,6 +560,8 @@ def _unserved(
     guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
 ) -> Any:
     error: Any = unserved.args[0]
+    if guard.on_refused is not None and isinstance(error, Rejected | BudgetRefused):
+        guard.on_refused(error)
     if guard.answers and isinstance(error, Rejected | BudgetRefused):
         return wire.refuse(error, attempts[0].request)
     raise error from None
@@ -547,7 +570,7 @@ def _unserved(
 class GuardedChunks:
     """The body of a response: each chunk is metered as it passes, and the last one ends the call."""
 
-    def __init__(self, chunks: Iterable[bytes], call: GuardedCall) -> None:
+    def __init__(self, chunks: Iterable[bytes], call: GuardedHttpCall) -> None:
         self._chunks, self._call = chunks, call
 
     def __iter__(self) -> Generator[bytes]:
@@ -577,7 +600,7 @@ class GuardedChunks:
 class AsyncGuardedChunks:
     """`GuardedChunks` for async clients."""
 
-    def __init__(self, chunks: AsyncIterable[bytes], call: GuardedCall) -> None:
+    def __init__(self, chunks: AsyncIterable[bytes], call: GuardedHttpCall) -> None:
         self._chunks, self._call = chunks, call
 
     async def __aiter__(self) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Self
 from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     AsyncGuardedChunks,
-    GuardedCall,
     GuardedChunks,
+    GuardedHttpCall,
     HttpAttempt,
     HttpGuard,
     Outgoing,
@@ -100,7 +100,7 @@ class _SyncWire(_TransportWire):
     def read(self, response: Any) -> Any:
         return response.read()
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         guard_stream(response, call)
         return response
 
@@ -112,12 +112,12 @@ class _AsyncWire(_TransportWire):
     def read(self, response: Any) -> Any:
         return response.aread()
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         guard_stream(response, call, is_async=True)
         return response
 
 
-def guard_stream(response: Any, call: GuardedCall, *, is_async: bool = False) -> None:
+def guard_stream(response: Any, call: GuardedHttpCall, *, is_async: bool = False) -> None:
     """Let the call end with the last byte of a response."""
     of = _async_stream_class if is_async else _stream_class
     response.stream = of(library_of(response))(response.stream, call)
@@ -143,6 +143,8 @@ class GuardedTransport:
     def handle_request(self, request: Any) -> Any:
         """Send a request, guarded."""
         attempts = self.http_guard.attempts(outgoing_of(request))
+        if not attempts:
+            return self.inner.handle_request(request)
         return run(self.http_guard, attempts, _SyncWire(self.inner, request))
 
     def close(self) -> None:
@@ -171,6 +173,8 @@ class AsyncGuardedTransport:
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, guarded."""
         attempts = self.http_guard.attempts(outgoing_of(request))
+        if not attempts:
+            return await self.inner.handle_async_request(request)
         return await arun(self.http_guard, attempts, _AsyncWire(self.inner, request))
 
     async def aclose(self) -> None:
@@ -197,9 +201,15 @@ class _EitherTransport(GuardedTransport, AsyncGuardedTransport):
 Guarded = GuardedTransport | AsyncGuardedTransport
 
 
+def _unguarded(transport: Any) -> Any:
+    """What a new guard goes around: the guard of `switchgear wrap` stays, any other is replaced."""
+    is_replaced = isinstance(transport, Guarded) and not transport.http_guard.is_sealed
+    return transport.inner if is_replaced else transport
+
+
 def guard_transport(transport: Any, http_guard: HttpGuard) -> Guarded:
     """A transport, guarded; one that is guarded already gets this guard in place of the other."""
-    inner = transport.inner if isinstance(transport, Guarded) else transport
+    inner = _unguarded(transport)
     if not hasattr(inner, "handle_async_request"):
         return GuardedTransport(inner, http_guard)
     if not hasattr(inner, "handle_request"):
@@ -215,8 +225,7 @@ def guard_http_client(client: Any, http_guard: HttpGuard) -> None:
     guarded = AsyncGuardedTransport if is_async else GuardedTransport
 
     def wrap(transport: Any) -> Any:
-        inner = transport.inner if isinstance(transport, Guarded) else transport
-        return guarded(inner, http_guard)
+        return guarded(_unguarded(transport), http_guard)
 
     client._transport = wrap(client._transport)  # noqa: SLF001  httpx has no other way in after the fact
     mounts = client._mounts  # noqa: SLF001

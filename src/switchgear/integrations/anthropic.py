@@ -15,7 +15,7 @@ from switchgear._providers.traffic import ModelRequest
 from switchgear.integrations._guard import (
     REFUSED_HEADER,
     Fallback,
-    GuardedCall,
+    GuardedHttpCall,
     HttpAttempt,
     HttpGuard,
     HttpGuardOptions,
@@ -112,7 +112,7 @@ class _MiddlewareWire:
         """The body of an error response."""
         return response.read()
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         """The response, with its stream guarded."""
         guard_stream(response, call)
         return response
@@ -155,7 +155,7 @@ class _AsyncMiddlewareWire(_MiddlewareWire):
         """The body of an error response."""
         return await response.aread()
 
-    def hand_over(self, response: Any, call: GuardedCall) -> Any:
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         """The response, with its stream guarded."""
         guard_stream(response, call, is_async=True)
         return response

@@ -1,5 +1,7 @@
 """What may begin, what is blocked and by whom, what cannot be ordered, and who shares the money."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from switchgear._run.batch.budget import SharedBudget
@@ -10,7 +12,7 @@ def tasks(**needs: str) -> list[Task]:
     return [Task(name, "do it", tuple(each.split())) for name, each in needs.items()]
 
 
-def names(found: list[Task]) -> list[str]:
+def names(found: Iterable[Task]) -> list[str]:
     return [task.name for task in found]
 
 

@@ -559,10 +559,10 @@ def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_nothing_begins_a
     stage = Stage(tmp_path)
     write, begun = BatchFolder.write, threading.Event()
 
-    def full(folder: BatchFolder, kept: BatchState) -> None:
+    def full(folder: BatchFolder, kept: BatchState, changed: str | None = None) -> None:
         if begun.is_set():
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(folder, kept)
+        write(folder, kept, changed)
 
     def act(_: Attempt) -> AttemptOutcome:
         begun.set()

@@ -45,7 +45,7 @@ def value(rules: Protocol, stamp: str, succeeded: int) -> bytes:
 
 
 def begun(rules: Protocol, message: Record | Acquire = SUCCEEDED) -> Generator[Any, Any, Any]:
-    return rules.apply("api", POLICY, message, 2.0)
+    return rules.apply("api", POLICY, message, 2.0, rules.known.identity(message), again=False)
 
 
 def entry_of(call: Any) -> bytes:

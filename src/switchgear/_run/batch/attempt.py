@@ -11,7 +11,6 @@ from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._breaker.handle import Breaker
 from switchgear._breaker.presets import LoopPreset
 from switchgear._config.sections import preset_policy
-from switchgear._core.detector import plural
 from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
@@ -34,6 +33,7 @@ from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions, escalation_key, given_up
 from switchgear._stuck.messages import trip_options
 from switchgear._stuck.timeouts import Timeouts, timeout
+from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 
@@ -70,6 +70,8 @@ class Attempt(NamedTuple):
     interrupt: Interrupt | None = None
     choose: Choose | None = None
     """Asks the user what to do about a stuck agent; `None`: no terminal."""
+    circuit: str = ""
+    """The circuit of the loop; empty: the one of the folder, the task and the agent."""
 
 
 class AttemptOutcome(NamedTuple):
@@ -85,6 +87,8 @@ class AttemptOutcome(NamedTuple):
     """Whether a price of this attempt is not known."""
     began: bool = True
     """Whether an agent may have been started; else nothing was spent."""
+    error: Exception | None = None
+    """What was raised, if something was."""
 
     @property
     def reason(self) -> str:
@@ -95,7 +99,7 @@ class AttemptOutcome(NamedTuple):
 def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
     """The outcome of an attempt that raised."""
     return AttemptOutcome(
-        None, f"it could not be run: {type(error).__name__}: {error}", began=began
+        None, f"it could not be run: {type(error).__name__}: {error}", began=began, error=error
     )
 
 
@@ -149,7 +153,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
-    loop = circuit_of(record) or loop_name(folder, options)
+    loop = circuit_of(record) or attempt.circuit or loop_name(folder, options)
     locks = take_locks(
         record, task_name(folder, options)
     )  # before it is read: another process may be going on with it

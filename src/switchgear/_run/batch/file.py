@@ -25,7 +25,7 @@ from switchgear._run.options import AUTO as AUTO_TESTS
 from switchgear._run.options import micros, per_hour, preset_named, seconds
 from switchgear._stuck.timeouts import POLICIES, Estimate
 
-MOST_PARALLEL = 64
+MOST_PARALLEL = 1024
 _NAME = re.compile(r"\w[\w.-]{0,59}")
 
 Read = Callable[[str, Any], Any]
@@ -133,6 +133,7 @@ WHOLE: dict[str, Read] = {
     "parallel": _whole(1, MOST_PARALLEL),
     "budget": _amount(micros),
     "on_open": _one_of(*OPEN_CHOICES),
+    "labels": _names,
 }
 TASK: dict[str, Read] = {
     "name": _name,
@@ -174,7 +175,7 @@ FLAGS = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
 """Keys that are called otherwise in `RunOptions`."""
 
 
-MOST_TASKS = 1_000
+MOST_TASKS = 20_000
 KEYS = ("tasks", "defaults", *WHOLE)
 
 
@@ -213,9 +214,10 @@ class _BatchFileReader:
             )
         if len(nodes) > MOST_TASKS:
             report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
-        named = [(node, self._task(node, defaults)) for node in nodes]
-        self._check_names(named)
         values = self._read({name: keys[name] for name in keys if name in WHOLE}, WHOLE)
+        labels = values.get("labels", ())
+        named = [(node, _labelled(self._task(node, defaults), labels)) for node in nodes]
+        self._check_names(named, labels)
         return Batch(
             tuple(task for _, task in named if task is not None),
             values.get("parallel", 1),
@@ -258,12 +260,17 @@ class _BatchFileReader:
                 self._report.add(child, str(problem).removeprefix(f"{key} "))
         return values
 
-    def _check_names(self, named: list[tuple[ConfigNode, Task | None]]) -> None:
+    def _check_names(
+        self, named: list[tuple[ConfigNode, Task | None]], labels: tuple[str, ...]
+    ) -> None:
         lines: dict[str, int | None] = {}
         every = {task.name for _, task in named if task is not None}
         for node, task in named:
             if task is None:
                 continue
+            if task.name in labels:
+                why = f"is {task.name!r}: that is among the labels of hosts; rename one of them"
+                self._report.add(node.value["name"], why)
             if task.name in lines:
                 place = node.value["name"]
                 why = f"is {task.name!r}: another task of that name is in line {lines[task.name]}"
@@ -280,6 +287,16 @@ class _BatchFileReader:
             self._report.add(
                 place.value["needs"], f"the tasks need each other: {' needs '.join(ring)}"
             )
+
+
+def _labelled(task: Task | None, labels: tuple[str, ...]) -> Task | None:
+    """The task with the labels among its needs; what remains are tasks."""
+    if task is None or not labels:
+        return task
+    chosen = tuple(each for each in task.needs if each in labels)
+    return task._replace(
+        needs=tuple(each for each in task.needs if each not in labels), labels=chosen
+    )
 
 
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The model of a batch: its tasks as written, the progress of each, and which may begin."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from hashlib import blake2b
@@ -63,6 +63,8 @@ class Task(NamedTuple):
     """How often it is started at most, where a policy decides."""
     more_time_s: float | None = None
     """Seconds that "resume with more time" grants; `None`: as configured."""
+    labels: tuple[str, ...] = ()
+    """Labels that a host must have to work on it, where the batch runs on several hosts."""
 
     @property
     def digest(self) -> str:
@@ -172,18 +174,16 @@ BATCH_ENDS = {
 Statuses = Mapping[str, Status]
 
 
-def ready(tasks: Sequence[Task], statuses: Statuses) -> list[Task]:
-    """The tasks that may begin now, in the order of the file.
+def ready(tasks: Sequence[Task], statuses: Statuses) -> Iterator[Task]:
+    """The tasks that may begin now, in the order of the file, as `statuses` is when each is reached.
 
     >>> [task.name for task in ready([Task("a", ""), Task("b", "", ("a",))], {})]
     ['a']
     """
-    return [
-        task
-        for task in tasks
-        if statuses.get(task.name, Status.WAITING) is Status.WAITING
-        and all(statuses.get(need) in SATISFIED for need in task.needs)
-    ]
+    for task in tasks:
+        waits = statuses.get(task.name, Status.WAITING) is Status.WAITING
+        if waits and all(statuses.get(need) in SATISFIED for need in task.needs):
+            yield task
 
 
 def blocked(tasks: Sequence[Task], statuses: Statuses) -> dict[str, str]:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -36,10 +36,13 @@ from switchgear._run.record import (
 )
 from switchgear._run.run_lock import is_held
 from switchgear._run.state import RunState
+from switchgear._system.files import append_descriptor
 
 SCHEMA = 1
 BATCHES = "batches"
 LAST = "last"
+WHOLE_TASKS = 200
+"""Up to so many tasks, batch.json is replaced after every change."""
 
 
 class BatchUnreadable(SwitchgearError):
@@ -70,24 +73,52 @@ class BatchFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._journal = self._added = self._forces = 0
+        """The number of the journal, its lines, and what batch.json has as `forces`."""
 
     @property
     def id(self) -> str:
         """The batch's id."""
         return self.path.name
 
-    def write(self, kept: BatchState) -> None:
-        """Put batch.json in place."""
+    def write(self, kept: BatchState, changed: str | None = None) -> None:
+        """Put batch.json in place; in a large batch, only add what became of the task that changed."""
+        few = len(kept.progress) <= WHOLE_TASKS or self._added >= len(kept.progress)
+        if changed is not None and self._journal and not few and kept.forces == self._forces:
+            self._add(changed, kept.progress[changed])
+            return
+        self._journal = (self._journal or self._last_journal()) + 1
+        self._added, self._forces = 0, kept.forces
         write_json(
             self.path / "batch.json",
             {
                 "schema": SCHEMA,
                 **kept._asdict(),
                 "progress": {name: each.dump() for name, each in kept.progress.items()},
+                "journal": self._journal,
                 "pid": os.getpid(),
                 "pid_began": process_began(os.getpid()),
             },
         )
+        for old in self.path.glob("changes-*.jsonl"):
+            if old.name != f"changes-{self._journal}.jsonl":
+                old.unlink(missing_ok=True)
+
+    def _add(self, name: str, progress: Progress) -> None:
+        """Add one change to the journal that belongs to the present batch.json."""
+        line = json.dumps([name, progress.dump()], ensure_ascii=True).encode("ascii") + b"\n"
+        descriptor = append_descriptor(self.path / f"changes-{self._journal}.jsonl")
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            file.write(line)
+            os.fsync(file.fileno())
+        self._added += 1
+
+    def _last_journal(self) -> int:
+        """The number of the journal that an earlier process of this batch wrote."""
+        try:
+            return int(json.loads((self.path / "batch.json").read_bytes()).get("journal", 0))
+        except (OSError, ValueError, AttributeError, TypeError):
+            return 0
 
     def read(self) -> tuple[BatchState, bool]:
         """What batch.json holds, and whether its process is still at work. Raises `BatchUnreadable`."""
@@ -97,6 +128,7 @@ class BatchFolder:
             if not isinstance(held["schema"], int) or held["schema"] > SCHEMA:
                 raise BatchUnreadable(self.id, "was written by a newer Switchgear")
             progress = {name: Progress.load(each) for name, each in held["progress"].items()}
+            progress.update(self._changes(int(held.get("journal", 0))))
             known = {key: held[key] for key in BatchState._fields if key in held}
             locked = is_held(self.path / "lock")
             return BatchState(**{**known, "progress": progress}), is_alive(
@@ -104,6 +136,14 @@ class BatchFolder:
             ) and locked is not False
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BatchUnreadable(self.id, f"cannot be read: {error}") from error
+
+    def _changes(self, journal: int) -> Iterator[tuple[str, Progress]]:
+        """The changes after batch.json was written; a line that was cut off is left out."""
+        with contextlib.suppress(FileNotFoundError):
+            for line in (self.path / f"changes-{journal}.jsonl").read_bytes().splitlines():
+                with contextlib.suppress(ValueError):
+                    name, values = json.loads(line)
+                    yield name, Progress.load(values)
 
 
 def batches_root(start: Path) -> Path:

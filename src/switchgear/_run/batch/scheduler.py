@@ -6,8 +6,9 @@ alone changes the progress, so the saved state is always consistent.
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
@@ -27,6 +28,7 @@ from switchgear._run.batch.attempt import (
 from switchgear._run.batch.budget import BatchBudget, BudgetGrant, node_of
 from switchgear._run.batch.model import (
     BATCH_ENDS,
+    BROKEN,
     SATISFIED,
     Batch,
     BatchEnd,
@@ -88,6 +90,8 @@ class RunningAttempt(NamedTuple):
 
 
 TICK_S = 0.2
+MOST_SHARERS = 1024
+"""How many waiting tasks are counted when a budget is shared: no more can run at a time."""
 
 Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
@@ -132,6 +136,13 @@ class Scheduler:
         """Why nothing more can be written, once the disk is full."""
         self._lost_store = False
         """Whether the loss of the store was reported."""
+        self._statuses = {name: each.status for name, each in kept.progress.items()}
+        self._unbegun = list(batch.tasks)
+        """The tasks that have not begun, and some that have."""
+        self._begun = 0
+        """About how many of them have."""
+        self._may_block = True
+        """Whether a task may be blocked that was not: one has failed since the last look."""
         self._finished: queue.SimpleQueue[tuple[str, AttemptOutcome]] = queue.SimpleQueue()
 
     @property
@@ -172,10 +183,10 @@ class Scheduler:
 
     def _is_waiting(self) -> bool:
         """Whether something may still begin."""
-        return bool(ready(self._batch.tasks, self._statuses()))
+        return any(True for _ in self._ready())
 
     def _end(self) -> BatchEnd:
-        statuses = set(self._statuses().values())
+        statuses = set(self._statuses.values())
         if not all(progress.is_settled for progress in self.progress.values()):
             if self._full and not self._dependencies.interrupt.asked:
                 return BATCH_ENDS["disk_full"]
@@ -187,14 +198,17 @@ class Scheduler:
     # Before an attempt
 
     def _block(self) -> None:
-        for name, cause in blocked(self._batch.tasks, self._statuses()).items():
+        if not self._may_block:
+            return
+        self._may_block = False
+        for name, cause in blocked(self._batch.tasks, self._statuses).items():
             why = f"{cause} {self.progress[cause].status}"
             self._change(name, status=Status.BLOCKED, blocked_by=cause, reason=why)
 
     def _start_ready(self) -> None:
         """Start tasks, as far as slots, budget and the circuit allow."""
         self._waited_for.clear()
-        for task in ready(self._batch.tasks, self._statuses()):
+        for task in self._ready():
             if len(self._running) >= self._batch.parallel or self._is_ending():
                 return
             if node_of(task) not in self._waited_for and not self._start(task):
@@ -250,7 +264,7 @@ class Scheduler:
             task,
             reserved_micros=sum(each.reserved_micros for each in self._running.values()),
             places=self._batch.parallel - len(self._running),
-            waiting=ready(self._batch.tasks, self._statuses()),
+            waiting=list(islice(self._ready(), MOST_SHARERS)),
         )
 
     def _without_money(self, task: Task, grant: BudgetGrant) -> bool:
@@ -386,19 +400,30 @@ class Scheduler:
 
     # What is known
 
-    def _statuses(self) -> dict[str, Status]:
-        return {name: each.status for name, each in self.progress.items()}
+    def _ready(self) -> Iterator[Task]:
+        """The tasks that may begin now, in the order of the file."""
+        if 2 * self._begun > len(self._unbegun):
+            waits = (each for each in self._unbegun if self._statuses[each.name] is Status.WAITING)
+            self._unbegun, self._begun = list(waits), 0
+        return ready(self._unbegun, self._statuses)
 
     def _change(self, name: str, **fields: object) -> None:
         """Change a task's progress: written down first, shown then."""
-        self.progress[name] = self.progress[name]._replace(**fields)  # type: ignore[arg-type]
-        self._write()
+        before = self.progress[name]
+        after = self.progress[name] = before._replace(**fields)  # type: ignore[arg-type]
+        self._statuses[name] = after.status
+        if after.status is Status.WAITING and before.status is not Status.WAITING:
+            self._unbegun, self._begun = list(self._batch.tasks), 0
+        self._begun += after.status is not Status.WAITING
+        self._may_block = self._may_block or after.status in BROKEN
+        self._write(name)
         self._view.changed(name, self.progress[name])
 
-    def _write(self) -> None:
+    def _write(self, changed: str | None = None) -> None:
+        """Save the change of one task, or everything."""
         self._kept = self._kept._replace(forces=self._admission.forces)
         try:
-            self._home.write(self._kept)
+            self._home.write(self._kept, changed)
         except OSError as error:
             if not is_disk_full(error):
                 raise

@@ -160,6 +160,16 @@ class RedisLedger:
                 return
             first += PAGE
 
+    def remove(self, shelf: str, key: str) -> None:
+        """Remove a value with its lines. Idempotent, so a lost reply does no harm."""
+        with self._translated():
+            client = self._client()
+            try:
+                client.delete(self._value_key(shelf, key), self._lines_key(shelf, key))
+            except self._clients.errors:
+                self._clients.hang_up(client)
+                raise
+
     def _read(self, shelf: str, key: str, raw: bytes | None) -> tuple[int, Any]:
         if raw is None:
             return 0, None

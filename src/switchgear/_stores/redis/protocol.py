@@ -28,7 +28,7 @@ from switchgear._core.types import (
 )
 from switchgear._core.wire import WireError
 from switchgear._detectors.policy_wire import OpaqueDetector
-from switchgear._stores.base import StoredCircuit, is_abandoned, start_anew
+from switchgear._stores.base import StoredCircuit, is_abandoned, last_commit, start_anew
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.cache import REPORT, KnownCircuits
 from switchgear._stores.redis.clients import ServerClock
@@ -260,20 +260,20 @@ class Protocol:
         policy: Policy,
         message: Message,
         now_s: float,
-        identity: str | None = None,
+        identity: str,
+        *,
+        again: bool,
     ) -> Generator[Call, Any, Step]:
         """Fold a message once, by compare-and-set or through the queue.
 
-        `identity`: that of a message whose outcome is unknown because its reply was lost. Raises
-        `Cut` with the identity when the outcome is unknown again.
+        `again`: its outcome is unknown, because its reply was lost or the thread was interrupted.
+        Raises `Cut` with the identity when the outcome is unknown again.
         """
         if self._clock.is_guess(now_s):
             yield from self.look()
             now_s = self._clock.corrected(now_s)
-        name = identity or self.known.identity(message)
-        mail = Mail(name, message, now_s, self.texts.text(policy))
+        mail = Mail(identity, message, now_s, self.texts.text(policy))
         tries = TRIES_AFTER_CUT
-        again = identity is not None
         while True:
             try:
                 done = (yield from self._recall(key, policy, mail)) if again else None
@@ -282,15 +282,18 @@ class Protocol:
             except Cut as cut:
                 again, tries = True, tries - 1
                 if cut.final or not tries:
-                    cut.identity = name
+                    cut.identity = identity
                     raise
                 continue
             except StoreError as error:
-                error.in_doubt = name  # it may wait in the queue, and be folded by another process
+                error.in_doubt = (
+                    identity  # it may wait in the queue, and be folded by another process
+                )
                 raise
+            last_commit.message = message  # before its receipt may go
             if not again:
                 # A message that was sent twice keeps its receipt: the first may still be on its way.
-                self.known.confirm(name)
+                self.known.confirm(identity)
             return done
 
     def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:

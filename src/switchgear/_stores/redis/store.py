@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from typing import Any, TypeVar, cast
 
 from switchgear._core import values
-from switchgear._core.errors import StoreTooNew, StoreUnavailable
+from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Event, Message, Step
 from switchgear._stores.base import (
@@ -19,6 +19,7 @@ from switchgear._stores.base import (
     Transaction,
     Vacuumed,
     is_abandoned,
+    last_commit,
 )
 from switchgear._stores.redis import clients, reader, script
 from switchgear._stores.redis.cache import Push
@@ -161,9 +162,20 @@ class RedisStore:
         """Fold a message by compare-and-set, or through the queue of those who compete.
 
         A `StoreError` with `in_doubt` leaves open whether it was folded. Sent again with that
-        text as `identity`, it is folded unless it was.
+        text as `identity`, it is folded unless it was. A thread that is interrupted here sends it
+        again in the same way, before the interrupt goes on: the caller must not report it once more.
         """
-        return self._run(self._protocol.apply(key, policy, message, now_s, identity))
+        again, name = identity is not None, identity or self._protocol.known.identity(message)
+        try:
+            return self._run(self._protocol.apply(key, policy, message, now_s, name, again=again))
+        except Exception:
+            raise
+        except BaseException:
+            if last_commit.message is not message:
+                last_commit.message = message
+                with suppress(StoreError):
+                    self._run(self._protocol.apply(key, policy, message, now_s, name, again=True))
+            raise
 
     async def aapply(
         self,
@@ -175,7 +187,10 @@ class RedisStore:
         identity: str | None = None,
     ) -> Step:
         """The same over the asyncio client."""
-        return await self._arun(self._protocol.apply(key, policy, message, now_s, identity))
+        again, name = identity is not None, identity or self._protocol.known.identity(message)
+        return await self._arun(
+            self._protocol.apply(key, policy, message, now_s, name, again=again)
+        )
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
@@ -369,6 +384,9 @@ class RedisStore:
                         reply = client.eval(call.text, *call.arguments())
                 except self._clients.errors as error:
                     cut = self._cut(error)
+                except BaseException:
+                    self._clients.hang_up(client)  # the reply may still come
+                    raise
                 else:
                     if not call.is_answered_by(reply):
                         cut = Cut(_MIXED_UP)

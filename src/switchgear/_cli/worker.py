@@ -1,0 +1,157 @@
+"""`switchgear worker`: executes tasks of batches that were submitted on other hosts, with Celery."""
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from switchgear._cli.options import fail, store_options
+from switchgear._cli.views.text import say
+
+if TYPE_CHECKING:
+    from switchgear._cli.context import Session
+    from switchgear._remote.worker import WorkerContext
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+DRAIN_WAIT_S = 5.0
+
+
+@click.command(
+    short_help="Execute tasks of batches from other hosts.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option(
+    "--broker",
+    metavar="URL",
+    envvar="SWITCHGEAR_BROKER",
+    help="The broker. Default: SWITCHGEAR_BROKER, else the Redis store.",
+)
+@click.option(
+    "--labels",
+    metavar="A,B",
+    default="",
+    help="Labels of this host: it also takes tasks that need them. At most 4.",
+)
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Number of tasks at a time.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name of this worker, unique among all hosts. Default: the host's name.",
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False),
+    help="Where folders of tasks are kept. Default: ~/.local/state/switchgear/worker.",
+)
+@click.option(
+    "--lease",
+    type=click.FloatRange(1.0, 3600.0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a lost worker delays its tasks.",
+)
+@click.option(
+    "--drain",
+    is_flag=True,
+    help="Let the running worker NAME finish its tasks, take no new ones, and exit.",
+)
+@click.argument("celery_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- CELERY OPTIONS]")
+@store_options
+def worker(
+    *,
+    broker: str | None,
+    labels: str,
+    concurrency: int,
+    name: str | None,
+    folder: str | None,
+    lease: float,
+    drain: bool,
+    celery_options: tuple[str, ...],
+) -> None:
+    """Execute tasks of `switchgear batch --on celery` on this host, until SIGTERM.
+
+    The store, the circuits and the budgets are shared with the host of the batch; agents, their
+    keys and the configuration are those of this host. SIGTERM finishes the running tasks first;
+    a second one stops them, and another worker continues them. Options after -- are passed to
+    Celery: `switchgear worker -c 4 -- --loglevel info`.
+    """
+    from switchgear._cli.batch import broker_of
+    from switchgear._cli.context import open_session
+
+    label = name or socket.gethostname()
+    chosen = tuple(each.strip() for each in labels.split(",") if each.strip())
+    with open_session() as session:
+        link = broker_of(session, broker)
+        if drain:
+            _drain(link, label)
+            return
+        context = _context(session, folder, label, lease)
+        options = ("--concurrency", str(concurrency), *celery_options)
+        raise SystemExit(_serve(context, link, chosen, label, options))
+
+
+def _context(session: "Session", folder: str | None, name: str, lease_s: float) -> "WorkerContext":
+    from switchgear._cli.batch import workplace
+    from switchgear._remote.jobs import Jobs
+    from switchgear._remote.worker import WorkerContext
+    from switchgear._stores.base import ledger_of
+
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    root = Path(folder) if folder else Path(state) / "switchgear" / "worker" / name
+    place = workplace(session)._replace(runs=root / ".switchgear" / "runs")
+    return WorkerContext(Jobs(ledger_of(session.panel.store.inner)), place, root / "work", lease_s)
+
+
+def _serve(
+    context: "WorkerContext",
+    broker: str,
+    labels: tuple[str, ...],
+    name: str,
+    options: tuple[str, ...],
+) -> int:
+    from switchgear._remote.app import application, queues_of
+    from switchgear._remote.worker import execute
+
+    try:
+        queues = queues_of(labels)
+    except ValueError as problem:
+        fail(f"--labels: {problem}")
+
+    def execute_job(run: str) -> str:
+        return execute(context, run)
+
+    app = application(broker, execute_job)
+    say(f"worker {name}: queues {', '.join(queues)}", err=True)
+    app.worker_main(
+        [
+            *("worker", "--pool", "threads"),
+            *("--hostname", f"{name}@{socket.gethostname()}", "--queues", ",".join(queues)),
+            *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
+            *options,
+        ]
+    )
+    return 0
+
+
+def _drain(broker: str, name: str) -> None:
+    """Let a worker finish what it has and exit."""
+    from switchgear._remote.app import Publisher
+
+    control = Publisher(broker).control()
+    target = f"{name}@{socket.gethostname()}" if "@" not in name else name
+    if not control.ping(destination=[target], timeout=DRAIN_WAIT_S):
+        fail(f"no worker {target!r} answered within {DRAIN_WAIT_S:g} s; nothing was changed")
+    control.shutdown(destination=[target])
+    say(f"worker {target}: finishes its tasks, takes no new ones, and exits")

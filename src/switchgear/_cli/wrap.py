@@ -1,0 +1,191 @@
+"""`switchgear wrap`: runs a command whose Python processes guard their model calls; no edits."""
+
+import json
+import os
+from contextlib import suppress
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.options import fail, store_options
+from switchgear._cli.run_options import amount
+from switchgear._cli.views.text import clean, say
+from switchgear._run.options import micros, seconds
+
+if TYPE_CHECKING:
+    from switchgear._cli.context import Session
+    from switchgear._run.wrap import WrapReport
+
+# What the verb needs is imported when it is used.
+# ruff: noqa: PLC0415
+
+
+@click.command(
+    short_help="Run a Python program and guard its model calls; no edits.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "--budget",
+    "budget_micros",
+    metavar="USD",
+    callback=amount(micros),
+    help="Spend at most USD dollars.",
+)
+@click.option(
+    "--budget-node",
+    metavar="NODE",
+    help="Draw on this node of the budgets, such as atlas/wave-1; with --budget, at most that much.",
+)
+@click.option(
+    "--allow-unknown-price",
+    is_flag=True,
+    help="Continue under a budget although a cost is unknown.",
+)
+@click.option(
+    "--key",
+    default="provider",
+    show_default=True,
+    metavar="KEY",
+    help="One circuit per host, provider or model, or a name with {host}, {provider}, {model}.",
+)
+@click.option(
+    "--fallback",
+    "fallbacks",
+    multiple=True,
+    metavar="MODEL",
+    help="Use this model of the same provider while the first one fails. Repeatable, in order.",
+)
+@click.option(
+    "--max-refusals",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Stop the command after N refused calls in a row.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="D",
+    callback=amount(seconds),
+    help="Time limit for the command (30m, 2h).",
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write what the command did to this file, as JSON.",
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@store_options
+def wrap(command: tuple[str, ...], **given: Any) -> None:
+    """Run COMMAND with its model calls guarded: switchgear wrap --budget 2 -- python agent.py.
+
+    Guards the calls to model APIs that its Python processes make through httpx or httpx2, as the SDKs
+    of OpenAI, Anthropic, Google and most others do, and those of its child processes. A refused call
+    is the SDK's own error, with the reason. Exit codes: that of COMMAND; if it failed after refused
+    calls, or was stopped, those of 'switchgear run': 10 circuit, 11 budget, 12 timeout, 16 it could
+    not be started, 130 interrupted.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._run.wrap import WrapSettings, run_wrapped
+
+    with open_session() as session:
+        node, opened = _budget(session, given)
+        settings = WrapSettings(
+            _store_url(session),
+            node,
+            given["allow_unknown_price"],
+            _checked_key(given["key"], given["fallbacks"]),
+            given["fallbacks"],
+            None if session.config.source is None else os.path.abspath(session.config.source),
+            given["max_refusals"],
+            given["timeout_s"],
+        )
+        report = run_wrapped(command, settings)
+        _close(session, opened)
+    if given["report"]:
+        with open(given["report"], "w", encoding="utf-8") as file:
+            json.dump(report.to_dict(), file, indent=2)
+            file.write("\n")
+    _say(report, given["budget_micros"])
+    raise SystemExit(report.exit_code)
+
+
+def _store_url(session: "Session") -> str:
+    """The store as every process finds it, whatever its working folder."""
+    from switchgear._cli.context import file_of
+
+    file = file_of(session.store)
+    if file is not None:
+        return f"sqlite:///{file}"
+    url = session.store.value or ""
+    if url.startswith("memory:"):
+        fail("--store is memory: processes cannot share it; name a file or a Redis server")
+    return url
+
+
+def _checked_key(key: str, fallbacks: tuple[str, ...]) -> str:
+    if key == "provider" and fallbacks:
+        return "model"  # a fallback of the same provider needs a circuit of its own
+    if key not in {"host", "provider", "model"} and not any(
+        field in key for field in ("{host}", "{provider}", "{model}")
+    ):
+        fail(
+            f"--key is {key!r}: it must be host, provider, model, or have {{host}}, {{provider}} or {{model}}"
+        )
+    return key
+
+
+def _budget(session: "Session", given: dict[str, Any]) -> tuple[str | None, str | None]:
+    """The node that pays, and the one that was opened for this command only."""
+    from switchgear._cli.run_options import check_node
+    from switchgear._core.errors import BudgetRefused
+
+    node, limit = given["budget_node"], given["budget_micros"]
+    check_node(session.panel.budgets, node)
+    if limit is None:
+        return node, None
+    name = f"wrap-{token_hex(4)}"
+    path = name if node is None else f"{node}/{name}"
+    try:
+        session.panel.budgets.open(path, limit)
+    except BudgetRefused as error:
+        fail(f"{error}; nothing was started")
+    return path, path
+
+
+def _close(session: "Session", node: str | None) -> None:
+    """Close the budget of the command; a call that was cut off keeps it open until its lease ends."""
+    from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
+
+    if node is not None:
+        with suppress(BudgetRefused, OverrideRefused, StoreError):
+            session.panel.budgets.close(node)
+
+
+def _say(report: "WrapReport", budget_micros: int | None) -> None:
+    from switchgear._text.formats import dollars
+
+    cost = dollars(report.cost_micros)
+    if report.unpriced:
+        cost += f" and {report.unpriced} of unknown cost"
+    if budget_micros is not None:
+        cost += f" of {dollars(budget_micros)}"
+    parts = [
+        f"{report.calls} model call{'' if report.calls == 1 else 's'}",
+        f"{report.failed} failed",
+        f"{report.refused} refused",
+        f"{report.input_tokens:,} tokens in, {report.output_tokens:,} out",
+        cost,
+    ]
+    say(clean(f"switchgear wrap: {'; '.join(parts)}", 1000), err=True)
+    if report.reason != "exited":
+        why = f": {report.last_refusal}" if report.last_refusal else ""
+        say(clean(f"switchgear wrap: {report.reason}{why}", 2000), err=True)
+    if not report.processes and report.command_exit_code is not None:
+        say(
+            "switchgear wrap: no Python process was guarded; 'python -I', '-E' and '-S' switch the "
+            "guard off, and programs in other languages are guarded by 'switchgear proxy'",
+            err=True,
+        )

@@ -1,0 +1,1 @@
+"""Attempts of a batch on other hosts: Celery carries ids, the store holds the state."""

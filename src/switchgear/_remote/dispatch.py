@@ -1,0 +1,333 @@
+"""The batch's side: orders attempts from workers, mirrors their records, and applies their work.
+
+`RemoteAttempts` performs an attempt as `run_attempt` does, but on another host. The scheduler, its budget,
+its circuit and its records are the same in both modes.
+"""
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from switchgear._core.errors import StoreError
+from switchgear._measure.git_command import GitError, run_git
+from switchgear._remote import job as core
+from switchgear._remote.job import JobSpec, JobState, Parcel, RemoteJob, Stop
+from switchgear._remote.jobs import Jobs, ParcelTooLarge
+from switchgear._remote.parcel import (
+    REFERENCE,
+    Snapshot,
+    TransferError,
+    apply,
+    bundled,
+    drop,
+    receive,
+    snapshot,
+)
+from switchgear._remote.transfer import (
+    iteration_values,
+    outcome_of,
+    read_run,
+    task_values,
+    write_iterations,
+    write_receipts,
+)
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    options_of,
+)
+from switchgear._run.circuits import loop_name
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.interrupt import Interrupt, Time
+from switchgear._run.record import RunFolder, circuit_of, process_began
+from switchgear._run.state import RunState
+
+T = TypeVar("T")
+LOOK_S = 0.1
+"""Seconds between looks at a job."""
+FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
+"""After how long without a claim an id is sent again; the wait doubles up to the second."""
+
+Publish = Callable[[str, tuple[str, ...]], None]
+"""Send the id of a run to the workers that have these labels. May raise."""
+
+
+class RemoteContext(NamedTuple):
+    """What all remote attempts of a batch share."""
+
+    jobs: Jobs
+    publish: Publish
+    batch: str
+    labels: dict[str, tuple[str, ...]]
+    """The labels that each task needs, by its name."""
+    adopt: AbstractSet[str] = frozenset()
+    """Tasks that were running when an earlier process of this batch ended: their outcomes count."""
+    repository: str = ""
+    said: Callable[[str], None] = lambda _: None
+    """Shows a message to the user."""
+
+
+class RemoteAttempts:
+    """Performs attempts on other hosts. Safe to call from the threads of a scheduler."""
+
+    def __init__(self, context: RemoteContext, on: Time | None = None) -> None:
+        self._context = context
+        self._adopt = set(context.adopt)
+        self._time = on or Time()
+        self._starts: dict[str, Parcel] = {}
+        self._sending = threading.Lock()
+
+    def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+        """Order the attempt, wait for its end, and bring its work home."""
+        name, run = attempt.task.name, attempt.progress.run or ""
+        adopt = name in self._adopt
+        self._adopt.discard(name)  # once: the next attempt of this process is a new one
+        try:
+            job = self._patiently(attempt, lambda: self._ordered(place, attempt, adopt=adopt))
+        except (TransferError, ParcelTooLarge) as problem:
+            return AttemptOutcome(None, str(problem), began=False)
+        except StoreError as trouble:  # the user did not want to wait for it
+            return AttemptOutcome(None, str(trouble), began=False)
+        job = self._awaited(_Mirror(place, attempt, self._context), job)
+        return self._brought_home(place, attempt, run, job)
+
+    def _patiently(self, attempt: Attempt, work: Callable[[], T]) -> T:
+        """Do it as soon as the store can be reached; after a request to stop, raise what the store raises."""
+        shown = False
+        while True:
+            try:
+                return work()
+            except StoreError as trouble:
+                if attempt.interrupt is not None and attempt.interrupt.asked:
+                    raise
+                if not shown:
+                    self._context.said(f"[{attempt.task.name}] {trouble}; waiting for the store")
+                shown = True
+                time.sleep(1.0)
+
+    def _ordered(self, place: AttemptDependencies, attempt: Attempt, *, adopt: bool) -> RemoteJob:
+        jobs, task, run = self._context.jobs, attempt.task, attempt.progress.run or ""
+        job = jobs.get(run)
+        if job is not None and core.is_open(job, adopt=adopt):
+            return job
+        folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
+        options = options_of(place, task)
+        begun = read_run(record)
+        order = 1 if job is None else job.order + 1
+        name = f"{run}-{order}"
+        now = snapshot(folder, name)
+        parcel = self._sent(folder, now, name)
+        spec = JobSpec(
+            run,
+            self._context.batch,
+            task_values(task),
+            circuit_of(record) or loop_name(folder, options),
+            parcel,
+            parcel,
+            str(folder.resolve().relative_to(now.top.resolve())),
+            attempt.grant_micros,
+            _spent(begun if job is None else job.run),
+            attempt.progress.timeout_s,
+            self._context.labels.get(task.name, ()),
+            self._context.repository,
+        )
+        if job is not None:  # the same run again: from its own start, with the folder as it is now
+            return jobs.order(spec, work=parcel)
+        lines = (
+            []
+            if begun is None
+            else [iteration_values(record, each) for each in record.iterations()]
+        )
+        return jobs.order(spec, run=begun, iterations=lines)
+
+    def _sent(self, folder: Path, now: Snapshot, name: str) -> Parcel:
+        """The state of a folder in the store; tasks that start from the same commit share a parcel."""
+        if not now.is_clean:
+            reference = f"{REFERENCE}/{name}"
+            sent = self._context.jobs.send(
+                name, bundled(folder, reference, without=self._shared(folder))
+            )
+            return Parcel(sent, now.commit, now.head, reference)
+        with self._sending:
+            known = self._starts.get(now.commit)
+            if known is None:
+                bundle = bundled(folder, "HEAD", without=self._shared(folder))
+                token = f"{self._context.batch}-{secrets.token_hex(4)}"
+                sent = self._context.jobs.send(f"{token}-{now.commit[:12]}", bundle)
+                known = self._starts[now.commit] = Parcel(sent, now.commit, now.head, "HEAD")
+        return known
+
+    def _shared(self, folder: Path) -> tuple[str, ...]:
+        """Commits that every host can fetch: those that the repository is known to have."""
+        if not self._context.repository:
+            return ()
+        try:
+            asked = ["for-each-ref", "--format=%(objectname)", "refs/remotes"]
+            return tuple(dict.fromkeys(run_git(folder, asked).split()))
+        except GitError:
+            return ()
+
+    def _awaited(self, mirror: "_Mirror", job: RemoteJob) -> RemoteJob:
+        """Wait until the job is finished; send its id again when no worker claims it."""
+        jobs, run = self._context.jobs, job.spec.run
+        interrupt = mirror.attempt.interrupt or Interrupt()
+        sending = _Sending(self._context, job.spec.labels, self._time)
+        lost = ""
+        while True:
+            try:
+                job = jobs.get(run) or job
+                if job.state is JobState.DONE:
+                    mirror.update(job)
+                    return job
+                if interrupt.asked:
+                    self._stop(job, interrupt.asked)
+                else:
+                    sending.send_if_due(job, jobs.now_s())
+                mirror.update(job)
+                lost = ""
+            except StoreError as trouble:
+                if not lost:
+                    self._context.said(
+                        f"[{mirror.attempt.task.name}] {trouble}; waiting for the store"
+                    )
+                lost = str(trouble)
+            time.sleep(LOOK_S)
+
+    def _stop(self, job: RemoteJob, asked: int) -> None:
+        jobs = self._context.jobs
+        jobs.request_stop(job.spec.run, Stop.GENTLY if asked == 1 else Stop.NOW)
+        state = RunState() if job.run is None else RunState.load(job.run["state"])
+        jobs.withdraw(job.spec.run, _interrupted(job, state))
+
+    def _brought_home(
+        self, place: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
+    ) -> AttemptOutcome:
+        """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
+        folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
+        how = ""
+        if job.work.name and job.written:
+            reference = f"refs/switchgear/runs/{run}"
+            try:
+                bundle = self._patiently(attempt, lambda: self._context.jobs.fetch(job.work.name))
+                receive(bundle, folder, job.work.reference, reference)
+                how = f"git -C {folder} diff {job.spec.folder.commit[:12]} {reference}"
+                problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
+            except (TransferError, StoreError) as error:
+                problem = str(error)
+            drop(folder, (f"{run}-now", f"{run}-{job.order - 1}"))
+            if problem is not None:
+                self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
+        values = job.outcome or {}
+        write_receipts(record, values.get("receipts", {}))
+        return outcome_of(values, place, attempt.task, run, shown_by=how)
+
+    def forget(self, runs: Iterable[str]) -> None:
+        """Remove the jobs of runs whose records are here."""
+        for run in runs:
+            job = self._context.jobs.get(run)
+            if job is not None and job.state is JobState.DONE:
+                self._context.jobs.forget(job)
+
+
+class _Sending:
+    """Sends one id, and again when it may have been lost. Duplicates are harmless: a claim is exclusive."""
+
+    def __init__(self, context: RemoteContext, labels: tuple[str, ...], on: Time) -> None:
+        self._context, self._labels, self._time = context, labels, on
+        self._due_s, self._wait_s = on.clock(), FIRST_REPEAT_S
+        self._claim = 0
+        self._trouble = ""
+
+    def send_if_due(self, job: RemoteJob, now_s: float) -> None:
+        if job.claim != self._claim:  # a worker had it: if that one is lost, do not wait for long
+            self._claim, self._wait_s, self._due_s = job.claim, FIRST_REPEAT_S, self._time.clock()
+        if job.state is JobState.RUNNING and now_s < job.until_s:
+            return
+        if self._time.clock() < self._due_s:
+            return
+        self._due_s = self._time.clock() + self._wait_s
+        self._wait_s = min(2 * self._wait_s, LAST_REPEAT_S)
+        try:
+            self._context.publish(job.spec.run, self._labels)
+        except Exception as error:  # noqa: BLE001  whatever the broker's client raises
+            if not self._trouble:
+                self._context.said(f"the broker cannot be reached ({error}); trying again")
+            self._trouble, self._wait_s = str(error), FIRST_REPEAT_S
+            self._due_s = self._time.clock() + 1.0
+        else:
+            self._trouble = ""
+
+
+class _Mirror:
+    """Keeps the record of a run here as if it ran here, and calls the view."""
+
+    def __init__(
+        self, place: AttemptDependencies, attempt: Attempt, context: RemoteContext
+    ) -> None:
+        self.attempt = attempt
+        self._record = RunFolder(place.runs / (attempt.progress.run or ""))
+        self._context = context
+        self._seen: tuple[object, ...] = ()
+        self._written = sum(1 for _ in self._record.iterations())
+        self._begun = False
+        self._noted: set[str] = set()
+
+    def update(self, job: RemoteJob) -> None:
+        for note in job.notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                self._context.said(f"[{self.attempt.task.name}] {note}")
+        seen = (job.order, job.claim, job.written, job.state)
+        if job.run is None or seen == self._seen:
+            return
+        self._seen = seen
+        run = self._localised(job)
+        self._record.make()
+        if job.written > self._written:
+            before, lines = self._written, self._context.jobs.iterations(job.spec.run)
+            self._written = write_iterations(self._record, lines)
+            for each in lines[before:]:
+                self.attempt.view.iteration_ended(each["facts"], run)
+        self._record.write(run)
+        if not self._begun:
+            self._begun = True
+            self.attempt.view.started({**run, "resumed": bool(self._written)})
+
+    def _localised(self, job: RemoteJob) -> dict[str, Any]:
+        pid = os.getpid()
+        return {
+            **(job.run or {}),
+            "folder": self.attempt.progress.folder,
+            "pid": pid,
+            "pid_began": process_began(pid),
+            "host": job.holder,
+        }
+
+
+def _spent(run: Mapping[str, Any] | None) -> int:
+    return 0 if run is None else RunState.load(run["state"]).spent_micros
+
+
+def _interrupted(job: RemoteJob, state: RunState) -> dict[str, Any]:
+    """The outcome of a job that was stopped before a worker took it up."""
+    return {
+        "problem": "",
+        "gave_up": None,
+        "unpriced": False,
+        "began": bool(job.claim),
+        "exit_reason": str(ExitReason.INTERRUPTED),
+        "reason": "stopped before a worker continued it",
+        "evidence": [],
+        "circuit": job.spec.circuit,
+        "held": None,
+        "notes": [],
+        "state": state.dump(),
+        "checkpoint": None,
+        "receipts": {},
+    }

@@ -1,0 +1,175 @@
+"""One attempt at a task as a value that hosts share: leased, resumable, finished once. Pure.
+
+A job belongs to one run and is stored under the run's id. A worker claims it for a lease and renews the
+claim while it works. Each claim has a number; only the holder of the newest claim may save progress or
+finish the job. A worker that was suspended, or cut off from the store, therefore cannot undo or repeat
+what its successor did.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+from switchgear._core import values
+
+SCHEMA = 1
+"""Grows when a worker with older code must not execute the job."""
+KEPT_NOTES = 20
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    """Claimed; the claim may have expired."""
+    DONE = "done"
+
+
+class Stop(StrEnum):
+    """What the batch requests of a running job."""
+
+    NO = ""
+    GENTLY = "gently"
+    NOW = "now"
+
+
+class Parcel(NamedTuple):
+    """Where a state of the folder is kept in the store, and what the bundle holds."""
+
+    name: str = ""
+    """Its name and the number of its parts; empty: none."""
+    commit: str = ""
+    """The commit whose tree is the folder."""
+    head: str = ""
+    """HEAD of the folder: the commit itself, or its parent."""
+    reference: str = ""
+    """The name of the commit in the bundle."""
+
+
+class JobSpec(NamedTuple):
+    """What a worker needs to know to make the attempt. JSON values only."""
+
+    run: str
+    batch: str
+    task: Mapping[str, Any]
+    """The fields of the task as it was written."""
+    circuit: str
+    """The circuit of the loop: the same as if the task ran where the batch does."""
+    start: Parcel
+    """The state of the folder at the start of the run."""
+    folder: Parcel = Parcel()
+    """The state of the batch's own folder when this was ordered: what comes back is applied to it."""
+    inside: str = ""
+    """The folder of the task inside its repository; empty: the top."""
+    grant_micros: int | None = None
+    """What the attempt may spend beyond what its run has spent; `None`: no limit."""
+    spent_micros: int = 0
+    """What the run had spent when this was ordered."""
+    timeout_s: float | None = None
+    labels: tuple[str, ...] = ()
+    """A worker must have all of them."""
+    repository: str = ""
+    """The URL that every host can fetch from and push to; empty: all work travels through the store."""
+
+
+class RemoteJob(NamedTuple):
+    """A job as it is stored. Immutable: each function below makes the next one."""
+
+    spec: JobSpec
+    schema: int = SCHEMA
+    order: int = 1
+    """Grows each time the batch orders the same run again."""
+    state: JobState = JobState.WAITING
+    claim: int = 0
+    """The number of the newest claim; 0: it was never claimed."""
+    holder: str = ""
+    until_s: float = 0.0
+    """When the claim expires, in seconds on the store's clock."""
+    stop: Stop = Stop.NO
+    run: Mapping[str, Any] | None = None
+    """The last run.json; `None`: the run has not begun."""
+    work: Parcel = Parcel()
+    """The partial work."""
+    written: int = 0
+    """How many iterations the lines of this job hold."""
+    outcome: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    """Why hosts could not execute it, newest last."""
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        known = {key: data[key] for key in cls._fields if key in data}
+        values.whole("schema", known.get("schema"), least=1)
+        spec = {key: known["spec"][key] for key in JobSpec._fields if key in known["spec"]}
+        spec["labels"] = tuple(spec.get("labels", ()))
+        for key in ("start", "folder"):
+            spec[key] = Parcel(*spec[key])
+        known["work"] = Parcel(*known["work"])
+        known["spec"] = JobSpec(**spec)
+        known["state"] = JobState(known["state"])
+        known["stop"] = Stop(known["stop"])
+        known["notes"] = tuple(known.get("notes", ()))
+        return cls(**known)
+
+
+class LeaseLost(Exception):
+    """Another worker holds the job now, or it is finished: what this one did does not count."""
+
+
+def is_open(job: RemoteJob | None, *, adopt: bool) -> bool:
+    """Whether the batch need not order this attempt: it is under way, or its outcome is to be adopted.
+
+    A batch that was killed and resumed thus finds its attempts where they are.
+    """
+    return job is not None and (adopt or job.state is not JobState.DONE)
+
+
+def ordered(
+    job: RemoteJob | None, spec: JobSpec, work: Parcel, run: Mapping[str, Any] | None
+) -> RemoteJob:
+    """The job after the batch ordered this attempt; one that was finished starts again.
+
+    `work` is the parcel with the state of the folder now, `run` the run.json of a run that began elsewhere.
+    """
+    if job is None:
+        return RemoteJob(spec, work=work, run=run)
+    return job._replace(
+        spec=spec._replace(start=job.spec.start),
+        schema=SCHEMA,
+        order=job.order + 1,
+        state=JobState.WAITING,
+        until_s=0.0,
+        stop=Stop.NO,
+        work=work if work.name else job.work,
+        outcome=None,
+    )
+
+
+def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> RemoteJob | None:
+    """The job with a new claim; `None`: it is finished, or another worker is at work on it."""
+    if job.state is JobState.DONE or (job.state is JobState.RUNNING and now_s < job.until_s):
+        return None
+    return job._replace(
+        state=JobState.RUNNING, claim=job.claim + 1, holder=holder, until_s=now_s + lease_s
+    )
+
+
+def held(job: RemoteJob, claim: int) -> RemoteJob:
+    """The job, if this claim is the newest and the job is not finished. Raises `LeaseLost`."""
+    if job.claim != claim or job.state is not JobState.RUNNING:
+        raise LeaseLost(
+            f"claim {claim} of run {job.spec.run} is over: {job.holder} holds {job.claim}"
+        )
+    return job
+
+
+def with_note(job: RemoteJob, note: str) -> RemoteJob:
+    """The job with a note on why it was not executed; the same note is kept once."""
+    notes = (*(each for each in job.notes if each != note), note)
+    return job._replace(notes=notes[-KEPT_NOTES:])

@@ -1,0 +1,201 @@
+"""Jobs and parcels in the store: every change is one transaction, compared with what was read."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from switchgear._core.errors import StoreError, SwitchgearError
+from switchgear._remote import job as core
+from switchgear._remote.job import JobSpec, JobState, LeaseLost, Parcel, RemoteJob, Stop
+from switchgear._stores.base import Amended, Ledger, Work
+
+JOBS = "job"
+NO_PARCEL = Parcel()
+PARCELS = "parcel"
+CHUNK_BYTES = 384 * 1024
+LARGEST_BYTES = 64 * 1024 * 1024
+"""The largest parcel: beyond that a repository that every host can fetch is the right way."""
+
+
+class ParcelTooLarge(SwitchgearError):
+    """A parcel that does not belong into the store."""
+
+
+class Jobs:
+    """The jobs of an installation. Thread-safe; hosts share them through the store."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def now_s(self) -> float:
+        """Seconds on the store's clock."""
+        return self._ledger.now_s()
+
+    def get(self, run: str) -> RemoteJob | None:
+        """The job of a run; `None`: there is none."""
+        found = self._ledger.value(JOBS, run)
+        return None if not found else RemoteJob.load(found)
+
+    def iterations(self, run: str) -> list[dict[str, Any]]:
+        """The iterations that workers have saved: facts, prompt and log of each."""
+        return list(self._ledger.lines(JOBS, run))
+
+    def order(
+        self,
+        spec: JobSpec,
+        *,
+        work: Parcel = NO_PARCEL,
+        run: Mapping[str, Any] | None = None,
+        iterations: Sequence[Mapping[str, Any]] = (),
+    ) -> RemoteJob:
+        """Order an attempt. `run` and `iterations` are those of a run that began elsewhere."""
+
+        def order(job: RemoteJob | None, _: float) -> RemoteJob:
+            made = core.ordered(job, spec, work, run)
+            return made if job is not None else made._replace(written=len(iterations))
+
+        ordered: RemoteJob = self._change(spec.run, order, iterations)
+        return ordered
+
+    def claim(self, run: str, holder: str, lease_s: float) -> RemoteJob | None:
+        """Claim a job for `lease_s` seconds; `None`: there is nothing to do.
+
+        A job that newer code has written is not claimed: a note says so.
+        """
+
+        def work(held: Any, now_s: float) -> Amended:
+            if not held:
+                return Amended(None)
+            if held["schema"] > core.SCHEMA:
+                notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
+                return Amended(None, {**held, "notes": sorted(set(notes))[-core.KEPT_NOTES :]})
+            job = core.claimed(RemoteJob.load(held), holder, now_s, lease_s)
+            return Amended(None) if job is None else Amended(job, job.dump())
+
+        claimed: RemoteJob | None = self._ledger.amend(JOBS, run, work)
+        return claimed
+
+    def renew(self, run: str, claim: int, lease_s: float) -> Stop:
+        """Renew a claim. Returns what the batch requests. Raises `LeaseLost`."""
+
+        def renewed(job: RemoteJob | None, now_s: float) -> RemoteJob:
+            return _held(job, claim)._replace(until_s=now_s + lease_s)
+
+        job: RemoteJob = self._change(run, renewed)
+        return job.stop
+
+    def save(
+        self,
+        run: str,
+        claim: int,
+        *,
+        record: Mapping[str, Any],
+        iterations: Sequence[Mapping[str, Any]] = (),
+        work: Parcel = NO_PARCEL,
+        outcome: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Save progress, or with an `outcome` the end, under this claim. Raises `LeaseLost`."""
+
+        def saved(job: RemoteJob | None, _: float) -> RemoteJob:
+            job = _held(job, claim)
+            return job._replace(
+                run=record,
+                work=work if work.name else job.work,
+                written=job.written + len(iterations),
+                state=job.state if outcome is None else JobState.DONE,
+                outcome=outcome,
+            )
+
+        self._change(run, saved, iterations)
+
+    def give_back(self, run: str, claim: int, note: str = "") -> None:
+        """Return a claimed job that was not worked on, such as by a worker that shuts down."""
+
+        def returned(job: RemoteJob | None, _: float) -> RemoteJob:
+            job = _held(job, claim)._replace(state=JobState.WAITING, until_s=0.0)
+            return core.with_note(job, note) if note else job
+
+        self._change(run, returned)
+
+    def request_stop(self, run: str, how: Stop) -> None:
+        """Request the end of a job that is waiting or running."""
+
+        def stopped(job: RemoteJob | None, _: float) -> RemoteJob | None:
+            if job is None or job.state is JobState.DONE or job.stop is how:
+                return None
+            return job._replace(stop=how)
+
+        self._change(run, stopped)
+
+    def withdraw(self, run: str, outcome: Mapping[str, Any]) -> bool:
+        """Finish a job that no worker holds; False: one does, or it is finished already."""
+
+        def withdrawn(job: RemoteJob | None, now_s: float) -> RemoteJob | None:
+            if job is None or core.claimed(job, "", now_s, 0.0) is None:
+                return None
+            return job._replace(state=JobState.DONE, claim=job.claim + 1, outcome=outcome)
+
+        return self._change(run, withdrawn) is not None
+
+    def forget(self, job: RemoteJob) -> None:
+        """Remove a job and its parcels."""
+        for parcel in (job.spec.start, job.spec.folder, job.work):
+            self.drop(parcel.name)
+        self._ledger.remove(JOBS, job.spec.run)
+
+    # Parcels: bytes that travel with a job
+
+    def send(self, name: str, data: bytes) -> str:
+        """Save a parcel. Returns its name with the number of its parts."""
+        if len(data) > LARGEST_BYTES:
+            raise ParcelTooLarge(
+                f"{name} is {len(data) // 1_000_000} MB; at most {LARGEST_BYTES // 1_000_000} MB travel "
+                "through the store: name a repository that every host can fetch (--repository URL)"
+            )
+        parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        for number, part in enumerate(parts):
+            self._ledger.amend(PARCELS, f"{name}.{number}", _put(b64encode(part).decode()))
+        return f"{name}:{len(parts)}"
+
+    def fetch(self, parcel: str) -> bytes:
+        """A parcel's bytes. Raises `StoreError` if a part is missing."""
+        name, _, count = parcel.rpartition(":")
+        found = []
+        for number in range(int(count)):
+            part = self._ledger.value(PARCELS, f"{name}.{number}")
+            if part is None:
+                raise StoreError(
+                    self._ledger.label,
+                    f"part {number} of {name} is missing",
+                    "start the task again",
+                )
+            found.append(b64decode(part))
+        return b"".join(found)
+
+    def drop(self, parcel: str) -> None:
+        """Remove a parcel. Idempotent."""
+        name, _, count = parcel.rpartition(":")
+        for number in range(int(count or 0)):
+            self._ledger.remove(PARCELS, f"{name}.{number}")
+
+    def _change(
+        self,
+        run: str,
+        change: Callable[[RemoteJob | None, float], RemoteJob | None],
+        lines: Sequence[Mapping[str, Any]] = (),
+    ) -> Any:
+        def work(held: Any, now_s: float) -> Amended:
+            job = change(None if not held else RemoteJob.load(held), now_s)
+            return Amended(None) if job is None else Amended(job, job.dump(), tuple(lines))
+
+        return self._ledger.amend(JOBS, run, work)
+
+
+def _put(text: str) -> Work:
+    return lambda _held, _now_s: Amended(None, text)
+
+
+def _held(job: RemoteJob | None, claim: int) -> RemoteJob:
+    if job is None:
+        raise LeaseLost("the job is gone")
+    return core.held(job, claim)

@@ -1,0 +1,134 @@
+"""Tasks, outcomes and records of runs as JSON values, and back."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from switchgear._breaker.loop_breaker import LoopStats
+from switchgear._run.batch.attempt import AttemptDependencies, AttemptOutcome, options_of
+from switchgear._run.batch.model import Task
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.record import RunFolder, RunUnreadable
+from switchgear._run.result import Checkpoint, RunResult
+from switchgear._run.state import RunState
+from switchgear._stuck.timeouts import Estimate
+
+LONGEST_LOG = 100_000
+"""How many characters of an agent's log travel with an iteration."""
+RECEIPTS = ("receipt.txt", "receipt.json")
+
+
+def task_values(task: Task) -> dict[str, Any]:
+    """The fields of a task."""
+    return {**task._asdict(), "estimate": task.estimate._asdict(), "flags": dict(task.flags)}
+
+
+def task_of(values: Mapping[str, Any]) -> Task:
+    """The inverse of `task_values`."""
+    known = {key: values[key] for key in Task._fields if key in values}
+    known["estimate"] = Estimate(**known.get("estimate", {}))
+    for key in ("needs", "labels"):
+        known[key] = tuple(known.get(key, ()))
+    return Task(**known)
+
+
+def outcome_values(outcome: AttemptOutcome, record: RunFolder) -> dict[str, Any]:
+    """What a batch must know of an attempt; the state of its run travels in run.json."""
+    values: dict[str, Any] = {
+        "problem": outcome.problem,
+        "gave_up": outcome.gave_up,
+        "unpriced": outcome.unpriced,
+        "began": outcome.began,
+        "exit_reason": None,
+    }
+    result = outcome.result
+    if result is None:
+        return values
+    kept = result.checkpoint
+    texts = {}
+    for name in RECEIPTS:
+        with suppress(OSError):
+            texts[name] = (record.path / name).read_text(encoding="utf-8", errors="replace")
+    return {
+        **values,
+        "exit_reason": str(result.exit_reason),
+        "reason": result.reason,
+        "evidence": list(result.evidence),
+        "circuit": result.circuit,
+        "held": result.held,
+        "notes": list(result.notes),
+        "state": result.state.dump(),
+        "checkpoint": None if kept is None else kept.dump(),
+        "receipts": texts,
+    }
+
+
+def outcome_of(
+    values: Mapping[str, Any], place: AttemptDependencies, task: Task, run: str, *, shown_by: str
+) -> AttemptOutcome:
+    """The inverse; `shown_by` is the command that shows the work where the batch runs."""
+    rest = {key: values[key] for key in ("problem", "gave_up", "unpriced", "began")}
+    if values["exit_reason"] is None:
+        return AttemptOutcome(None, **rest)
+    kept = values["checkpoint"]
+    if kept is not None:
+        kept = Checkpoint(**{**kept, "files": tuple(kept["files"]), "how": shown_by or kept["how"]})
+    result = RunResult(
+        run,
+        ExitReason(values["exit_reason"]),
+        values["reason"],
+        tuple(values["evidence"]),
+        LoopStats(None, 0, None),
+        RunState.load(values["state"]),
+        options_of(place, task),
+        values["circuit"],
+        held=values["held"],
+        checkpoint=kept,
+        notes=tuple(values["notes"]),
+    )
+    return AttemptOutcome(result, **rest)
+
+
+def iteration_values(record: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """An iteration with its prompt and the end of its log."""
+    number = int(facts["number"])
+    texts = {}
+    for key, file in (("prompt", record.prompt_file(number)), ("log", record.log_file(number))):
+        with suppress(OSError):
+            texts[key] = file.read_text(encoding="utf-8", errors="replace")[-LONGEST_LOG:]
+    return {"facts": facts, "number": number, **texts}
+
+
+def write_iterations(record: RunFolder, iterations: Iterable[Mapping[str, Any]]) -> int:
+    """Write iterations that the folder does not have yet. Returns how many it has now."""
+    have = sum(1 for _ in record.iterations())
+    total = 0
+    for total, each in enumerate(iterations, 1):
+        if total <= have:
+            continue
+        record.make()
+        for key, file in (
+            ("prompt", record.prompt_file(each["number"])),
+            ("log", record.log_file(each["number"])),
+        ):
+            if key in each:
+                file.write_text(each[key], encoding="utf-8", errors="replace")
+        record.add(each["facts"])
+    return max(have, total)
+
+
+def read_run(record: RunFolder) -> dict[str, Any] | None:
+    """What run.json holds; `None`: the run has not begun, or cannot be read."""
+    try:
+        return record.read()
+    except RunUnreadable:
+        return None
+
+
+def write_receipts(record: RunFolder, texts: Mapping[str, str]) -> None:
+    """Write the receipts of a run that ended elsewhere."""
+    for name in RECEIPTS:
+        if name in texts:
+            with suppress(OSError):
+                Path(record.path / name).write_text(texts[name], encoding="utf-8")

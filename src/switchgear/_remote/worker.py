@@ -1,0 +1,293 @@
+"""The worker's side: claims a job, rebuilds its folder, runs the attempt, and saves every iteration.
+
+While an attempt runs, a thread renews the claim. If the claim is lost, or cannot be renewed in time, the
+agent is stopped and nothing more is saved: another worker may be at work on the job.
+"""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from switchgear._core.errors import StoreError
+from switchgear._measure.git_command import GitError, run_git
+from switchgear._measure.tree import mark, open_tree
+from switchgear._remote.job import LeaseLost, Parcel, RemoteJob, Stop
+from switchgear._remote.jobs import NO_PARCEL, Jobs, ParcelTooLarge
+from switchgear._remote.parcel import TransferError, apply, bundled, push, receive, saved, unpack
+from switchgear._remote.transfer import (
+    iteration_values,
+    outcome_values,
+    read_run,
+    task_of,
+    write_iterations,
+)
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    run_attempt,
+)
+from switchgear._run.batch.model import Progress, Status
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.interrupt import Interrupt
+from switchgear._run.record import RunFolder
+from switchgear._run.state import RunState
+from switchgear._run.view import RunView
+
+LEASE_S = 60.0
+"""How long a claim is valid. A lost worker delays its job by at most this."""
+
+
+class WorkerContext(NamedTuple):
+    """What a worker process works with."""
+
+    jobs: Jobs
+    place: AttemptDependencies
+    """Its `runs` are those of this host."""
+    root: Path
+    """Where this host keeps folders of jobs."""
+    lease_s: float = LEASE_S
+
+
+def host_name() -> str:
+    """The name of this process in messages: host and pid."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def execute(context: WorkerContext, run: str) -> str:
+    """Execute the job of a run, if there is something to do. Returns what became of it."""
+    job = context.jobs.claim(run, host_name(), context.lease_s)
+    if job is None:
+        return "nothing to do"
+    folder = context.root / f"{run}-{job.claim}"
+    with _Renewal(context, job) as renewal:
+        try:
+            return _attempted(context, job, folder, renewal)
+        except LeaseLost as lost:
+            return f"discarded: {lost}"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Renewal:
+    """Renews the claim of one job in a thread, and passes requests to stop on."""
+
+    def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
+        self.interrupt = Interrupt()
+        self.lost = False
+        self._context, self._job = context, job
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._renew, name=f"renew-{job.spec.run}", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def lose(self) -> None:
+        """Stop the agent at once: another worker may have the job."""
+        self.lost = True
+        while self.interrupt.asked < 2:
+            self.interrupt.ask("a lost claim")
+
+    def _renew(self) -> None:
+        lease_s, run, claim = self._context.lease_s, self._job.spec.run, self._job.claim
+        valid_until_s = time.monotonic() + lease_s
+        while not self._over.wait(lease_s / 4):
+            asked_s = time.monotonic()
+            try:
+                stop = self._context.jobs.renew(run, claim, lease_s)
+                valid_until_s = asked_s + lease_s
+            except LeaseLost:
+                self.lose()
+                return
+            except StoreError:
+                if time.monotonic() >= valid_until_s:
+                    self.lose()
+                    return
+                continue
+            if stop is Stop.GENTLY and not self.interrupt.asked:
+                self.interrupt.ask("the batch")
+            while stop is Stop.NOW and self.interrupt.asked < 2:
+                self.interrupt.ask("the batch")
+
+
+class _Saving(RunView):
+    """Saves each iteration, with the work so far, in the store. Called in the run's thread."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        job: RemoteJob,
+        record: RunFolder,
+        folder: Path,
+        renewal: _Renewal,
+    ) -> None:
+        self._context, self._job, self._record = context, job, record
+        self._folder, self._renewal = folder, renewal
+        self._pending: list[dict[str, Any]] = []
+        self._parcel, self._number = job.work, 0
+
+    def started(self, run: dict[str, Any]) -> None:
+        self._save(run)
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        self._pending.append(iteration_values(self._record, facts))
+        if facts["outcome"] != ExitReason.COMPLETED:
+            self._save(run)  # the last iteration is saved with the end: a successor repeats neither
+
+    def finish(self, outcome: AttemptOutcome) -> None:
+        """Save the end. Raises `LeaseLost`, `StoreError`."""
+        run = read_run(self._record) or dict(self._job.run or {})
+        self._write(run, outcome_values(outcome, self._record))
+
+    def _save(self, run: Mapping[str, Any]) -> None:
+        try:
+            self._write(run, None)
+        except LeaseLost:
+            self._renewal.lose()
+        except (StoreError, TransferError, ParcelTooLarge):
+            pass  # saved with the next iteration; if there is none, at the end
+
+    def _write(self, run: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> None:
+        if self._renewal.lost:
+            raise LeaseLost("the claim was not renewed in time")
+        job, before = self._job, self._parcel
+        parcel = NO_PARCEL
+        if self._pending or outcome is not None:
+            parcel = self._packed(ended=outcome is not None)
+        run = {key: value for key, value in run.items() if key not in {"pid", "pid_began"}}
+        self._context.jobs.save(
+            job.spec.run,
+            job.claim,
+            record=run,
+            iterations=self._pending,
+            work=parcel,
+            outcome=outcome,
+        )
+        self._pending = []
+        if parcel.name and before.name and before not in {job.spec.start, job.spec.folder}:
+            with suppress(StoreError):
+                self._context.jobs.drop(before.name)
+        self._parcel = parcel if parcel.name else before
+
+    def _packed(self, *, ended: bool) -> Parcel:
+        """A parcel with the work so far; at its end the run has saved it already."""
+        spec, folder = self._job.spec, self._folder
+        self._number += 1
+        if not ended or (found := _saved_by_run(folder, spec.run)) is None:
+            name = f"transfer/{spec.run}-{self._number}"
+            commit = saved(folder, self._record.path / "transfer", name)
+            found = f"refs/switchgear/{name}", commit, head_of(folder)
+        reference, commit, head = found
+        if spec.repository:
+            push(folder, commit, f"refs/switchgear/runs/{spec.run}")
+        bundle = bundled(folder, reference, without=(spec.start.commit,))
+        sent = self._context.jobs.send(f"{spec.run}-{self._job.claim}-{self._number}", bundle)
+        return Parcel(sent, commit, head, reference)
+
+
+def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
+    """What the run itself saved last: reference, commit and HEAD."""
+    try:
+        asked = [
+            "for-each-ref",
+            "--sort=-creatordate",
+            "--count=1",
+            "--format=%(refname) %(objectname)",
+        ]
+        found = run_git(
+            folder, [*asked, f"refs/switchgear/runs/{run}", f"refs/switchgear/runs/{run}-*"]
+        )
+        reference, commit = found.split()
+        return reference, commit, head_of(folder)
+    except (GitError, ValueError):
+        return None
+
+
+def head_of(folder: Path) -> str:
+    """HEAD of a folder. Raises `GitError`."""
+    return run_git(folder, ["rev-parse", "HEAD"]).strip()
+
+
+def _attempted(context: WorkerContext, job: RemoteJob, folder: Path, renewal: _Renewal) -> str:
+    spec = job.spec
+    record = RunFolder(context.place.runs / spec.run)
+    saving = _Saving(context, job, record, folder, renewal)
+    try:
+        _rebuilt(context, job, record, folder)
+    except StoreError as trouble:  # the claim expires, and another worker takes the job
+        raise LeaseLost(str(trouble)) from trouble
+    except (TransferError, OSError) as problem:
+        if renewal.lost:
+            raise LeaseLost(str(problem)) from problem
+        saving.finish(AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1))
+        return f"failed: {problem}"
+    task = task_of(spec.task)
+    progress = Progress(
+        Status.RUNNING, run=spec.run, folder=str(folder / spec.inside), timeout_s=spec.timeout_s
+    )
+    attempt = Attempt(
+        task, progress, spec.grant_micros, saving, renewal.interrupt, circuit=spec.circuit
+    )
+    outcome = run_attempt(context.place, _within_grant(attempt, job))
+    if renewal.lost:
+        raise LeaseLost("the claim was not renewed in time")
+    if isinstance(
+        outcome.error, StoreError
+    ):  # not a fault of the task: another claim goes on with it
+        raise LeaseLost(outcome.problem)
+    _finish(saving, outcome, context.lease_s)
+    return "done" if outcome.result is None else str(outcome.result.exit_reason)
+
+
+def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
+    """With what is left of the grant: a worker that was lost may have spent some of it."""
+    grant = job.spec.grant_micros
+    if grant is None or job.run is None:
+        return attempt
+    spent = RunState.load(job.run["state"]).spent_micros - job.spec.spent_micros
+    return attempt._replace(grant_micros=max(0, grant - max(0, spent)))
+
+
+def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None:
+    """Save the end; a store that is away for a moment is waited for."""
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            saving.finish(outcome)
+        except (StoreError, TransferError, ParcelTooLarge):
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:
+    """Rebuild the folder and the record as the last worker saved them."""
+    jobs, spec = context.jobs, job.spec
+    shutil.rmtree(record.path, ignore_errors=True)
+    unpack(jobs.fetch(spec.start.name), folder, spec.start, spec.repository)
+    if job.run is None:
+        return
+    record.make()
+    first = mark(open_tree(folder / spec.inside, record.notes))
+    if job.work.name and job.work != spec.start:
+        bundle = jobs.fetch(job.work.name)
+        receive(bundle, folder, job.work.reference, "refs/switchgear/transfer/work")
+        apply(folder, spec.start, job.work, "now")
+    write_iterations(record, jobs.iterations(spec.run))
+    state = {**job.run["state"], "start_mark": first}
+    record.write({**{key: v for key, v in job.run.items() if key != "schema"}, "state": state})

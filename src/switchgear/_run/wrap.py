@@ -1,0 +1,291 @@
+"""`switchgear wrap`: runs a command whose Python processes guard their model calls, and reports what it did.
+
+The processes find the guard through PYTHONPATH (`wrap_site/`), share circuits and budget through the store, and
+append what they do to a journal. This module starts the command, follows the journal, and stops the command when
+it goes on although its calls are refused, or when its time is over.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear._agents.supervisor import children, send
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
+
+SITE = Path(__file__).parent / "wrap_site"
+PACKAGE = Path(__file__).parents[1]
+_POLL_S = 0.1
+_GRACE_S = 5.0
+"""How long the command may take to end after SIGTERM."""
+_LARGEST_JOURNAL = 64 * 1024 * 1024
+
+
+class WrapSettings(NamedTuple):
+    """What the processes of a command are guarded with."""
+
+    store: str
+    budget: str | None = None
+    """The budget node that pays for model calls."""
+    allow_unknown: bool = False
+    key: str = "provider"
+    fallback: tuple[str, ...] = ()
+    config: str | None = None
+    max_refusals: int = 20
+    """Refused calls in a row after which the command is stopped."""
+    timeout_s: float | None = None
+
+
+class ModelTotals(NamedTuple):
+    """The calls to one model."""
+
+    calls: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+    unpriced: int = 0
+    """Calls whose cost is unknown."""
+
+
+class WrapReport(NamedTuple):
+    """What a wrapped command did."""
+
+    command: tuple[str, ...]
+    exit_code: int
+    """That of `switchgear wrap`."""
+    reason: str
+    """`exited`, or a reason of `switchgear run`: circuit_breaker, budget, timeout, agent_error, interrupted."""
+    command_exit_code: int | None
+    """That of the command; below 0: the signal that ended it; `None`: it could not be started."""
+    seconds: float
+    processes: int
+    """Python processes that were guarded."""
+    calls: int
+    failed: int
+    refused: int
+    last_refusal: str
+    input_tokens: int
+    output_tokens: int
+    cost_micros: int
+    unpriced: int
+    models: dict[str, ModelTotals]
+    circuits: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        fields = self._asdict()
+        fields["command"], fields["circuits"] = list(self.command), list(self.circuits)
+        fields["models"] = {name: total._asdict() for name, total in self.models.items()}
+        return fields
+
+
+class WrapJournal:
+    """What the processes of a command have written so far, added up."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+        self._rest = b""
+        self.processes = 0
+        self.refused = 0
+        self.refused_in_a_row = 0
+        self.refused_by: set[str] = set()
+        self.last_refusal = ""
+        self.models: dict[str, ModelTotals] = {}
+        self.circuits: set[str] = set()
+
+    def follow(self) -> None:
+        """Read what was added since. Lines that cannot be read are skipped."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_bytes)
+                added = file.read(_LARGEST_JOURNAL)
+        except OSError:
+            return
+        self._read_bytes += len(added)
+        *lines, self._rest = (self._rest + added).split(b"\n")
+        for line in lines:
+            with suppress(ValueError, TypeError, AttributeError):
+                self._add(json.loads(line))
+
+    def _add(self, entry: Any) -> None:
+        kind = entry.get("kind")
+        if kind == "process":
+            self.processes += 1
+        elif kind == "refusal":
+            self.refused += 1
+            self.refused_in_a_row += 1
+            self.refused_by.add(str(entry.get("by")))
+            self.last_refusal = str(entry.get("reason"))[:1000]
+        elif kind == "call":
+            self._add_call(entry)
+
+    def _add_call(self, entry: dict[str, Any]) -> None:
+        if entry.get("outcome") == "success":
+            self.refused_in_a_row = 0
+        self.circuits.add(str(entry.get("circuit")))
+        name = str(entry.get("model")) or "unknown"
+        known = self.models.get(name, ModelTotals())
+        cost = entry.get("cost_micros")
+        self.models[name] = ModelTotals(
+            known.calls + 1,
+            known.failed + (entry.get("outcome") == "failure"),
+            known.input_tokens + int(entry.get("input_tokens") or 0),
+            known.output_tokens + int(entry.get("output_tokens") or 0),
+            known.cost_micros + int(cost or 0),
+            known.unpriced + (cost is None),
+        )
+
+    @property
+    def refusal_reason(self) -> ExitReason | None:
+        """Why calls were refused; `None`: none was."""
+        if not self.refused:
+            return None
+        return ExitReason.BUDGET if "budget" in self.refused_by else ExitReason.CIRCUIT_BREAKER
+
+
+def run_wrapped(
+    command: Sequence[str],
+    settings: WrapSettings,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> WrapReport:
+    """Run a command, guarded, with this process's terminal and working folder. Blocks until it ends."""
+    started_s = clock()
+    with tempfile.TemporaryDirectory(prefix="switchgear-wrap-") as folder:
+        journal = WrapJournal(Path(folder) / "journal.jsonl")
+        environment = _environment(settings, Path(folder) / "journal.jsonl")
+        try:
+            process = subprocess.Popen(list(command), env=environment)  # noqa: S603  it is what the user typed
+        except OSError as error:
+            text = f"{command[0]}: {error.strerror or error}"
+            return _report(
+                command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, problem=text
+            )
+        with _signals_forwarded(process):
+            stopped = _followed(process, journal, settings, clock, started_s)
+        journal.follow()
+        code = process.returncode
+        reason = stopped or _reason_of(code, journal)
+        return _report(command, journal, reason, code, clock() - started_s)
+
+
+def _environment(settings: WrapSettings, journal: Path) -> dict[str, str]:
+    shared = {
+        "package": str(PACKAGE),
+        "journal": str(journal),
+        "store": settings.store,
+        "budget": settings.budget,
+        "allow_unknown": settings.allow_unknown,
+        "key": settings.key,
+        "fallback": list(settings.fallback),
+        "config": settings.config,
+    }
+    before = os.environ.get("PYTHONPATH")
+    path = str(SITE) if not before else os.pathsep.join((str(SITE), before))
+    return {**os.environ, "PYTHONPATH": path, "SWITCHGEAR_WRAP": json.dumps(shared)}
+
+
+@contextmanager
+def _signals_forwarded(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """The terminal sends Ctrl-C to the command too; other ways to end this process are passed on."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        **{
+            number: signal.signal(number, lambda received, _: process.send_signal(received))
+            for number in (signal.SIGTERM, signal.SIGHUP)
+        },
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _followed(
+    process: "subprocess.Popen[bytes]",
+    journal: WrapJournal,
+    settings: WrapSettings,
+    clock: Callable[[], float],
+    started_s: float,
+) -> ExitReason | None:
+    """Wait for the end of the command. Returns why it was stopped; `None`: it ended by itself."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+            return None
+        journal.follow()
+        if journal.refused_in_a_row >= settings.max_refusals:
+            _stop(process)
+            return journal.refusal_reason
+        if settings.timeout_s is not None and clock() - started_s >= settings.timeout_s:
+            _stop(process)
+            return ExitReason.TIMEOUT
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """End the command and all its descendants: gently, then not."""
+    send(_family(process.pid), signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
+    send(_family(process.pid), signal.SIGKILL)
+    process.wait()
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its living descendants, the youngest first."""
+    found, parents = [pid], [pid]
+    while parents:
+        young = [child for child in children(parents.pop()) if child not in found]
+        found += young
+        parents += young
+    return found[::-1]
+
+
+def _reason_of(code: int, journal: WrapJournal) -> ExitReason | None:
+    """Why a command that ended by itself failed: refused calls are the reason of a failure after them."""
+    if code in {-signal.SIGINT, 130}:
+        return ExitReason.INTERRUPTED
+    return None if code == 0 else journal.refusal_reason
+
+
+def _report(
+    command: Sequence[str],
+    journal: WrapJournal,
+    reason: ExitReason | None,
+    code: int | None,
+    seconds: float,
+    *,
+    problem: str = "",
+) -> WrapReport:
+    totals = journal.models.values()
+    if reason is not None:
+        exit_code = EXIT_CODES[reason].code
+    else:
+        exit_code = 1 if code is None else code if code >= 0 else 128 - code
+    return WrapReport(
+        tuple(command),
+        exit_code,
+        "exited" if reason is None else str(reason),
+        code,
+        round(seconds, 3),
+        journal.processes,
+        sum(total.calls for total in totals),
+        sum(total.failed for total in totals),
+        journal.refused,
+        problem or journal.last_refusal,
+        sum(total.input_tokens for total in totals),
+        sum(total.output_tokens for total in totals),
+        sum(total.cost_micros for total in totals),
+        sum(total.unpriced for total in totals),
+        journal.models,
+        tuple(sorted(journal.circuits)),
+    )

@@ -1,0 +1,122 @@
+"""Workers by labels, draining, and a repository that every host can fetch, with real Redis and Celery."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_hosts import Hosts
+from timeouts import LIMIT_S, end, eventually
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def run_batch(hosts: Hosts, *words: str) -> dict[str, Any]:
+    batch = hosts.start_batch(*words)
+    try:
+        return hosts.result(batch)
+    finally:
+        end(batch)
+
+
+def work_done(hosts: Hosts, name: str) -> list[str]:
+    return sorted(
+        path.name for path in (hosts.folder / "workers" / name).glob("work/.switchgear/runs/*")
+    )
+
+
+def test_a_task_goes_to_a_host_that_has_its_label(hosts: Hosts) -> None:
+    tasks: list[dict[str, Any]] = [
+        {"name": "t-0", "task": "write t-0.", "needs": "gpu"},
+        {"name": "t-1", "task": "write t-1.", "needs": ["t-0", "gpu"]},
+    ]
+    hosts.write_tasks(tasks, labels=["gpu"])
+    hosts.start_worker("plain")
+    eventually(lambda: "queues switchgear" in hosts.log("plain"), "the plain worker is up")
+    hosts.start_worker("strong", "--labels", "gpu")
+    result = run_batch(hosts)
+    assert result["end"] == "done"
+    assert len(work_done(hosts, "strong")) == 2
+    assert work_done(hosts, "plain") == []
+
+
+def test_a_drained_worker_finishes_its_task_and_exits(hosts: Hosts) -> None:
+    agent = hosts.agent.rpartition(" ")[0] + " 3"
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0.", "agent_cmd": agent}])
+    worker = hosts.start_worker("one")
+    batch = hosts.start_batch()
+    try:
+        eventually(lambda: "[t-0] run " in (hosts.folder / "batch.log").read_text(), "it runs")
+        done = subprocess.run(
+            hosts.command("worker", "--drain", "--name", f"one-{hosts.started}"),
+            cwd=hosts.folder,
+            env=hosts.environment("operator"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "finishes its tasks, takes no new ones, and exits" in done.stdout
+        result = hosts.result(batch)
+    finally:
+        end(batch)
+    assert result["end"] == "done"
+    assert worker.wait(LIMIT_S) == 0
+
+
+def test_draining_a_worker_that_is_not_there_says_so(hosts: Hosts) -> None:
+    done = subprocess.run(
+        hosts.command("worker", "--drain", "--name", "nobody"),
+        cwd=hosts.folder,
+        env=hosts.environment("operator"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "answered within 5 s; nothing was changed" in done.stderr
+
+
+def test_work_is_pushed_to_the_repository_of_the_hosts(hosts: Hosts) -> None:
+    shared = hosts.folder / "shared.git"
+    subprocess.run(["git", "clone", "-q", "--bare", hosts.project, shared], check=True)
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0."}])
+    hosts.start_worker("one")
+    result = run_batch(hosts, "--repository", str(shared))
+    assert result["end"] == "done"
+    [task] = result["tasks"]
+    reference = f"refs/switchgear/runs/{task['run']}:t-0.txt"
+    shown = subprocess.run(
+        ["git", "show", reference], cwd=shared, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "t-0\n"
+
+
+def test_the_record_of_a_run_is_where_the_batch_is(hosts: Hosts) -> None:
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0."}], budget=1)
+    hosts.start_worker("one")
+    result = run_batch(hosts)
+    [task] = result["tasks"]
+    done = subprocess.run(
+        hosts.command("runs", "show", task["run"], "--receipt"),
+        cwd=hosts.project,
+        env=hosts.environment("submit"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "completed (exit code 0)" in done.stdout
+    assert "$0.01" in done.stdout
+    folder = hosts.project / ".switchgear" / "runs" / task["run"]
+    assert (folder / "logs" / "0001.log").exists()
+    assert (folder / "prompts" / "0001.txt").exists()

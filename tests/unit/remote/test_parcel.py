@@ -1,0 +1,159 @@
+"""A folder travels as it is, and what comes back is applied only to the folder that was sent."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from switchgear._remote import parcel
+from switchgear._remote.job import Parcel
+from switchgear._remote.parcel import (
+    REFERENCE,
+    TransferError,
+    apply,
+    bundled,
+    receive,
+    saved,
+    snapshot,
+    unpack,
+)
+
+WHO = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", *WHO, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "committed").write_text("one\n")
+    (folder / "gone").write_text("gone\n")
+    (folder / ".gitignore").write_text("ignored\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "start")
+    (folder / "committed").write_text("two\n")
+    (folder / "new").write_bytes(b"\x00\xff binary")
+    (folder / "ignored").write_text("stays here")
+    (folder / "gone").unlink()
+    return folder
+
+
+def sent(project: Path, place: Path) -> tuple[Parcel, Path]:
+    found = snapshot(project, "r1")
+    reference = "HEAD" if found.is_clean else f"{REFERENCE}/r1"
+    parcel = Parcel("p:1", found.commit, found.head, reference)
+    other = place / "worker"
+    unpack(bundled(project, reference), other, parcel)
+    return parcel, other
+
+
+def brought(project: Path, other: Path, start: Parcel, place: Path) -> Parcel:
+    """What was done elsewhere, received as `refs/switchgear/runs/r1`."""
+    commit = saved(other, place / "notes", "transfer/w")
+    head = git(other, "rev-parse", "HEAD").strip()
+    bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))
+    receive(bundle, project, f"{REFERENCE}/w", "refs/switchgear/runs/r1")
+    return Parcel("w:1", commit, head, f"{REFERENCE}/w")
+
+
+def test_the_state_arrives_with_its_uncommitted_changes(project: Path, tmp_path: Path) -> None:
+    before = git(project, "status", "--porcelain")
+    _, other = sent(project, tmp_path)
+    assert git(other, "status", "--porcelain") == before == git(project, "status", "--porcelain")
+    assert (other / "new").read_bytes() == b"\x00\xff binary"
+    assert not (other / "ignored").exists()
+    assert git(other, "log", "--format=%s") == "start\n"
+
+
+def test_the_work_comes_back(project: Path, tmp_path: Path) -> None:
+    commit, other = sent(project, tmp_path)
+    (other / "new").write_bytes(b"changed\x00")
+    (other / "sub").mkdir()
+    (other / "sub" / "added").write_text("added\n")
+    (other / "committed").unlink()
+    work = brought(project, other, commit, tmp_path)
+    for _ in range(2):  # idempotent
+        assert apply(project, commit, work, "now") is None
+        assert (project / "new").read_bytes() == b"changed\x00"
+        assert (project / "sub" / "added").read_text() == "added\n"
+        assert not (project / "committed").exists()
+        assert (project / "ignored").read_text() == "stays here"
+    assert git(project, "log", "--format=%s") == "start\n"
+
+
+def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path) -> None:
+    commit, other = sent(project, tmp_path)
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "by the agent")
+    (other / "later").write_text("uncommitted\n")
+    work = brought(project, other, commit, tmp_path)
+    assert apply(project, commit, work, "now") is None
+    assert git(project, "log", "--format=%s") == "by the agent\nstart\n"
+    assert git(project, "status", "--porcelain") == "?? later\n"
+
+
+def test_a_folder_that_changed_meanwhile_is_left_as_it_is(project: Path, tmp_path: Path) -> None:
+    commit, other = sent(project, tmp_path)
+    (other / "new").write_text("from the worker\n")
+    work = brought(project, other, commit, tmp_path)
+    (project / "new").write_text("by the user\n")
+    problem = apply(project, commit, work, "now")
+    assert problem is not None
+    assert "was changed while the task was running elsewhere" in problem
+    assert (project / "new").read_text() == "by the user\n"
+    assert git(project, "show", "refs/switchgear/runs/r1:new") == "from the worker\n"
+
+
+def test_the_index_of_the_user_is_not_touched(project: Path) -> None:
+    git(project, "add", "new")
+    before = git(project, "ls-files", "-s"), git(project, "status", "--porcelain")
+    snapshot(project, "r1")
+    assert (git(project, "ls-files", "-s"), git(project, "status", "--porcelain")) == before
+
+
+def test_a_folder_without_a_repository_or_a_commit_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match="not in a git repository"):
+        snapshot(tmp_path, "r1")
+    git(tmp_path, "init", "-q")
+    with pytest.raises(TransferError, match="has no commit yet"):
+        snapshot(tmp_path, "r1")
+
+
+def test_a_damaged_bundle_says_so(project: Path) -> None:
+    with pytest.raises(TransferError, match="could not be read"):
+        receive(b"no bundle", project, "HEAD", "refs/switchgear/runs/r1")
+
+
+def test_a_repository_that_every_host_can_fetch_carries_the_history(
+    project: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared.git"
+    git(tmp_path, "clone", "-q", "--bare", str(project), str(shared))
+    head = git(project, "rev-parse", "HEAD").strip()
+    found = snapshot(project, "r1")
+    small = bundled(project, f"{REFERENCE}/r1", without=(head,))
+    other = tmp_path / "worker"
+    unpack(small, other, Parcel("p:1", found.commit, head, f"{REFERENCE}/r1"), str(shared))
+    (other / "new").write_text("pushed\n")
+    work = saved(other, tmp_path / "notes", "transfer/w")
+    parcel.push(other, work, "refs/switchgear/runs/r1")
+    assert git(shared, "show", "refs/switchgear/runs/r1:new") == "pushed\n"
+
+
+def test_a_folder_without_changes_is_packed_as_its_head(project: Path, tmp_path: Path) -> None:
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "all of it")
+    refs = git(project, "for-each-ref")
+    start, other = sent(project, tmp_path)
+    assert (start.reference, git(project, "for-each-ref")) == ("HEAD", refs)
+    (other / "new").unlink()
+    (other / "more").write_text("more\n")
+    work = brought(project, other, start, tmp_path)
+    assert apply(project, start, work, "now") is None
+    assert git(project, "status", "--porcelain") == " D new\n?? more\n"
