@@ -24,7 +24,11 @@ from switchgear._detectors import (
     SlowCalls,
     SlowCallShare,
     Spend,
+<<<<<<< HEAD
     Stagnation,
+=======
+    SpendVelocity,
+>>>>>>> main
     StuckProbability,
     ToolFlood,
     TotalCost,
@@ -56,7 +60,11 @@ __all__ = [
     "SlowCallShare",
     "SlowCalls",
     "Spend",
+<<<<<<< HEAD
     "Stagnation",
+=======
+    "SpendVelocity",
+>>>>>>> main
     "StuckProbability",
     "ToolFlood",
     "TotalCost",

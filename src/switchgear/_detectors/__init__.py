@@ -2,7 +2,7 @@
 
 from switchgear._core.detector import Detector, Measure
 from switchgear._detectors.context_burn import ContextBurn
-from switchgear._detectors.cost import Spend, TotalCost
+from switchgear._detectors.cost import Spend, SpendVelocity, TotalCost
 from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow
 from switchgear._detectors.latency_p95 import LatencyP95
 from switchgear._detectors.lock_wait import LockWait
@@ -41,7 +41,11 @@ ALL: tuple[type[Detector], ...] = (
     SlowCallShare,
     SlowCalls,
     Spend,
+<<<<<<< HEAD
     Stagnation,
+=======
+    SpendVelocity,
+>>>>>>> main
     TotalCost,
     Violation,
     StuckProbability,
@@ -75,7 +79,11 @@ __all__ = [
     "SlowCallShare",
     "SlowCalls",
     "Spend",
+<<<<<<< HEAD
     "Stagnation",
+=======
+    "SpendVelocity",
+>>>>>>> main
     "StuckProbability",
     "ToolFlood",
     "TotalCost",
