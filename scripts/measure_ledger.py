@@ -136,8 +136,7 @@ def table(rows: Sequence[tuple[str, Score]], first: str = "detector") -> str:
 def left_out(runs: list[Run], found: list[list[float]]) -> tuple[str, str]:
     """Each source judged under the limit chosen on all the others, and the worst of them.
 
-    Chosen is the lowest limit whose harm on the others is at most `MOST_HARM`, pooled and on the
-    worst source with 20 solved runs or more.
+    Chosen is the lowest limit whose harm on the others, pooled, is at most `MOST_HARM`.
     """
     tried = {limit: first_at(found, limit) for limit in LIMITS}
     sources, lines = judged(runs), list[tuple[str, Score]]()
@@ -154,8 +153,7 @@ def left_out(runs: list[Run], found: list[list[float]]) -> tuple[str, str]:
 def _is_safe(runs: list[Run], stops: Stops, sources: Sequence[str]) -> bool:
     each = [score(runs, stops, [source]) for source in sources]
     pooled = 100 * sum(one.harm for one in each) / max(1, sum(one.solved for one in each))
-    large = [100 * one.harm / one.solved for one in each if one.solved >= 20]
-    return pooled <= MOST_HARM and max(large, default=0.0) <= 6 * MOST_HARM
+    return pooled <= MOST_HARM
 
 
 def sensitivity(runs: list[Run], found: list[list[float]]) -> str:
