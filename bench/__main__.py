@@ -20,8 +20,9 @@ try:
         environment,
         fleet,
         hooks,
-        integrations,
+        http_calls,
         iterations,
+        langchain_calls,
         ledger,
         many,
         memory,
@@ -62,7 +63,8 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "backtest": backtests.section,
     "hooks": hooks.section,
     "simulation": simulation.section,
-    "httpx": integrations.section,
+    "httpx": http_calls.section,
+    "langchain": langchain_calls.section,
     "proxy": proxy.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
