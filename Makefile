@@ -36,8 +36,8 @@ e2e:  ## real agent CLIs against a scripted model API on loopback (needs node an
 	  code=$$?; [ $$code -eq 1 ] || exit $$code; echo "once more, one at a time, what failed:"; \
 	  $(BIN)/python -m pytest -m e2e_agents --last-failed --last-failed-no-failures none tests/e2e/agents; }
 
-integrations:  ## SDKs and frameworks, real packages: openai 2 with httpx, then openai 3 with httpx2
-	@for set in openai2 openai3; do \
+integrations:  ## SDKs and frameworks, real packages: openai 2 with httpx, openai 3 with httpx2, others
+	@for set in openai2 openai3 agents; do \
 	  scripts/venv .venv-$$set -e . -r tests/integrations/requirements-$$set.txt && \
 	  .venv-$$set/bin/python tests/integrations/check_set.py || exit 1; done
 

@@ -63,7 +63,7 @@ FILES = (
     "_detectors/stuck_probability.py",
     "_detectors/violation.py",
     "_breaker/tickets.py",
-    "_stores/base.py",
+    "_stores/fallback.py",
     "_hooks/shell_input.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
@@ -81,7 +81,7 @@ FIRST = {
     "_core/machine.py": "tests/unit/core/test_standing.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
     "_breaker/tickets.py": "tests/unit/breaker/test_runs.py",
-    "_stores/base.py": "tests/unit/stores/test_submitter.py",
+    "_stores/fallback.py": "tests/unit/stores/test_submitter.py",
     "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py",
     **dict.fromkeys(
         ("_detectors/loop_output.py", "_detectors/same_error.py"),

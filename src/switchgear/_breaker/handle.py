@@ -64,7 +64,8 @@ from switchgear._sinks.dispatch import (
     report,
 )
 from switchgear._sinks.log import log_events
-from switchgear._stores.base import EVERY_S, Remembers, was_committed
+from switchgear._stores.base import Remembers, was_committed
+from switchgear._stores.fallback import EVERY_S
 from switchgear._stores.memory import MemoryCell
 from switchgear._system.clock import Clock, Shifted, monotonic
 from switchgear._system.threads import ForkSafeLock
@@ -84,6 +85,8 @@ class Times(NamedTuple):
     """When, on our own clock, a run must be folded and a snapshot read again."""
     ahead_s: float
     """How far our own clock is ahead of the circuit's."""
+    reread_s: float
+    """When, on our own clock, a snapshot must be read again because nobody pushes changes."""
 
 
 class Breaker:
@@ -261,14 +264,13 @@ class Breaker:
 
         A signal with `ok=None` gives the permit back unused.
         """
-        return self._send(Record(redacted(signal), checked_permit(permit)))
+        message = Record(redacted(signal), checked_permit(permit))
+        self._fold_pending()
+        return self._apply(message)
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit as it is, after what is still pending."""
         check_message(message)
-        return self._send(message)
-
-    def _send(self, message: Message) -> Verdict:
         self._fold_pending()
         return self._apply(message)
 
@@ -279,14 +281,13 @@ class Breaker:
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """`record` without blocking the event loop."""
-        return await self._asend(Record(redacted(signal), checked_permit(permit)))
+        message = Record(redacted(signal), checked_permit(permit))
+        await self._afold_pending()
+        return await self._aapply(message)
 
     async def asend(self, message: Message) -> Verdict:
         """`send` without blocking the event loop."""
         check_message(message)
-        return await self._asend(message)
-
-    async def _asend(self, message: Message) -> Verdict:
         await self._afold_pending()
         return await self._aapply(message)
 
@@ -467,42 +468,37 @@ class Breaker:
         """Now, as the circuit counts time."""
         return self._clock() if self._wall is None else self._wall()
 
-    def _due_s(self) -> float:
-        """When, on our own clock, a run must be folded and a snapshot read again."""
-        limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
-        refresh_s = self._store.refresh_s
-        if refresh_s is not None or self._store.pushes:
-            limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
-        return self._clock() + min(limits) if limits else math.inf
-
     def _times(self) -> Times:
         """What clocks have to say of a snapshot; asked for first, because they are user code."""
-        ahead_s = 0.0 if self._wall is None else self._clock() - self._wall()
-        return Times(self._due_s(), ahead_s)
+        now_s, refresh_s = self._clock(), self._store.refresh_s
+        limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
+        if refresh_s is not None or self._store.pushes:
+            limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
+        due_s = now_s + min(limits) if limits else math.inf
+        if self._wall is None:
+            return Times(due_s, 0.0, math.inf)
+        return Times(due_s, now_s - self._wall(), math.inf if refresh_s is None else due_s)
 
     @property
     def _polls(self) -> bool:
         """Whether a snapshot must be read again now and then, because nobody pushes changes."""
         return self._wall is not None and self._store.refresh_s is not None
 
-    @property
-    def _asks_always(self) -> bool:
-        """Whether nothing passes or is refused unasked: a strict policy over a shared store."""
-        return self.policy.strict and self._wall is not None
-
     # The snapshot
 
     def _look_at(self, circuit: Circuit, times: Times) -> SuccessRun | None:
         """Set what the fast paths read; returns the run that this ends, if it ends one."""
-        run = self._run
+        run, shared = self._run, self._shared
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
-        if self._shared is not None and self._shared.is_isolated(circuit):
+        if shared is not None and shared.isolated and shared.is_isolated(circuit):
             self._set_run(None)
             if self._refusals is NO_REFUSALS:
                 self._refusals = repeat(None, UNLIMITED)
             self._probe_refusal, self._refusal = None, self._isolation(times)
             return run
-        if closed and not self._asks_always:
+        # Over a shared store, a strict policy lets nothing pass unasked, and refuses nothing unasked.
+        asks_always = self.policy.strict and self._wall is not None
+        if closed and not asks_always:
             most = self._most(circuit)
             if run is not None and run.permit.generation == circuit.generation:
                 if run.fits(most):
@@ -522,7 +518,7 @@ class Breaker:
             self._refusals = repeat(
                 None, UNLIMITED
             )  # before the refusal, or somebody is not counted
-        refusal = None if self._asks_always else self._what_to_refuse_with(circuit, times)
+        refusal = None if asks_always else self._what_to_refuse_with(circuit, times)
         probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
         self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
         return run
@@ -548,7 +544,7 @@ class Breaker:
         if until_s == -math.inf:
             return None
         until_s += times.ahead_s
-        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
+        self._refuse_until_s = min(until_s, times.reread_s)
         return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
 
     def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
@@ -565,13 +561,14 @@ class Breaker:
         if until_s == -math.inf:
             return None
         until_s += times.ahead_s
-        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
+        self._refuse_until_s = min(until_s, times.reread_s)
         last_error = own.failures[-1].error if own.failures else None
         reason = isolation_reason(standing(self.policy, own, own.seen_s).reason)
         return Refusal(own.phase, reason, until_s, last_error, False)
 
     def _set_run(self, run: SuccessRun | None) -> None:
-        bare = self._bare and self._slow_from_s is None and not self._polls
+        polls = self._wall is not None and self._store.refresh_s is not None
+        bare = self._bare and self._slow_from_s is None and not polls
         self._fast = run if bare and not self._on_call else None
         self._timed = None if self._on_call else run
         self._run = run  # last: an interrupt before it is repaired by the next message
@@ -583,14 +580,14 @@ class Breaker:
     def _fresh_run(self) -> SuccessRun | None:
         """The run to count a call in, if the circuit is closed: as far as is known, and we look."""
         run = self._run
-        if run is not None and self._polls:
-            self._notice_failures()
-            if self._clock() >= run.due_s:
-                self._fold_pending()
-                self._apply(TIME_PASSES)
-                run.due_s = self._due_s()
-            return self._run
-        return run
+        if run is None or self._wall is None or self._store.refresh_s is None:
+            return run
+        self._notice_failures()
+        if self._clock() >= run.due_s:
+            self._fold_pending()
+            self._apply(TIME_PASSES)
+            run.due_s = self._times().due_s
+        return self._run
 
     async def _afresh_run(self) -> SuccessRun | None:
         run = self._run
@@ -599,7 +596,7 @@ class Breaker:
             if self._clock() >= run.due_s:
                 await self._afold_pending()
                 await self._aapply(TIME_PASSES)
-                run.due_s = self._due_s()
+                run.due_s = self._times().due_s
             return self._run
         return run
 
@@ -610,7 +607,10 @@ class Breaker:
         shared = self._shared
         if shared is None:
             return
-        failed_s = self._store.failed_s(self.name)  # type: ignore[attr-defined]
+        mark = shared.failure_mark
+        if mark is None:
+            mark = shared.failure_mark = self._store.failure_mark(self.name)  # type: ignore[attr-defined]
+        failed_s = mark()
         if failed_s > shared.failed_s:
             shared.failed_s = failed_s
             self.warm()
@@ -631,7 +631,7 @@ class Breaker:
         if shared is None or self._lock.is_mine():
             return
         shared.warm_until_s = self._clock() + WARM_S
-        with self._lock.taken():
+        with self._lock:
             run = self._run
             if run is not None and run.issued:
                 warm = SuccessRun(run.permit, run.due_s, 0)
@@ -742,7 +742,7 @@ class Breaker:
         if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
             return
         now_s = self._now_s()
-        with self._lock.taken():
+        with self._lock:
             done = step(self.policy, shared.own, Acquire(), now_s)
             shared.own = done.circuit
         self._look_again(self._circuit)
@@ -833,7 +833,10 @@ class Breaker:
         message = self._with_source(message, now_s)
         done = self._store.apply(self.name, self.policy, message, now_s)
         self._judge_own(message, done.circuit, now_s)
-        return self._follow(done)
+        late = self._take(done)
+        if late is not None:
+            self._fold(late)
+        return done.verdict
 
     def _fold(self, message: Record, ago_s: float = 0.0) -> None:
         """Report what was counted. After an interrupt before the commit it is still to be reported."""
@@ -849,11 +852,13 @@ class Breaker:
                 self._put_back(message)
             raise
         self._judge_own(report, done.circuit, now_s)
-        self._follow(done)
+        late = self._take(done)
+        if late is not None:
+            self._fold(late)
 
     def _put_back(self, message: Record) -> None:
         signal, permit = message.signal, message.permit
-        with self._lock.taken():
+        with self._lock:
             self._refusals_folded -= signal.refused
             run = self._run
             if run is not None and run.permit == permit:
@@ -861,12 +866,6 @@ class Breaker:
                 return
         if signal.count:  # the run has ended meanwhile, and these are late
             _deferred.append((self, message))
-
-    def _follow(self, done: Step) -> Verdict:
-        late = self._take(done)
-        if late is not None:
-            self._fold(late)
-        return done.verdict
 
     async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
         if self._wall is None:
@@ -916,7 +915,7 @@ class Breaker:
     def _adopt(self, circuit: Circuit) -> Record | None:
         """Make this the snapshot, unless another thread has already seen a newer one."""
         times, late = self._times(), 0
-        with self._lock.taken():
+        with self._lock:
             if circuit.version < self._circuit.version:
                 return None
             ended, run = self._look_at(circuit, times), self._run
@@ -941,7 +940,7 @@ class Breaker:
             return True
         if not self._store.pushes or self._polls or self._lock.is_mine():
             return False
-        with self._lock.taken():
+        with self._lock:
             if run is self._run and self._most(self._circuit) == UNLIMITED:
                 run.put_off(more)
                 return True
@@ -953,7 +952,7 @@ class Breaker:
         if shared is None or self._clock() >= shared.warm_until_s or self._lock.is_mine():
             return False
         now_s = self._now_s()
-        with self._lock.taken():
+        with self._lock:
             now = self._run
             if now is None or now.permit != run.permit:
                 return False
@@ -970,10 +969,10 @@ class Breaker:
         Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
         does not make its successes new.
         """
-        now_s, due_s, taken, was_due_s = self._clock(), self._due_s(), 0, run.due_s
+        now_s, due_s, taken, was_due_s = self._clock(), self._times().due_s, 0, run.due_s
         times: tuple[float, ...] = ()
         if not self._lock.is_mine():
-            with self._lock.taken():
+            with self._lock:
                 if run is self._run:
                     taken = run.count(self._most(self._circuit) - more)
                     times = run.taken_times()
@@ -1014,6 +1013,9 @@ class Breaker:
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
+        run = self._run
+        if self._refusals is NO_REFUSALS and (run is None or not run.is_pending):
+            return
         for message, ago_s in self._pending():
             self._fold(message, ago_s)
 
@@ -1027,7 +1029,7 @@ class Breaker:
             yield from self._counted(run, 0)
         if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
             return
-        with self._lock.taken():
+        with self._lock:
             refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:

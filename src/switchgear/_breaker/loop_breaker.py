@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict, Un
 
 from switchgear._breaker.handle import TIME_PASSES, Breaker
 from switchgear._core import values
-from switchgear._core.detector import LAST_CHANCE, Detector, plural
+from switchgear._core.detector import LAST_CHANCE, Detector
 from switchgear._core.policy import Cooldown, Latched, Policy, Recovery
 from switchgear._core.types import Circuit, Mode, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures, NoProgress, OutputDecline, SameError
@@ -17,6 +17,7 @@ from switchgear._sinks.dispatch import Sink
 from switchgear._stores.base import Remembers
 from switchgear._system.clock import Clock, monotonic
 from switchgear._text.fingerprint import DOCUMENTED_LENGTH, gist
+from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:

@@ -1,33 +1,61 @@
-"""Permits of several circuits for one call: each circuit records the result."""
+"""Permits of several circuits for one piece of work: each circuit records the result."""
 
 from types import TracebackType
-from typing import Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._core.types import Permit, Signal
+
+B = TypeVar("B", bound=Breaker)
+
+
+class Acquired(NamedTuple, Generic[B]):
+    """The permit of one circuit."""
+
+    breaker: B
+    permit: Permit
+    started_s: float = 0.0
+    """When it was acquired, by `breaker.stopwatch()`; 0: nobody measures."""
+
+
+class AcquiredPermits(list[Acquired[B]]):
+    """Permits in the order in which they were acquired. Not for two threads."""
+
+    __slots__ = ()
+
+    def of(self, breaker: B) -> Permit:
+        """The permit of a circuit."""
+        return next(one.permit for one in self if one.breaker is breaker)
+
+    def used(self, keep: int = 0) -> list[Acquired[B]]:
+        """All but the first `keep`, which are used up from now on."""
+        used = self[keep:]
+        del self[keep:]
+        return used
 
 
 class Permits:
     """Permits of several circuits for one call. A context manager; not for two threads."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_acquired",)
 
     def __init__(self) -> None:
-        self._taken: list[tuple[CircuitBreaker, Permit, float]] = []
+        self._acquired: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
 
     @property
     def circuits(self) -> list[str]:
         """The names of the circuits that granted it."""
-        return [breaker.name for breaker, _, _ in self._taken]
+        return [one.breaker.name for one in self._acquired]
 
     def take(self, breaker: CircuitBreaker) -> None:
         """Acquire a permit of one more circuit. Raises `Rejected`."""
-        self._taken.append((breaker, breaker.enter(), breaker.stopwatch()))
+        self._acquired.append(Acquired(breaker, breaker.enter(), breaker.stopwatch()))
 
     def record(self, signal: Signal) -> None:
         """Record the result in all circuits; the permits are used up."""
-        for breaker, permit, _ in self._used():
+        for breaker, permit, _ in self._left():
             breaker.record(signal, permit)
 
     def give_back(self) -> None:
@@ -35,7 +63,7 @@ class Permits:
         self.record(Signal())
 
     def __enter__(self) -> Self:
-        for breaker, permit, _ in self._taken:
+        for breaker, permit, _ in self._acquired:
             if permit.probe:
                 enter_probe(breaker, permit)
         return self
@@ -46,16 +74,16 @@ class Permits:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for breaker, permit, started_s in self._used():
+        for breaker, permit, started_s in self._left():
             seconds = breaker.seconds_since(started_s)
             if error is None:
                 breaker.succeeded(permit, seconds)
             else:
                 breaker.failed(permit, error, seconds)
 
-    def _used(self) -> list[tuple[CircuitBreaker, Permit, float]]:
-        taken, self._taken = self._taken, []
-        for breaker, permit, _ in taken:
+    def _left(self) -> list[Acquired[CircuitBreaker]]:
+        used = self._acquired.used()
+        for breaker, permit, _ in used:
             if permit.probe:
                 leave_probe(breaker, permit)
-        return taken
+        return used

@@ -356,35 +356,39 @@ def _checked_signal(signal: Any) -> Signal:
     *measured, at_s, act, state, failing_tests, context_used, idle_s, waited_s, violation = others
     if ok is not None and ok is not True and ok is not False:
         raise ValueError(f"signal is {signal!r}: its ok must be True, False or None")
-    if not all(map(_is_text, (error, state, failing_tests, violation))):
-        rule = "its error, state, failing_tests and violation must be texts or None"
-        raise ValueError(f"signal is {signal!r}: {rule}")
+    for text in (error, state, failing_tests, violation):
+        if text is not None and not isinstance(text, str):
+            rule = "its error, state, failing_tests and violation must be texts or None"
+            raise ValueError(f"signal is {signal!r}: {rule}")
     if act is not None and not _is_act(act):
         raise ValueError(f"signal is {signal!r}: its step must be an AgentStep of texts, or None")
-    times = (seconds, retry_after_s, at_s, context_used, idle_s, waited_s)
-    if not all(map(_is_measure, times)):
-        rule = "its times and its context_used must be finite numbers or None"
-        raise ValueError(f"signal is {signal!r}: {rule}")
-    counts = (count, refused, cost_micros or 0)
-    if not all(_is_count(number) for number in counts) or count * (cost_micros or 0) >= MOST:
-        raise ValueError(
-            f"signal is {signal!r}: its count, refused and cost_micros must be whole numbers, "
-            f"not below 0 and below {MOST:g}"
-        )
-    if not all(number is None or _is_count(number) for number in measured):
-        rule = "its files_changed, tests_passing and output_chars must be whole numbers or None"
-        raise ValueError(f"signal is {signal!r}: {rule}")
+    for measure in (seconds, retry_after_s, at_s, context_used, idle_s, waited_s):
+        if measure is not None and not _is_measure(measure):
+            rule = "its times and its context_used must be finite numbers or None"
+            raise ValueError(f"signal is {signal!r}: {rule}")
+    counts: tuple[Any, ...] = (count, refused, cost_micros or 0)
+    for number in counts:
+        if not isinstance(number, int) or not 0 <= number < MOST:
+            raise ValueError(_wrong_counts(signal))
+    if count * (cost_micros or 0) >= MOST:
+        raise ValueError(_wrong_counts(signal))
+    sizes: list[Any] = measured
+    for size in sizes:
+        if size is not None and not (isinstance(size, int) and 0 <= size < MOST):
+            rule = "its files_changed, tests_passing and output_chars must be whole numbers or None"
+            raise ValueError(f"signal is {signal!r}: {rule}")
     return signal
 
 
-def _is_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
+def _wrong_counts(signal: Signal) -> str:
+    rule = f"must be whole numbers, not below 0 and below {MOST:g}"
+    return f"signal is {signal!r}: its count, refused and cost_micros {rule}"
 
 
 def _is_act(value: Any) -> bool:
     if not isinstance(value, AgentStep):
         return False
-    return None not in value[:2] and all(map(_is_text, value))
+    return None not in value[:2] and all(text is None or isinstance(text, str) for text in value)
 
 
 def _is_measure(value: Any) -> bool:
@@ -392,7 +396,3 @@ def _is_measure(value: Any) -> bool:
     return value is None or (
         isinstance(value, _NUMBERS) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
     )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and 0 <= value < MOST

@@ -18,7 +18,7 @@ any other. Nothing is counted twice and nothing is lost.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from operator import length_hint
 from typing import Any
@@ -39,6 +39,7 @@ class SharedEvidence:
 
     __slots__ = (
         "failed_s",
+        "failure_mark",
         "generation",
         "isolated",
         "own",
@@ -62,6 +63,8 @@ class SharedEvidence:
         """When, on our own clock, evidence that waits for others is final at the latest."""
         self.failed_s = 0.0
         """The last failure elsewhere that was noticed."""
+        self.failure_mark: Callable[[], float] | None = None
+        """When the circuit last failed in any process, as far as is known without asking the store."""
         self.own: Circuit | None = None
         """The circuit as the calls of this process alone make it."""
         self.isolated = False

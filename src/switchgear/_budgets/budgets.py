@@ -39,6 +39,7 @@ from switchgear._detectors import TotalCost
 from switchgear._sinks.dispatch import log_exception, log_warning
 from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.threads import beside
+from switchgear._text.formats import Money, micros_of
 from switchgear._text.redact import redacted_name
 
 LEASE_S = 900.0
@@ -178,8 +179,9 @@ class Audit(NamedTuple):
 
 
 class ReserveOptions(TypedDict, total=False):
-    """What a reservation takes besides its amount, each as `Budgets.reserve` documents it."""
+    """What a reservation takes besides its amount in micro-dollars, each as `Budgets.reserve` documents it."""
 
+    amount: Money | str | None
     owner: str
     circuit: str
     lease_s: float | None
@@ -216,15 +218,23 @@ class Budgets:
         self._listeners: list[Callable[[Line], object]] = []
 
     def open(
-        self, node: str, limit_micros: int | None, *, circuit: str = "", who: str = ""
+        self,
+        node: str,
+        limit_micros: int | None = None,
+        *,
+        limit: Money | str | None = None,
+        circuit: str = "",
+        who: str = "",
     ) -> None:
         """Set a budget aside for a node, out of the one above it; a root's comes from outside.
 
-        `None`: no limit of its own, it draws on the node above. `circuit` is told of all that is
+        The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either it has no limit of its
+        own and draws on the node above. `circuit` is told of all that is
         spent at or below it. Opening it again with the same limit changes nothing. Raises
         `BudgetRefused`, and ValueError for a bad name or a negative amount.
         """
         path = core.checked_path(node)
+        limit_micros = micros_of("limit", limit, limit_micros)
         if limit_micros is not None:
             core.checked_micros("limit_micros", limit_micros)
         if circuit:
@@ -234,8 +244,9 @@ class Budgets:
     def reserve(
         self,
         node: str,
-        amount_micros: int | None,
+        amount_micros: int | None = None,
         *,
+        amount: Money | str | None = None,
         owner: str = "",
         circuit: str = "",
         lease_s: float | None = LEASE_S,
@@ -244,7 +255,7 @@ class Budgets:
     ) -> Reservation:
         """Set an amount aside for one invocation, before it is made: the most that it may cost.
 
-        An unknown price (`None`) is refused, unless `allow_unknown`: then nothing is set aside, and
+        The amount is `amount="$0.50"` or `amount_micros=500_000`. An unknown price (`None`) is refused, unless `allow_unknown`: then nothing is set aside, and
         what it cost may overrun. After `lease_s` seconds (900; `None`: never) without a word the
         owner counts as gone: the amount is then taken as spent, or `on_expiry="returned"`.
         """
@@ -253,17 +264,18 @@ class Budgets:
         if lease_s is not None:
             lease_s = values.seconds("lease_s", lease_s)
         owner = redacted_name("owner", owner)
+        amount_micros = micros_of("amount", amount, amount_micros)
         if amount_micros is None and not allow_unknown:
             raise BudgetRefused(path, "the price is unknown, so nothing can be set aside", None)
         if circuit:
             checked_name(circuit)
-        amount = core.checked_micros("amount_micros", amount_micros or 0)
+        held = core.checked_micros("amount_micros", amount_micros or 0)
         place = f"{path}/{core.MARK}{urandom(8).hex()}"
-        self.ask(core.Reserve(place, amount, owner, lease_s, on_expiry, circuit))
-        return Reservation(self.ask, place, amount)
+        self.ask(core.Reserve(place, held, owner, lease_s, on_expiry, circuit))
+        return Reservation(self.ask, place, held)
 
     async def areserve(
-        self, node: str, amount_micros: int | None, **options: Unpack[ReserveOptions]
+        self, node: str, amount_micros: int | None = None, **options: Unpack[ReserveOptions]
     ) -> Reservation:
         """What `reserve` is, without blocking the event loop; a task that is cancelled has none."""
         return await beside(
@@ -285,10 +297,17 @@ class Budgets:
         """What `charge` is, without blocking the event loop."""
         await beside(lambda: self.charge(node, cost_micros, who=who))
 
-    def limit(self, node: str, limit_micros: int, *, who: str = "") -> None:
+    def limit(
+        self,
+        node: str,
+        limit_micros: int | None = None,
+        *,
+        limit: Money | str | None = None,
+        who: str = "",
+    ) -> None:
         """Give a node more or less. Raises `BudgetRefused` below what is spent or set aside."""
-        limit = core.checked_micros("limit_micros", limit_micros)
-        self.ask(core.Limit(core.checked_path(node), limit, redacted_name("who", who)))
+        micros = core.checked_micros("limit_micros", micros_of("limit", limit, limit_micros))
+        self.ask(core.Limit(core.checked_path(node), micros, redacted_name("who", who)))
 
     def close(self, node: str, *, who: str = "") -> None:
         """A node is done, and those below it; what was not spent returns to the one above.

@@ -30,7 +30,7 @@ from switchgear._budgets.tree import (
     parent_of,
     root_of,
 )
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 NO_RESERVATION = "there is no such reservation"
 """Why a settlement is refused: it is neither open nor among those that the book remembers."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from switchgear._core import values
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 WARN_AT = 0.75
 """The share of a limit at which a node warns, once for each time it is crossed."""

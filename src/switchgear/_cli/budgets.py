@@ -13,7 +13,7 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, clock_time, plural, say
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 if TYPE_CHECKING:
     from switchgear._budgets.budgets import Budgets, NodeStatus

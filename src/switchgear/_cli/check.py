@@ -114,7 +114,7 @@ def _answers(
     """What a person or an agent can do about a refusal, each with the exact command."""
     import math
 
-    from switchgear._core.errors import duration
+    from switchgear._text.formats import duration
 
     quoted, where = shlex.quote(name), _where()
     sealed = not session.is_operator()

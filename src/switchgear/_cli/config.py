@@ -8,7 +8,7 @@ import click
 
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, plural, say
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from switchgear import CircuitBreaker, Event, Phase, Rejected
-from switchgear._core.errors import duration
+from switchgear._text.formats import duration
 
 STEPS = 60
 """Model calls that the stand-in agent needs to finish its task."""

@@ -14,7 +14,7 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, plural, say
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ def _quiet() -> "Iterator[None]":
 
 def pending_lines(pending: "PendingDeliveries", now_s: float, sent: str = "") -> list[str]:
     """What a target has yet to receive and why, for people."""
-    from switchgear._core.errors import duration
+    from switchgear._text.formats import duration
 
     parts = [sent] if sent else []
     if pending.waiting:
@@ -313,7 +313,7 @@ def _show(found: dict[str, Any]) -> None:
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:
     """Who has a lock, how many wait, and how long the first of them does."""
-    from switchgear._core.errors import elapsed
+    from switchgear._text.formats import elapsed
 
     holder, waiting = lock["holder"], lock["waiting"]
     text = "" if holder is None else f", held by {holder['owner']}"

@@ -277,8 +277,8 @@ def _abort(session: "Session") -> int:
 
 def _every_session(session: "Session", change: "Callable[[Notes], Notes]") -> str:
     """Change the notes of all sessions that are not over; how many these were, in words."""
-    from switchgear._core.detector import plural
     from switchgear._hooks.session import Notes
+    from switchgear._text.formats import plural
 
     def work(tx: "Transaction") -> bool:
         notes = Notes.load(tx.note)

@@ -6,7 +6,7 @@ import click
 
 from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, say
-from switchgear._core.errors import duration, elapsed
+from switchgear._text.formats import duration, elapsed
 
 if TYPE_CHECKING:
     from switchgear._locks.locks import ResourceStatus

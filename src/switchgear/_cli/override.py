@@ -17,7 +17,7 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, plural, say, words
-from switchgear._core.errors import duration
+from switchgear._text.formats import duration
 
 if TYPE_CHECKING:
     from switchgear._cli.context import Session

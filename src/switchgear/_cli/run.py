@@ -17,9 +17,7 @@ from switchgear._cli.run_options import (
     taken_out,
 )
 from switchgear._cli.views.text import clean, say, say_lines
-from switchgear._core.detector import plural
-from switchgear._core.errors import elapsed
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, elapsed, plural
 
 if TYPE_CHECKING:
     from switchgear._agents.base import Agent

@@ -166,10 +166,10 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
 
 
 def _text(loop: "LoopBreaker", how: str) -> str:
-    from switchgear._core.errors import duration
     from switchgear._core.types import Mode
     from switchgear._run.circuits import SHARED
     from switchgear._run.result import release_command
+    from switchgear._text.formats import duration
 
     if loop.mode is Mode.HELD_OPEN:
         said = clean(loop.trip_reason() or "")

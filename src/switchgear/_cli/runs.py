@@ -181,7 +181,7 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
 
 def when(row: dict[str, Any]) -> str:
     """`2026-11-16 23:10 to 2026-11-17 01:12, 2 h 2 min`; the date of the end only where it differs."""
-    from switchgear._core.errors import elapsed
+    from switchgear._text.formats import elapsed
 
     began, ended = (_local(row.get(key)) for key in ("started_at", "ended_at"))
     seconds = row.get("seconds")
@@ -241,7 +241,7 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
 
 def _took(run: dict[str, Any]) -> str:
     from switchgear._console.runs import run_status
-    from switchgear._core.errors import elapsed
+    from switchgear._text.formats import elapsed
 
     seconds = (run.get("state") or {}).get("seconds")
     if run_status(run) == "running":

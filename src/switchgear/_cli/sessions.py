@@ -7,7 +7,7 @@ import click
 
 from switchgear._cli.options import json_option, store_options
 from switchgear._cli.views.text import clean, clock_time, plural, say
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -165,7 +165,7 @@ def _close(session: "Session", node: str | None) -> None:
 
 
 def _say(report: "WrapReport", budget_micros: int | None) -> None:
-    from switchgear._text.money import dollars
+    from switchgear._text.formats import dollars
 
     cost = dollars(report.cost_micros)
     if report.unpriced:

@@ -38,13 +38,19 @@ def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
     import inspect  # noqa: PLC0415  importing the configuration's errors must not cost this
 
     arguments = inspect.signature(kind).parameters.values()
+    # In Python money may be given as a text instead; in a file its unit is in the key.
+    texts = {argument.name for argument in arguments if "Money" in str(argument.annotation)}
+    required = {f"{name}_micros" for name in texts}
     return {
-        argument.name: Field(
+        argument.name: Field(REQUIRED, int)
+        if argument.name in required
+        else Field(
             REQUIRED if argument.default is argument.empty else argument.default,
             argument.annotation,
         )
         for argument in arguments
         if argument.kind not in {argument.VAR_POSITIONAL, argument.VAR_KEYWORD}
+        and argument.name not in texts
     }
 
 

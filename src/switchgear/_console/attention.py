@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._core.errors import duration
+from switchgear._text.formats import duration
 
 NEARLY = 0.8
 """Share of a budget that is spent or reserved from which on it needs attention."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear._core.types import Signal
-from switchgear._core.values import CENTURY_S, Value
+from switchgear._core.values import Value
 
 Memory = Any  # what a detector remembers: immutable, bounded, its own business
 
@@ -105,22 +105,3 @@ class Detector(Value):
 
 LAST_CHANCE = 0.999
 """As hot as it gets without tripping: the next step decides."""
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 failure`, `2 failures`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def span(seconds: float) -> str:
-    """`0.4 s`, `75 s`, `1 h 12 min 5 s`: exact enough to be held against a limit of that length.
-
-    >>> span(75.25), span(5400.0), span(86401.0)
-    ('75.25 s', '1 h 30 min', '24 h 1 s')
-    """
-    if seconds < 600.0 or seconds > CENTURY_S:
-        return f"{seconds:.4g} s"
-    minutes, whole_s = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = ((hours, "h"), (minutes, "min"), (whole_s, "s"))
-    return " ".join(f"{amount:,} {unit}" for amount, unit in parts if amount)

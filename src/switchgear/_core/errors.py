@@ -8,7 +8,7 @@ import math
 from typing import Any, ClassVar, NamedTuple, Self
 
 from switchgear._core.types import Phase
-from switchgear._core.values import CENTURY_S
+from switchgear._text.formats import duration
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -285,49 +285,6 @@ class StoreTooNew(StoreError):
     """It was written by a newer Switchgear."""
 
     problem = "is too new"
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is.
-
-    >>> duration(0.35), duration(41.2), duration(121.0)
-    ('0.4 s', '42 s', '3 min')
-    """
-    if seconds > CENTURY_S:
-        return "over 100 years"
-    # Rounded first: 60.0000000001 is what sums of floats make of 60, and no reason to say 61.
-    seconds = round(seconds, 6)
-    tenths = math.ceil(round(seconds * 10, 5))
-    if tenths < 100:
-        return f"{tenths / 10:g} s"
-    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
-    return f"{math.ceil(seconds / unit_s)} {unit}"
-
-
-def elapsed(seconds: float) -> str:
-    """`0.4 s`, `41 s`, `2 min`, `2 h 28 min`: time that has passed, rounded to the nearest unit.
-
-    >>> elapsed(0.35), elapsed(41.2), elapsed(121.0), elapsed(8_900.0)
-    ('0.4 s', '41 s', '2 min', '2 h 28 min')
-    """
-    if seconds > CENTURY_S:
-        return "over 100 years"
-    seconds = max(round(seconds, 6), 0.0)
-    if 0 < seconds < 0.05:
-        return "under 0.1 s"
-    if seconds < 9.95:
-        return f"{_half_up(seconds * 10) / 10:g} s"
-    if seconds < 119.5:
-        return f"{_half_up(seconds)} s"
-    minutes = _half_up(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
-
-
-def _half_up(value: float) -> int:
-    return math.floor(round(value, 5) + 0.5)
 
 
 for _error in [each for each in vars().values() if isinstance(each, type)]:

@@ -97,12 +97,15 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         new, refused = _dated(message, source, now_s, last), message.signal.refused
     start = _start(circuit, recent, new, refused)
     times = _times(recent, source, now_s)
-    waits = _is_worth_waiting(policy) and not isinstance(message, Override)
+    is_worth_waiting = any(detector.needs_successes for detector in policy.detectors)
+    waits = is_worth_waiting and not isinstance(message, Override)
     judged = _judged(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
         shown = _provisional(policy, start.shown, new)
     else:
-        shown = _provisional(policy, judged.step.circuit, judged.left)
+        shown = judged.step.circuit
+        if judged.left:
+            shown = _provisional(policy, shown, judged.left)
     if judged.left and _is_certain(policy, shown, now_s):
         judged = _judged(policy, start, now_s, now_s)
         shown = judged.step.circuit
@@ -166,8 +169,13 @@ def _dated(
 
 def _part(message: Record, count: int, last: Record | None) -> Record:
     # What was refused is no evidence: it is counted by itself, once.
-    part = Record(message.signal._replace(count=count, refused=0), message.permit)
-    return last if last is not None and last == part else part
+    signal, permit = message.signal, message.permit
+    if signal.count != count or signal.refused:
+        signal = signal._replace(count=count, refused=0)
+    # Most differ in their texts or times: plain tuples are compared without a call.
+    if last is not None and tuple(last.signal) == tuple(signal) and last.permit == permit:
+        return last
+    return Record(signal, permit)
 
 
 def _start(
@@ -224,7 +232,9 @@ def _times(recent: Recent, source: ReportSource | None, now_s: float) -> ReportT
     reports = {name: at_s for name, at_s in recent.reports if now_s - at_s < LIVE_S}
     if source is not None:
         reports[source.process] = max(source.upto_s, reports.get(source.process, source.upto_s))
-    live = sorted(reports.items(), key=lambda report: report[1])[-MOST_PROCESSES:]
+    live = [*reports.items()]
+    if len(live) > 1:
+        live = sorted(live, key=lambda report: report[1])[-MOST_PROCESSES:]
     waited = [at_s for name, at_s in live if source is None or name != source.process]
     final_s = min(waited, default=now_s)
     return ReportTimes(tuple(live), max(final_s, now_s - HOLD_S))
@@ -247,15 +257,17 @@ def _judged(policy: Policy, start: ReplayStart, final_s: float, now_s: float) ->
         last = step(policy, circuit, dated.record, dated.at_s)
         circuit = last.circuit
         events += last.events
-        _append(kept, dated)
         if last.events or circuit.phase not in _FLOWING:
             base, kept = circuit, []
+        else:
+            _append(kept, dated)
     if last is None or left or circuit.seen_s < now_s:
         last = _passed(policy, circuit, min(final_s, now_s) if left else now_s)
         events += last.events
         if last.events:
             base, kept = last.circuit, []
-    base = _trim(policy, base, kept, min(KEPT, MOST - len(left)), now_s)
+    if kept:
+        base = _trim(policy, base, kept, min(KEPT, MOST - len(left)), now_s)
     return Evidence(Step(last.circuit, last.verdict, events), base, tuple(kept), left)
 
 
@@ -273,7 +285,7 @@ def _trim(
 
     Several at a time, so that most messages leave the circuit before them as it is.
     """
-    if not kept or (len(kept) <= most and kept[0].at_s >= now_s - 2 * KEEP_S):
+    if len(kept) <= most and kept[0].at_s >= now_s - 2 * KEEP_S:
         return base
     while kept and (len(kept) > most - TRIM or kept[0].at_s < now_s - KEEP_S):
         old = kept.pop(0)
@@ -316,10 +328,6 @@ def _provisional(policy: Policy, circuit: Circuit, tells: tuple[DatedRecord, ...
     for at_s, tell in tells:
         circuit = step(policy, circuit, tell, at_s, hold=True).circuit
     return circuit
-
-
-def _is_worth_waiting(policy: Policy) -> bool:
-    return any(detector.needs_successes for detector in policy.detectors)
 
 
 def _is_certain(policy: Policy, circuit: Circuit, now_s: float) -> bool:

@@ -7,7 +7,6 @@ change there is.
 
 import math
 
-from switchgear._core.detector import plural, span
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     NO_OUTAGE,
@@ -31,6 +30,7 @@ from switchgear._core.types import (
     Totals,
     Verdict,
 )
+from switchgear._text.formats import plural, span
 
 LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.CLOSED, Phase.TRIPPING): "heat reaches tripping_at",
@@ -143,7 +143,6 @@ class Draft:
         late: int = 0,
         refused: int = 0,
         overruled: int = 0,
-        cost_micros: int = 0,
     ) -> None:
         """Add to the totals."""
         old = self.totals
@@ -154,7 +153,7 @@ class Draft:
             old.late + late,
             old.refused + refused,
             old.overruled + overruled,
-            old.cost_micros + cost_micros,
+            old.cost_micros,
         )
 
     def finish(self, verdict: Verdict) -> Step:
@@ -174,7 +173,9 @@ def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
         return Verdict(False, phase, _order(circuit), _hold_left_s(circuit, now_s), heat)
     if phase is Phase.CLOSED or phase is Phase.TRIPPING:
         return Verdict(True, phase, circuit.outage.reason, None, heat)
-    flows = circuit.outage.admit > 0.0 or _free_probe(policy, circuit)
+    flows = circuit.outage.admit > 0.0
+    if phase is Phase.HALF_OPEN and not flows:
+        flows = _free_probe(policy, circuit)
     overruled = not flows and circuit.mode is not Mode.AUTO
     return Verdict(
         flows or overruled,
@@ -275,7 +276,8 @@ def step(
 
 
 def _advance(draft: Draft) -> None:
-    _end_hold(draft)
+    if draft.order is not None:
+        _end_hold(draft)
     if draft.phase is Phase.OPEN:
         retry_at_s = draft.outage.retry_at_s
         if retry_at_s is not None and not draft.policy.recovery.ends:
@@ -376,7 +378,8 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
     if signal.refused:
         draft.count(refused=signal.refused)
     if signal.cost_micros and signal.count:
-        draft.count(cost_micros=signal.cost_micros * signal.count)
+        cost_micros = draft.totals.cost_micros + signal.cost_micros * signal.count
+        draft.totals = draft.totals._replace(cost_micros=cost_micros)
     left = signal.count
     first = True
     while left:
@@ -398,7 +401,7 @@ def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.count(failed=signal.count)
         again = (Failure(draft.now_s, signal.error),) * min(signal.count, RECENT_FAILURES)
         draft.failures = (*draft.failures, *again)[-RECENT_FAILURES:]
-    if _is_probing(draft, permit):
+    if draft.phase is Phase.HALF_OPEN and _is_probing(draft, permit):
         _judge_probe(draft, signal, permit)
     else:  # so does what an ordinary call tells that was admitted beside the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)

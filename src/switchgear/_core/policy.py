@@ -243,7 +243,11 @@ class AnyDetector(Combine):
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """That of the hottest."""
         del detectors
-        return max(readings, key=lambda reading: reading.heat).reason
+        hottest = readings[0]
+        for reading in readings[1:]:
+            if reading.heat > hottest.heat:
+                hottest = reading
+        return hottest.reason
 
     def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """That of the one that admits least, of those that trip: the hottest of several."""

@@ -86,8 +86,6 @@ def seconds(field: str, value: Any) -> float:
     return float(_number(field, value, "must be a finite number of seconds above 0", above=0.0))
 
 
-CENTURY_S = 100 * 365.25 * 86_400
-"""Longer spans are said as such: in hours they would be a line of digits, or no number at all."""
 SHORTEST_WINDOW_S = 1e-6
 
 

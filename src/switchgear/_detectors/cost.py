@@ -4,10 +4,10 @@ import math
 from typing import Any, ClassVar
 
 from switchgear._core import values
-from switchgear._core.detector import Detector, Measure, span
+from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import Signal
 from switchgear._core.window import TimeWindow
-from switchgear._text.money import dollars
+from switchgear._text.formats import Money, dollars, micros_of, span
 
 
 class Spend(Detector):
@@ -29,10 +29,16 @@ class Spend(Detector):
     window_s: float
 
     def __init__(
-        self, hard_cap_micros: int, threshold: float = 1.0, window_s: float = 60.0
+        self,
+        hard_cap_micros: int | None = None,
+        threshold: float = 1.0,
+        window_s: float = 60.0,
+        *,
+        hard_cap: Money | str | None = None,
     ) -> None:
+        cap = micros_of("hard_cap", hard_cap, hard_cap_micros)
         self._set(
-            hard_cap_micros=values.whole("Spend.hard_cap_micros", hard_cap_micros),
+            hard_cap_micros=values.whole("Spend.hard_cap_micros", cap),
             threshold=values.positive("Spend.threshold", threshold),
             window_s=values.window("Spend.window_s", window_s),
         )
@@ -99,9 +105,16 @@ class TotalCost(Detector):
     budget_micros: int
     threshold: float
 
-    def __init__(self, budget_micros: int, threshold: float = 1.5) -> None:
+    def __init__(
+        self,
+        budget_micros: int | None = None,
+        threshold: float = 1.5,
+        *,
+        budget: Money | str | None = None,
+    ) -> None:
+        micros = micros_of("budget", budget, budget_micros)
         self._set(
-            budget_micros=values.whole("TotalCost.budget_micros", budget_micros),
+            budget_micros=values.whole("TotalCost.budget_micros", micros),
             threshold=values.positive("TotalCost.threshold", threshold),
         )
         if math.isinf(self.threshold * self.budget_micros):

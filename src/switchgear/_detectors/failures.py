@@ -3,9 +3,10 @@
 from typing import Any, ClassVar
 
 from switchgear._core import values
-from switchgear._core.detector import Detector, Measure, plural, span
+from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import Signal
 from switchgear._core.window import TimeQueue
+from switchgear._text.formats import plural, span
 
 
 class ConsecutiveFailures(Detector):

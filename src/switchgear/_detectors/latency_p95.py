@@ -4,9 +4,10 @@ import math
 from typing import Any, ClassVar
 
 from switchgear._core import values
-from switchgear._core.detector import Detector, Measure, span
+from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import Signal
 from switchgear._core.window import TimeWindow
+from switchgear._text.formats import span
 
 
 class LatencyP95(Detector):

@@ -3,8 +3,9 @@
 from typing import Any, ClassVar, NamedTuple, Self
 
 from switchgear._core import values
-from switchgear._core.detector import LAST_CHANCE, Detector, Measure, plural
+from switchgear._core.detector import LAST_CHANCE, Detector, Measure
 from switchgear._core.types import Signal
+from switchgear._text.formats import plural
 
 BASELINE = 20
 """How many outputs make the baseline, at most."""

@@ -3,8 +3,9 @@
 from typing import Any, ClassVar
 
 from switchgear._core import values
-from switchgear._core.detector import Detector, Measure, plural
+from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import Signal
+from switchgear._text.formats import plural
 
 
 class RetryAfter(Detector):

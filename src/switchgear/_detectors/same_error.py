@@ -3,9 +3,10 @@
 from typing import Any, ClassVar, NamedTuple, Self
 
 from switchgear._core import values
-from switchgear._core.detector import Detector, Measure, plural
+from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import Signal
 from switchgear._text.fingerprint import FINGERPRINTS, digest
+from switchgear._text.formats import plural
 
 SAMPLE = 200
 """Characters kept of the first text of each error."""

@@ -3,9 +3,10 @@
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear._core import values
-from switchgear._core.detector import Detector, Measure, plural
+from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import AgentStep, Signal
 from switchgear._text.fingerprint import digest, fingerprint
+from switchgear._text.formats import plural
 
 
 class ToolFlood(Detector):

@@ -4,9 +4,10 @@ import math
 from typing import Any, ClassVar
 
 from switchgear._core import values
-from switchgear._core.detector import LAST_CHANCE, Detector, Measure, plural, span
+from switchgear._core.detector import LAST_CHANCE, Detector, Measure
 from switchgear._core.types import Signal
 from switchgear._core.window import SLICES, CountWindow, TimeWindow
+from switchgear._text.formats import plural, span
 
 
 class ShareInTime(Detector):

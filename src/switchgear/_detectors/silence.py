@@ -3,8 +3,9 @@
 from typing import Any, ClassVar
 
 from switchgear._core import values
-from switchgear._core.detector import LAST_CHANCE, Detector, Measure, span
+from switchgear._core.detector import LAST_CHANCE, Detector, Measure
 from switchgear._core.types import Signal
+from switchgear._text.formats import span
 
 
 class Silence(Detector):

@@ -19,15 +19,14 @@ from typing import Any, NamedTuple
 
 from switchgear._breaker.views import View
 from switchgear._core import values
-from switchgear._core.detector import plural
-from switchgear._core.errors import StoreError, SwitchgearError, elapsed
+from switchgear._core.errors import StoreError, SwitchgearError
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import ABOUT, CATEGORIES, Breakers, category_of, shown_name
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import FleetAgent
 from switchgear._system.files import as_json, remove_old_drafts, write_whole
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, elapsed, plural
 from switchgear._text.redact import redact
 
 FEWEST = 5

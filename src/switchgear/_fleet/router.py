@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.permits import Acquired, AcquiredPermits
 from switchgear._budgets.budgets import Reservation
-from switchgear._core.errors import BudgetRefused, NoRoute, Rejected, StoreError, duration
+from switchgear._core.errors import BudgetRefused, NoRoute, Rejected, StoreError
 from switchgear._core.types import Mode, Permit, Phase, Signal
 from switchgear._fleet.categories import Breakers, category_of
 from switchgear._fleet.manifest import Crew, FleetAgent, Model
@@ -20,6 +21,7 @@ from switchgear._providers.errors import agent_signal, classify, provider_signal
 from switchgear._sinks.dispatch import log_warning
 from switchgear._system.clock import Clock, monotonic
 from switchgear._system.threads import beside
+from switchgear._text.formats import duration
 from switchgear._text.redact import redact
 
 
@@ -67,11 +69,10 @@ class Route:
     __slots__ = (
         "__weakref__",
         "_cost_micros",
-        "_permits",
         "agent",
         "decision",
-        "granted",
         "model",
+        "permits",
         "refused",
         "reservation",
         "story",
@@ -88,9 +89,8 @@ class Route:
         self.model: Model | None = None
         self.refused: list[Refused] = []
         """Those that were asked before, in order, and why not."""
-        self.granted: list[CircuitBreaker] = []
+        self.permits: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
         """The circuits that admitted it, and have not heard how it went."""
-        self._permits: list[Permit] = []
         self.reservation: Reservation | None = None
         self._cost_micros: int | None = None
 
@@ -122,11 +122,6 @@ class Route:
         return NoRoute(self.agent, str(self.decision), self.why, self.retry_after_s)
 
     # For the router
-
-    def grant(self, breaker: CircuitBreaker, permit: Permit) -> None:
-        """One more circuit admits it."""
-        self._permits.append(permit)
-        self.granted.append(breaker)  # last: an interrupt before it leaves a permit too many
 
     def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
         """Somebody may."""
@@ -165,25 +160,21 @@ class Route:
         nothing, but what it cost is spent.
         """
         told = _Told(ok, seconds, error, violation, self._cost_micros)
-        for breaker, permit in self._used_up(0):
-            told.to(breaker, permit)
+        for breaker, permit, _ in self.permits.used():
+            if breaker.name != "rules":  # what one agent broke is told to its own circuit
+                told.to(breaker, permit)
         if self._cost_micros is None and error is not None and was_not_started(error):
             self._cost_micros = 0
         self._settle()
 
     def give_back(self, keep: int = 0) -> None:
         """Nothing was done: all but the first `keep` circuits take their permits back."""
-        for breaker, permit in self._used_up(keep):
+        for breaker, permit, _ in self.permits.used(keep):
             if permit.probe:
                 breaker.give_back(permit)
         if not keep and self.reservation is not None:
             self.reservation.release()
             self.reservation = None
-
-    def _used_up(self, keep: int) -> Iterable[tuple[CircuitBreaker, Permit]]:
-        back = zip(self.granted[keep:], self._permits[keep:], strict=False)
-        del self.granted[keep:], self._permits[keep:]
-        return back
 
     def _settle(self) -> None:
         reservation, self.reservation = self.reservation, None
@@ -201,7 +192,7 @@ class Route:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not self.granted and self.reservation is None:
+        if not self.permits and self.reservation is None:
             return  # it was told inside
         if error is None:
             self.record(ok=True)
@@ -226,12 +217,10 @@ class _Told(NamedTuple):
 
     def to(self, breaker: CircuitBreaker, permit: Permit) -> None:
         """Tell a circuit what concerns it, if anything does."""
-        if breaker.name == "rules":
-            return  # what one agent broke is told to its own circuit
         signal = _WORDS[category_of(breaker.name) or "failure_rate"](self)
         if signal.ok and signal.cost_micros is None:
             breaker.succeeded(permit, signal.seconds)
-        elif signal != _NOTHING or permit.probe:
+        elif permit.probe or signal.cost_micros is not None or signal != _NOTHING:
             breaker.record(signal, permit)
 
 
@@ -242,7 +231,8 @@ def _of_agent(told: _Told) -> Signal:
 
 
 def _of_budget(told: _Told) -> Signal:
-    return Signal(ok=_of_agent(told).ok, cost_micros=told.cost_micros)
+    ok = told.ok if told.error is None else agent_signal(told.error).ok
+    return Signal(ok=ok, cost_micros=told.cost_micros)
 
 
 def _of_latency(told: _Told) -> Signal:
@@ -501,9 +491,9 @@ class Router:
     ) -> Candidate | None:
         """The first agent that is admitted, on the first of its models that is."""
         for one in by.chain(wanted):
-            before = len(route.granted)
+            before = len(route.permits)
             if self._asked(route, self._own_breakers(by, one), one.name, None):
-                own = len(route.granted)
+                own = len(route.permits)
                 for model in one.models:
                     found = Candidate(one.name, model)
                     if found in tried:
@@ -556,12 +546,14 @@ class Router:
                 route.refused.append(before._replace(agent=agent, model=model))
                 return False
             try:
-                permit = _reduced_already(route, breaker) or breaker.enter()
+                latency = breaker.name.endswith("/latency")
+                permit = _reduced_already(route, breaker) if latency else None
+                permit = permit or breaker.enter()
             except Rejected as refused:
                 why, wait_s = refused.reason, refused.retry_after_s
                 route.refused.append(Refused(agent, model, breaker.name, why, wait_s))
                 return False
-            route.grant(breaker, permit)
+            route.permits.append(Acquired(breaker, permit))
         return True
 
     def _reserved(self, route: Route, budget: str | None, estimate_micros: int | None) -> bool:
@@ -589,22 +581,14 @@ def _reduced_already(route: Route, breaker: CircuitBreaker) -> Permit | None:
     """A permit without asking, for a call that another latency circuit has admitted of its share.
 
     An agent and its provider are slow for the same cause: their shares would multiply. A probe is
-    asked for as always.
+    asked for as always. `breaker` is a latency circuit.
     """
-    if not _is_latency(breaker) or not any(map(_has_reduced, route.granted)):
+    granted = [one.breaker for one in route.permits if one.breaker.name.endswith("/latency")]
+    if not any(one.last_known.phase in {Phase.OPEN, Phase.HALF_OPEN} for one in granted):
         return None
     circuit = breaker.snapshot()
     is_reducing = circuit.phase is Phase.OPEN and circuit.outage.admit > 0.0
     return Permit(circuit.generation) if is_reducing and circuit.mode is Mode.AUTO else None
-
-
-def _has_reduced(breaker: CircuitBreaker) -> bool:
-    """Whether a circuit that has admitted a call did so of a reduced share."""
-    return _is_latency(breaker) and breaker.last_known.phase in {Phase.OPEN, Phase.HALF_OPEN}
-
-
-def _is_latency(breaker: CircuitBreaker) -> bool:
-    return breaker.name.endswith("/latency")
 
 
 def _why_another(error: Exception) -> str | None:

@@ -21,7 +21,6 @@ from switchgear._agents.hook_protocol import (
     stop,
     warn,
 )
-from switchgear._core.errors import duration
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -59,6 +58,7 @@ from switchgear._stuck.messages import (
     tampering_text,
 )
 from switchgear._stuck.score import Score, grounds_of, score_of
+from switchgear._text.formats import duration
 from switchgear._text.redact import redact
 
 _GIVEN_BACK = Signal()

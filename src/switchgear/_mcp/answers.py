@@ -17,10 +17,11 @@ from switchgear._console.requests import (
     all_requests,
 )
 from switchgear._console.sessions import PREFIX, SessionRow, notes_of, session_rows
-from switchgear._core.errors import SwitchgearError, duration
+from switchgear._core.errors import SwitchgearError
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._panel.panel import Panel
 from switchgear._stuck.messages import one_line
+from switchgear._text.formats import duration
 
 _MOST = 10
 _NEWEST = 400

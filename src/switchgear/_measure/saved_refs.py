@@ -17,9 +17,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from switchgear._core.detector import plural
 from switchgear._measure.git_command import Deadline, TimeIsUp
 from switchgear._system.files import read_private, state_folder, write_private
+from switchgear._text.formats import plural
 
 SAVE_S = 120.0
 """What saving may take, however large the folder is."""

@@ -34,7 +34,7 @@ from switchgear._proxy.identity import Identity
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
 from switchgear._stuck.score import grounds_of, session_policy
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 from switchgear._text.redact import redact
 
 T = TypeVar("T")

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from switchgear._core.detector import plural
-from switchgear._core.errors import elapsed
 from switchgear._run.formats import price
+from switchgear._text.formats import elapsed, plural
 
 TONES = {
     "worked": "good",

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from switchgear._analysis.simulate.compare import Result, TableBlock, blocks
 from switchgear._analysis.simulate.engine import SLOTS, Tally
-from switchgear._core.errors import duration
 from switchgear._report.charts import (
     STYLE,
     WIDE,
@@ -17,6 +16,7 @@ from switchgear._report.charts import (
     joined,
     line,
 )
+from switchgear._text.formats import duration
 
 _HEIGHT = 190.0
 _SERIES = (("made", "calls made", "k-0"), ("doomed", "of them wasted", "k-1"), ("refused", "refused or sent elsewhere", "k-3"))  # fmt: skip

@@ -20,7 +20,7 @@ from switchgear._core.errors import BudgetRefused, StoreError
 from switchgear._providers.prices import price_list
 from switchgear._run.options import RunOptions
 from switchgear._run.record import list_runs
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 RECENT = 3
 """How many iterations the estimate of the next one looks back."""

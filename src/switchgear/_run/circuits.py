@@ -16,9 +16,9 @@ from switchgear._agents.registry import AGENTS
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
+from switchgear._breaker.permits import Acquired, AcquiredPermits
 from switchgear._core import values
-from switchgear._core.detector import plural
-from switchgear._core.errors import Rejected, duration
+from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Permit, Phase, Reading, Signal
 from switchgear._core.wire import detector_names
@@ -31,7 +31,7 @@ from switchgear._run.record import Disk, full_sentence
 from switchgear._run.state import IterationContext, RunState
 from switchgear._run.validation import detect
 from switchgear._sinks.dispatch import Sink
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, duration, plural
 from switchgear._text.redact import redact
 
 WARM = 0.6
@@ -56,11 +56,8 @@ class Measured(NamedTuple):
     """How often the error came within the iteration, where that is why it was stopped."""
 
 
-class RunPermits(NamedTuple):
-    """The permits of both circuits for one iteration."""
-
-    loop: Permit
-    provider: Permit
+RunPermits = AcquiredPermits[Breaker]
+"""The permits of both circuits for one iteration."""
 
 
 class Circuits:
@@ -111,29 +108,32 @@ class Circuits:
         The loop's circuit is read again: an operator may hold it. The provider's answered when the
         last iteration was recorded, and is read again if that was more than `FRESH_S` ago.
         """
+        permits: RunPermits = AcquiredPermits()
         self.loop.refresh()
-        loop = _enter(self.loop)
+        permits.append(Acquired(self.loop, _enter(self.loop)))
         try:
             if self._store_s() - self._provider_seen_s > FRESH_S:
                 self.provider.refresh()
                 self._provider_seen_s = self._store_s()
-            return RunPermits(loop, _enter(self.provider))
+            permits.append(Acquired(self.provider, _enter(self.provider)))
         except Rejected:
-            self.loop.record(Signal(), self._alive(loop))
+            self.give_back(permits)
             raise
+        return permits
 
     def give_back(self, permits: RunPermits) -> None:
         """Return unused permits."""
-        self.loop.record(Signal(), self._alive(permits.loop))
-        self.provider.record(Signal(), permits.provider)
+        for breaker, permit, _ in permits.used():
+            breaker.record(Signal(), self._alive(permit) if breaker is self.loop else permit)
 
     def record_loop(self, permits: RunPermits, judged: Judgement, measured: Measured) -> bool:
         """Record the iteration. Returns whether the loop may continue, by the evidence and mode."""
         verdict = None
         self._repeats = measured.repeats
-        self._was_retry = bool(permits.loop.probe)
-        permit: Permit | None = self._alive(permits.loop)
-        for signal in _signals(judged, measured, probing=bool(permits.loop.probe)):
+        acquired = permits.of(self.loop)
+        self._was_retry = bool(acquired.probe)
+        permit = self._alive(acquired)
+        for signal in _signals(judged, measured, probing=bool(acquired.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
             if self._limits is not None:
                 signal = self._limits.signal(signal, failed=judged.ok is False)  # noqa: PLW2901
@@ -153,7 +153,7 @@ class Circuits:
             )
         else:
             signal = Signal(ok=None if judged.outcome == "stopped" else True)
-        self.provider.record(signal, permits.provider)
+        self.provider.record(signal, permits.of(self.provider))
         self._provider_seen_s = self._store_s()
 
     def would_stop(self) -> bool:

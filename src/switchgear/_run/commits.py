@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from switchgear._agents.base import Agent, Invocation, StreamReader
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
-from switchgear._core.errors import duration
 from switchgear._measure.git_command import Deadline, Git, GitError, run_git
 from switchgear._measure.tree import OURS
 from switchgear._run.interrupt import Interrupt
+from switchgear._text.formats import duration
 from switchgear._text.redact import redact
 
 TIMEOUT_S = 600.0

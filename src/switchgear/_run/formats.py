@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from switchgear._core.detector import plural
-from switchgear._core.errors import elapsed
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, elapsed, plural
 
 UNKNOWN = "unknown"
 

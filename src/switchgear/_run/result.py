@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._breaker.loop_breaker import CIRCUIT_OPEN, LoopStats
-from switchgear._core.detector import plural
-from switchgear._core.errors import elapsed
 from switchgear._fleet.delivery import Outcome, deliver, notice, target_from_text
 from switchgear._fleet.targets import Target
 from switchgear._measure.git_command import Deadline, GitError
@@ -27,7 +25,7 @@ from switchgear._run.formats import local_time, passing, shortened, spent
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder, write_json
 from switchgear._run.state import IterationContext, RunState
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, elapsed, plural
 from switchgear._text.redact import redact
 
 TEXT, JSON = "receipt.txt", "receipt.json"

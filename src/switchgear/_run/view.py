@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
 from switchgear._agents.events import AgentError, StreamEvent, ToolStep
-from switchgear._core.errors import duration
 from switchgear._run import formats
+from switchgear._text.formats import duration
 
 if TYPE_CHECKING:
     from switchgear._run.result import RunResult

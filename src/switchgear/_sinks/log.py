@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from switchgear._core import values
-from switchgear._core.errors import duration, is_interrupt
+from switchgear._core.errors import is_interrupt
 from switchgear._core.types import Event, EventKind, Phase
 from switchgear._core.wire import dump_event
 from switchgear._sinks.dispatch import Sink
+from switchgear._text.formats import duration
 
 
 class Jsonl(values.Value):

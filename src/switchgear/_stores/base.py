@@ -4,97 +4,17 @@ Two sizes: a breaker needs only `Remembers`; a panel needs a `Store`, which hold
 their policies and one ordered stream of events, and is shared by processes or machines.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from threading import local
-from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
-from weakref import WeakMethod
 
 from switchgear._core import values
 from switchgear._core.errors import StoreCorrupt, StoreError
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Event, EventKind, Message, Mode, Override, Record, Step
-from switchgear._sinks.dispatch import log_exception
 from switchgear._system.clock import Clock
 from switchgear._system.threads import ForkSafeLock
-
-EVERY_S = 0.05
-"""How long successes on a warm circuit wait to be reported together."""
-TICK_S = 0.02
-LINGER_S = 2.0
-"""How long the thread waits for another warm circuit before it ends."""
-
-Tick = Callable[[], bool]
-"""Submits what is due; false: the circuit is calm again and needs no more ticks."""
-
-
-class Submitter:
-    """Owns at most one daemon thread. Thread-safe; `add` is cheap."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._woken = threading.Event()
-        self._ticks: dict[int, WeakMethod[Tick]] = {}
-        """Weak, because a panel lets go of breakers that nothing else refers to."""
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-
-    def add(self, owner: object, tick: Tick) -> None:
-        """Call `tick` soon, and then every `TICK_S` until it says that it is done."""
-        if self._stopped:
-            return
-        known = self._ticks.get(id(owner))
-        if known is None or known() is None:
-            with self._lock:
-                self._ticks[id(owner)] = WeakMethod(tick)
-                thread = self._thread
-                if thread is None or not thread.is_alive():
-                    self._thread = threading.Thread(
-                        target=self._run, name="switchgear-submitter", daemon=True
-                    )
-                    self._thread.start()
-            self._woken.set()
-
-    def forget_fork(self) -> None:
-        """In a forked child: the thread stayed with the parent, and so did what it had to do."""
-        self._lock = threading.Lock()
-        self._woken = threading.Event()
-        self._ticks, self._thread = {}, None
-
-    def stop(self) -> None:
-        """End the thread, after one more tick of each circuit."""
-        self._stopped = True
-        self._woken.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(1.0)
-
-    def _run(self) -> None:
-        idle_since_s = monotonic()
-        while not self._stopped:
-            self._woken.wait(TICK_S if self._ticks else LINGER_S)
-            self._woken.clear()
-            for owner, method in list(self._ticks.items()):
-                tick = method()
-                if tick is None or not _attempt(tick):
-                    self._ticks.pop(owner, None)
-                del tick
-                idle_since_s = monotonic()
-            if not self._ticks and monotonic() - idle_since_s >= LINGER_S:
-                with self._lock:
-                    if not self._ticks:
-                        self._thread = None
-                        return
-
-
-def _attempt(tick: Tick) -> bool:
-    try:
-        return tick()
-    except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
-        log_exception("successes of a warm circuit could not be submitted")
-        return False
 
 
 class Amended(NamedTuple):
@@ -176,7 +96,7 @@ class MemoryLedger:
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
         """The same as in a file, so that a value is always what JSON makes of it."""
-        with self._lock.taken():
+        with self._lock:
             text = self._texts.get((shelf, key))
             done = work(self._read(text), self.now_s())
             if done.value is not None:
@@ -190,17 +110,17 @@ class MemoryLedger:
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
-        with self._lock.taken():
+        with self._lock:
             return sorted(key for found, key in self._texts if found == shelf)
 
     def lines(self, shelf: str, key: str) -> list[Any]:
         """All lines of a value, oldest first."""
-        with self._lock.taken():
+        with self._lock:
             return [self._read(line) for line in self._lines.get((shelf, key), ())]
 
     def remove(self, shelf: str, key: str) -> None:
         """Remove a value with its lines. Idempotent."""
-        with self._lock.taken():
+        with self._lock:
             self._texts.pop((shelf, key), None)
             self._lines.pop((shelf, key), None)
 

@@ -9,11 +9,11 @@ operators fail, because operators must know that they did not arrive.
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 from switchgear._core.errors import (
     OverrideRefused,
@@ -21,7 +21,6 @@ from switchgear._core.errors import (
     StoreError,
     StoreTooNew,
     StoreUnavailable,
-    duration,
 )
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
@@ -32,18 +31,17 @@ from switchgear._core.types import (
     EventKind,
     Message,
     Override,
-    Permit,
     Record,
     Signal,
     Step,
     Verdict,
 )
-from switchgear._sinks.dispatch import log_warning
+from switchgear._sinks.dispatch import log_exception, log_warning
+from switchgear._stores.backlog import LISTED, Backlog
 from switchgear._stores.base import (
     Entry,
     Store,
     StoredCircuit,
-    Submitter,
     Transaction,
     Vacuumed,
     checked_glob,
@@ -55,194 +53,84 @@ from switchgear._stores.memory import MemoryStore
 from switchgear._stores.operator import OperatorLock
 from switchgear._system.clock import Clock
 from switchgear._system.threads import ForkSafeLock
-
-LISTED = 1000
-"""How many different messages are kept apart; beyond that, only their sums are."""
-HEAVIEST = 10**12
-"""What one message may cost or count at most."""
-
-
-class Pile:
-    """Messages that agree in permit and outcome, added up; the texts are those of the last."""
-
-    __slots__ = ("cost_micros", "count", "last", "refused")
-
-    def __init__(self, last: Record) -> None:
-        self.last = last
-        self.count = self.refused = self.cost_micros = 0
-
-    def add(self, message: Record) -> None:
-        """Add one more."""
-        signal = message.signal
-        self.count += signal.count
-        self.refused += signal.refused
-        self.cost_micros += signal.count * (signal.cost_micros or 0)
-        self.last = self.last._replace(signal=signal)
-
-    @property
-    def is_heavy(self) -> bool:
-        """Whether one more of the heaviest might be too much for one message."""
-        return max(self.count, self.refused, self.cost_micros) >= HEAVIEST
-
-    def tells(self) -> list[Record]:
-        """As few messages as add up to all of it.
-
-        A cost is that of each thing, so costs that differ become the cost of one of the things.
-        """
-        signal = self.last.signal
-        dear = 1 if self.cost_micros else 0
-        rest = signal._replace(count=self.count - dear, refused=self.refused, cost_micros=None)
-        found = [rest] if rest.count or rest.refused else []
-        if dear:
-            found.append(signal._replace(count=1, refused=0, cost_micros=self.cost_micros))
-        return [self.last._replace(signal=signal) for signal in found]
-
-
-class Backlog:
-    """A circuit away from its store. Not thread-safe: its owner's lock is held."""
-
-    __slots__ = (
-        "_in_doubt",
-        "_messages",
-        "_piles",
-        "circuit",
-        "error",
-        "policy",
-        "remark_in_doubt",
-        "remarked",
-        "since_s",
-        "told",
-    )
-
-    def __init__(
-        self,
-        policy: Policy,
-        circuit: Circuit,
-        error: StoreError | None = None,
-        since_s: float = 0.0,
-    ) -> None:
-        self.policy = policy
-        self.circuit = circuit
-        self.error = error
-        """Why it is away."""
-        self.since_s = since_s
-        self.told = 0
-        """How many updates were saved since the store is back."""
-        self.remarked = False
-        """Whether the store has written down that it was gone."""
-        self._messages: deque[Record] = deque()
-        self._in_doubt: dict[str, Record] = {}
-        """Messages by their identity that the store may have saved: sent first, each by itself."""
-        self.remark_in_doubt: str | None = None
-        """The identity of the remark that the store is back, if its reply was lost."""
-        self._piles: dict[tuple[Permit | None, bool | None], Pile] = {}
-
-    def __len__(self) -> int:
-        """How many messages it would take to tell everything, about."""
-        return len(self._in_doubt) + len(self._messages) + 2 * len(self._piles)
-
-    @property
-    def waiting(self) -> int:
-        """How many updates are not saved."""
-        messages = (*self._in_doubt.values(), *self._messages)
-        listed = sum(message.signal.count + message.signal.refused for message in messages)
-        return listed + sum(pile.count + pile.refused for pile in self._piles.values())
-
-    def add(self, message: Record, identity: str | None = None) -> None:
-        """Queue an update; no count is ever lost, only texts and times of very many.
-
-        `identity`: the store may have saved it. It is sent as it is, and never added to another.
-        """
-        if not message.signal.count and not message.signal.refused:
-            return
-        if identity is not None:
-            self._in_doubt[identity] = message
-            return
-        if self._piles or len(self._messages) >= LISTED:
-            self._pile(message)
-        elif self._messages and (merged := _merged(self._messages[-1], message)) is not None:
-            self._messages[-1] = merged
-        else:
-            self._messages.append(message)
-
-    def first(self) -> Record | None:
-        """The oldest message; `identity_of` has its identity, if it may have been saved."""
-        if self._in_doubt:
-            return next(iter(self._in_doubt.values()))
-        if not self._messages and self._piles:
-            pile = self._piles.pop(next(iter(self._piles)))
-            self._messages.extend(pile.tells())
-        return self._messages[0] if self._messages else None
-
-    def identity_of(self, message: Record) -> str | None:
-        """The identity of a message that may have been saved."""
-        for identity, one in self._in_doubt.items():
-            if one is message:
-                return identity
-        return None
-
-    def doubt(self, message: Record, identity: str) -> None:
-        """Note that the oldest was sent and its reply lost; what was added to it meanwhile stays."""
-        if self.identity_of(message) is None:
-            self._take_off(message)
-            self._in_doubt[identity] = message
-
-    def drop_first(self, message: Record) -> None:
-        """Forget the oldest, of which this much was saved; what was added to it meanwhile stays."""
-        self.told += message.signal.count + message.signal.refused
-        identity = self.identity_of(message)
-        if identity is None:
-            self._take_off(message)
-        else:
-            del self._in_doubt[identity]
-
-    def _take_off(self, message: Record) -> None:
-        now = self._messages[0]
-        if now is message:
-            self._messages.popleft()
-            return
-        left = now.signal._replace(
-            count=now.signal.count - message.signal.count,
-            refused=now.signal.refused - message.signal.refused,
-        )
-        self._messages[0] = now._replace(signal=left)
-
-    def condense(self) -> None:
-        """Only the sums from now on: there is no time left to tell one by one."""
-        first, *rest = self._messages or (None,)
-        if first is None:
-            return
-        self._messages = deque([first])  # it may be on its way
-        for message in rest:
-            self._pile(message)
-
-    def _pile(self, message: Record) -> None:
-        key = message.permit, message.signal.ok
-        pile = self._piles.get(key)
-        if pile is not None and pile.is_heavy:
-            self._messages.extend(self._piles.pop(key).tells())
-            pile = None
-        if pile is None and len(self._piles) >= LISTED:
-            # So many permits are of generations that only this process saw: all of them are late.
-            alike = (known for known in reversed(self._piles) if known[1] == message.signal.ok)
-            pile = self._piles.get(next(alike, key))
-        if pile is None:
-            pile = self._piles[key] = Pile(message)
-        pile.add(message)
-
-
-def _merged(last: Record, new: Record) -> Record | None:
-    """Both in one message, if they differ in nothing but how often."""
-    one, two = last.signal, new.signal
-    count, refused = one.count + two.count, one.refused + two.refused
-    same = one._replace(count=0, refused=0) == two._replace(count=0, refused=0)
-    heaviest = max(count, refused, count * (one.cost_micros or 0))
-    if last.permit != new.permit or not same or heaviest > HEAVIEST:
-        return None
-    return last._replace(signal=two._replace(count=count, refused=refused))
-
+from switchgear._text.formats import duration
 
 T = TypeVar("T")
+
+EVERY_S = 0.05
+"""How long successes on a warm circuit wait to be reported together."""
+TICK_S = 0.02
+LINGER_S = 2.0
+"""How long the thread waits for another warm circuit before it ends."""
+Tick = Callable[[], bool]
+"""Submits what is due; false: the circuit is calm again and needs no more ticks."""
+
+
+class Submitter:
+    """Owns at most one daemon thread. Thread-safe; `add` is cheap."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._ticks: dict[int, WeakMethod[Tick]] = {}
+        """Weak, because a panel lets go of breakers that nothing else refers to."""
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def add(self, owner: object, tick: Tick) -> None:
+        """Call `tick` soon, and then every `TICK_S` until it says that it is done."""
+        if self._stopped:
+            return
+        known = self._ticks.get(id(owner))
+        if known is None or known() is None:
+            with self._lock:
+                self._ticks[id(owner)] = WeakMethod(tick)
+                thread = self._thread
+                if thread is None or not thread.is_alive():
+                    self._thread = threading.Thread(
+                        target=self._run, name="switchgear-submitter", daemon=True
+                    )
+                    self._thread.start()
+            self._woken.set()
+
+    def forget_fork(self) -> None:
+        """In a forked child: the thread stayed with the parent, and so did what it had to do."""
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._ticks, self._thread = {}, None
+
+    def stop(self) -> None:
+        """End the thread, after one more tick of each circuit."""
+        self._stopped = True
+        self._woken.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(1.0)
+
+    def _run(self) -> None:
+        idle_since_s = monotonic()
+        while not self._stopped:
+            self._woken.wait(TICK_S if self._ticks else LINGER_S)
+            self._woken.clear()
+            for owner, method in list(self._ticks.items()):
+                tick = method()
+                if tick is None or not _attempt(tick):
+                    self._ticks.pop(owner, None)
+                del tick
+                idle_since_s = monotonic()
+            if not self._ticks and monotonic() - idle_since_s >= LINGER_S:
+                with self._lock:
+                    if not self._ticks:
+                        self._thread = None
+                        return
+
+
+def _attempt(tick: Tick) -> bool:
+    try:
+        return tick()
+    except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
+        log_exception("successes of a warm circuit could not be submitted")
+        return False
 
 
 class GuardedStore:
@@ -255,6 +143,8 @@ class GuardedStore:
     def __init__(self, store: Store, clock: Clock, retry_s: float) -> None:
         self.inner = store
         self.label: str = store.label
+        self.now_s: Clock = store.now_s
+        """The store's clock, which goes on while the store is gone."""
         self.pushes: bool = store.pushes
         self._clock = clock
         self._retry_s = retry_s
@@ -273,10 +163,6 @@ class GuardedStore:
     def is_lost(self) -> bool:
         """Whether the store is gone just now."""
         return self._lost is not None
-
-    def now_s(self) -> float:
-        """The store's clock, which goes on while the store is gone."""
-        return self.inner.now_s()
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages of Switchgear's own to several circuits; an operator's orders go by `apply`."""
@@ -337,7 +223,7 @@ class GuardedStore:
 
     def _is_gone(self, error: StoreError) -> None:
         """Note that the store could not be reached just now."""
-        with self._lock.taken():
+        with self._lock:
             self._lost = error
             self._failures += 1
             self._retry_at_s = self._clock() + self._retry_s
@@ -395,18 +281,20 @@ class Resilient(GuardedStore):
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold a message in the store; or here, while the store is gone."""
-        checked_name(key)
-        if _is_override(message):
+        if key not in self._known:
+            checked_name(key)
+        if isinstance(message, Override) and message.is_override:
             self.operator.demand(self, key)
         me = threading.get_ident()
         try:
             self._inside.add(me)  # inside: an interrupt behind it must not leave it there
             if self._is_memory:
                 return self.inner.apply(key, policy, message, now_s)
-            if self._is_away(key):
-                self._try_again()
-            if self._is_away(key):
-                return self._fold_here(key, policy, message, now_s)
+            if self._lost is not None or self._away:
+                if self._is_away(key):
+                    self._try_again()
+                if self._is_away(key):
+                    return self._fold_here(key, policy, message, now_s)
             try:
                 done = self.inner.apply(key, policy, message, now_s)
             except StoreError as error:
@@ -420,7 +308,7 @@ class Resilient(GuardedStore):
         if self._is_memory:
             return self.apply(key, policy, message, now_s)
         checked_name(key)
-        if _is_override(message):
+        if isinstance(message, Override) and message.is_override:
             await _in_thread(lambda: self.operator.demand(self, key))
         if self._is_away(key) and not self.is_kept:
             await _in_thread(self._try_again)
@@ -434,16 +322,16 @@ class Resilient(GuardedStore):
 
     def seen(self, circuit: Circuit) -> Circuit:
         """A circuit that the store pushed, as this process counts its versions."""
-        with self._lock.taken():
+        with self._lock:
             known = self._known.get(circuit.key)
             if known is not None:
                 self._note(StoredCircuit(circuit, known.policy))
             return self._shifted(circuit)
 
-    def failed_s(self, key: str) -> float:
-        """When some process last reported a failure of a circuit, if the store knows unasked."""
-        look = getattr(self.inner, "failed_s", None)
-        return 0.0 if look is None else float(look(key))
+    def failure_mark(self, key: str) -> Callable[[], float]:
+        """Tells when some process last reported a failure of a circuit; 0 if it cannot, unasked."""
+        look = getattr(self.inner, "failure_mark", None)
+        return float if look is None else look(key)
 
     def on_warm(self, listener: Callable[[str], object]) -> None:
         """Call the listener with circuits on which other processes report failures, if pushed."""
@@ -456,7 +344,7 @@ class Resilient(GuardedStore):
         if self._is_memory:
             self.inner.release(key)  # type: ignore[attr-defined]
             return
-        with self._lock.taken():
+        with self._lock:
             if key not in self._away and key not in self._news:
                 self._known.pop(key, None)
                 self._shift.pop(key, None)
@@ -532,13 +420,13 @@ class Resilient(GuardedStore):
 
     def _hurry(self) -> None:
         """Tell only the sums, if there is more to tell than a program can wait for at its end."""
-        with self._lock.taken():
+        with self._lock:
             if sum(map(len, self._away.values())) > LISTED:
                 for backlog in self._away.values():
                     backlog.condense()
 
     def _say_what_is_left(self) -> None:
-        with self._lock.taken():
+        with self._lock:
             left = sum(backlog.waiting for backlog in self._away.values())
         if left:
             updates = f"{left} {'update' if left == 1 else 'updates'}"
@@ -547,9 +435,11 @@ class Resilient(GuardedStore):
     # Here
 
     def _seen(self, key: str, policy: Policy, done: Step) -> Step:
-        with self._lock.taken():
+        with self._lock:
             self._note(StoredCircuit(done.circuit, policy))
-            news = self._news.pop(key, ()) if self._news else ()
+            if not self._news and not self._shift:
+                return done
+            news = self._news.pop(key, ())
             circuit = self._shifted(done.circuit)
         return Step(circuit, done.verdict, news + done.events)
 
@@ -598,7 +488,7 @@ class Resilient(GuardedStore):
         in_doubt, told = None if error is None else error.in_doubt, message
         if isinstance(message, Record) and message.source is not None:
             message = message._replace(source=None)  # while the store is gone it is not shared
-        with self._lock.taken():
+        with self._lock:
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost
             if isinstance(message, Override) and error is not None:
@@ -668,7 +558,7 @@ class Resilient(GuardedStore):
 
     def _next_to_tell(self, tried: set[str]) -> Backlog | None:
         """A circuit of which the store has yet to hear; if there is none, the store is back."""
-        with self._lock.taken():
+        with self._lock:
             left = {key: backlog for key, backlog in self._away.items() if key not in tried}
             for backlog in left.values():
                 if backlog.first() is not None or not backlog.remarked:
@@ -693,12 +583,12 @@ class Resilient(GuardedStore):
                 done = self._send(key, policy, message, backlog.identity_of(message))
                 self._was_told(backlog, message, done)
             except StoreError as error:
-                with self._lock.taken():
+                with self._lock:
                     if error.in_doubt is not None:
                         backlog.doubt(message, error.in_doubt)
                 raise
             except BaseException:
-                with self._lock.taken():
+                with self._lock:
                     if was_committed(message) and backlog.told == before:
                         backlog.drop_first(message)
                 raise
@@ -725,12 +615,12 @@ class Resilient(GuardedStore):
         return done
 
     def _first_of(self, backlog: Backlog) -> Record | None:
-        with self._lock.taken():
+        with self._lock:
             return backlog.first()
 
     def _was_told(self, backlog: Backlog, message: Record | None, done: Step) -> None:
         key = done.circuit.key
-        with self._lock.taken():
+        with self._lock:
             if message is None:
                 backlog.remarked = True
             else:

@@ -46,7 +46,7 @@ class MemoryCell:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
-        with self._lock.taken():
+        with self._lock:
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
             self._circuit, last_commit.message = done.circuit, message
@@ -87,7 +87,7 @@ class MemoryStore:
 
     def ledger(self) -> MemoryLedger:
         """Where budgets and locks are kept."""
-        with self._lock.taken():
+        with self._lock:
             if self._ledger is None:
                 self._ledger = MemoryLedger(self.label, self.now_s)
             return self._ledger
@@ -98,7 +98,7 @@ class MemoryStore:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
-        with self._lock.taken():
+        with self._lock:
             changed: dict[str, StoredCircuit] = {}
             done = self._folded(key, policy, message, now_s, changed)
             self._found |= changed
@@ -112,7 +112,7 @@ class MemoryStore:
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits and a note: kept when all of it is done."""
-        with self._lock.taken():
+        with self._lock:
             now_s = self._clock()
             until_s, text = self._notes.get(name, (0.0, None))
             inside = _MemoryTransaction(self, now_s, text if until_s > now_s else None)
@@ -134,7 +134,7 @@ class MemoryStore:
 
         It has only ever succeeded: no failure, no event, nothing that a detector remembers.
         """
-        with self._lock.taken():
+        with self._lock:
             found = self._found.get(key)
             if found is not None and _is_as_good_as_new(found):
                 del self._found[key]
@@ -142,7 +142,7 @@ class MemoryStore:
     def find(self, glob: str = "*") -> list[StoredCircuit]:
         """The circuits whose names match, sorted by name."""
         matches = matcher(glob)
-        with self._lock.taken():
+        with self._lock:
             return [found for key, found in sorted(self._found.items()) if matches(key)]
 
     def events(
@@ -151,7 +151,7 @@ class MemoryStore:
         """The events behind a cursor, or the newest; oldest first."""
         matches = matcher(glob)
         behind = None if after is None else _place(after)
-        with self._lock.taken():
+        with self._lock:
             entries = [entry for entry in self._events if matches(entry.event.circuit)]
         if behind is None:
             return entries[-limit:] if limit else []
@@ -160,7 +160,7 @@ class MemoryStore:
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
         key = found.circuit.key
-        with self._lock.taken():
+        with self._lock:
             known = self._found.get(key)
             if known is not None and known.circuit.version >= found.circuit.version:
                 return False
@@ -175,7 +175,7 @@ class MemoryStore:
 
     def forget(self, key: str) -> bool:
         """Remove one circuit and its events, whatever its state; false: there was none."""
-        with self._lock.taken():
+        with self._lock:
             kept = [entry for entry in self._events if entry.event.circuit != key]
             self._events.clear()
             self._events.extend(kept)
@@ -184,12 +184,12 @@ class MemoryStore:
     def retain(self, *, keep_events: int, idle_s: float) -> None:
         """Keep so many events from now on; circuits go by `vacuum` alone."""
         del idle_s
-        with self._lock.taken():
+        with self._lock:
             self._events = deque(self._events, maxlen=keep_events)
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits."""
-        with self._lock.taken():
+        with self._lock:
             gone = [
                 key
                 for key, found in self._found.items()
@@ -210,7 +210,7 @@ class MemoryStore:
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
         """Remember another digest, unless it is no longer the one named."""
-        with self._lock.taken():
+        with self._lock:
             if self._operator_digest != instead_of:
                 return False
             self._operator_digest = digest

@@ -1,9 +1,10 @@
 """A lock that neither a fork nor a finalizer can turn into a deadlock; work in a thread beside an event loop."""
 
 import os
-from _thread import RLock, allocate_lock  # of which `threading` is made: a hook starts no thread
+from _thread import RLock  # of which `threading` is made: a hook starts no thread
+from _weakref import ref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 # ruff: noqa: PLC0415  no event loop, no import
 
@@ -30,49 +31,36 @@ async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = Non
         raise
 
 
-_forks = 0
-_renewing = allocate_lock()
+_locks: "set[ref[ForkSafeLock]]" = set()
 
 
-def _forked() -> None:
-    global _forks, _renewing  # noqa: PLW0603  a process has one number of forks
-    _forks += 1
-    _renewing = allocate_lock()
+class ForkSafeLock(RLock):  # type: ignore[misc]  # final in the stubs, not in CPython
+    """A mutex for short sections that run no user code: `with lock: …`.
 
-
-os.register_at_fork(after_in_child=_forked)
-
-
-class ForkSafeLock:
-    """A mutex for short sections that run no user code: `with lock.taken(): …`.
-
-    Fork copies a held lock but not the thread that would release it. What our locks protect is
-    replaced by one assignment, so the child may take a fresh lock and find everything whole.
+    Fork copies a held lock but not the thread that would release it, so a child frees the locks that
+    other threads of its parent held. What our locks protect is replaced by one assignment, so the
+    child finds everything whole.
 
     The garbage collector and signal handlers run in the middle of anything, so in the middle of
     such a section too, and what they run may come back here. Whoever could be that one asks
     `is_mine` first and leaves the work for later: sections are never nested.
     """
 
-    __slots__ = ("_forks", "_mutex")
+    __slots__ = ()
+
+    is_mine = RLock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  as Condition does
+    """Whether this very thread is inside a section."""
 
     def __init__(self) -> None:
-        self._mutex: Any = RLock()
-        self._forks = _forks
+        _locks.add(ref(self, _locks.discard))
 
-    def taken(self) -> Any:
-        """The mutex itself: entering it is one step of C code, which no signal can divide."""
-        if self._forks != _forks:
-            self._renew()
-        return self._mutex
 
-    def is_mine(self) -> bool:
-        """Whether this very thread is inside a section."""
-        return self._forks == _forks and bool(self._mutex._is_owned())  # noqa: SLF001  Condition uses it
+def _free_locks() -> None:
+    """In a forked child, which has one thread: a section that this thread is inside of goes on."""
+    for found in _locks.copy():  # a copy in C: no finalizer comes in the middle of it
+        lock = found()
+        if lock is not None and not lock.is_mine():
+            lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  as `threading` does
 
-    def _renew(self) -> None:
-        with _renewing:
-            if self._forks != _forks:
-                # In this order: who sees the new number must find the new mutex.
-                self._mutex = RLock()
-                self._forks = _forks
+
+os.register_at_fork(after_in_child=_free_locks)

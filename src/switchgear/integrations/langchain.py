@@ -132,7 +132,23 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         return ModelResponse(result=[AIMessage(answer_text(error))])
 
 
+_names: dict[int, tuple[BaseChatModel, ModelName]] = {}
+"""The names of the last models: LangChain works them out anew each time."""
+_MOST_NAMES = 100
+
+
 def _name(model: BaseChatModel) -> ModelName:
+    known = _names.get(id(model))
+    if known is not None and known[0] is model:
+        return known[1]
+    if len(_names) >= _MOST_NAMES:
+        _names.clear()
+    name = _name_of(model)
+    _names[id(model)] = model, name
+    return name
+
+
+def _name_of(model: BaseChatModel) -> ModelName:
     params = model._get_ls_params()  # noqa: SLF001  the only name that all chat models have
     return ModelName(params.get("ls_provider", ""), params.get("ls_model_name", ""))
 

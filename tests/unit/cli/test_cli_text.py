@@ -20,7 +20,7 @@ from switchgear._cli.views.text import (
     say_lines,
     signs_for,
 )
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 
 @given(st.text())

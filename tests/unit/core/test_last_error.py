@@ -171,7 +171,7 @@ def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(
 ) -> None:
     breaker = CircuitBreaker("session/1", clock=FakeClock())
     sent: list[Signal] = []
-    monkeypatch.setattr(type(breaker), "_send", lambda _, message: sent.append(message.signal))
+    monkeypatch.setattr(type(breaker), "_apply", lambda _, message: sent.append(message.signal))
     secret = "token=abcd1234"
     act = AgentStep("Bash", f"curl -d {secret}", f"sent\n{secret}", f"I use {secret}")
     breaker.record(Signal(ok=True, step=act, violation=f"secrets out: {secret}"))

@@ -9,8 +9,9 @@ import pytest
 
 from switchgear import CircuitBreaker, Latched, Phase, Policy, Rejected, Signal, detectors
 from switchgear._core import errors
-from switchgear._core.errors import SwitchgearError, WrongContext, duration
+from switchgear._core.errors import SwitchgearError, WrongContext
 from switchgear._core.wire import WireError, load_circuit
+from switchgear._text.formats import duration
 from switchgear.testing import FakeClock
 from unit.shapes import driven
 

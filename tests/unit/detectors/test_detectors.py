@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchgear import _detectors
-from switchgear._core.detector import Detector, plural, span
+from switchgear._core.detector import Detector
 from switchgear._core.policy import (
     AnyDetector,
     Combine,
@@ -17,7 +17,6 @@ from switchgear._core.policy import (
     WeightedSum,
 )
 from switchgear._core.types import Reading, Signal
-from switchgear._core.values import CENTURY_S
 from switchgear._detectors import (
     ConsecutiveFailures,
     FailureRate,
@@ -25,6 +24,7 @@ from switchgear._detectors import (
     LatencyP95,
     SlowCalls,
 )
+from switchgear._text.formats import CENTURY_S, plural, span
 
 BAD, GOOD = Signal(ok=False), Signal(ok=True)
 

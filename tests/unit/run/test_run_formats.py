@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._core.errors import duration, elapsed
 from switchgear._run.formats import percent, shortened, spent
 from switchgear._run.validation import ValidationResult, error_line, error_of, last_lines
+from switchgear._text.formats import duration, elapsed
 from unit.runner_stage import Stage, checker
 
 PYTEST = """\

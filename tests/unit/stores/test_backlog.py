@@ -4,7 +4,7 @@ import pytest
 
 from switchgear import Policy, Signal, detectors
 from switchgear._core.types import Permit, Record
-from switchgear._stores.fallback import HEAVIEST, LISTED, Backlog
+from switchgear._stores.backlog import HEAVIEST, LISTED, Backlog
 
 POLICY = Policy([detectors.ConsecutiveFailures(3)])
 

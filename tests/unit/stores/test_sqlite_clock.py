@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._stores.sqlite import SqliteStore, file
+from switchgear._stores.sqlite import SqliteStore
+from switchgear._stores.sqlite import store as sqlite_store
 from switchgear.testing import FakeClock
 from unit.sqlite_places import NOW_S, OK, POLICY, set_aside, sql
 
@@ -28,7 +29,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     machine = Machine()
-    monkeypatch.setattr(file, "boot_name", lambda: machine.boot)
+    monkeypatch.setattr(sqlite_store, "boot_name", lambda: machine.boot)
     monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
     with monkeypatch.context() as clocks:
         clocks.setattr(time, "time", machine.wall)
@@ -70,7 +71,7 @@ def test_after_a_start_of_the_machine_the_wall_clock_is_asked_again(
 def test_where_the_start_of_the_machine_is_not_known_it_is_the_wall_clock(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "boot_name", lambda: None)
+    monkeypatch.setattr(sqlite_store, "boot_name", lambda: None)
     with closing(SqliteStore(tmp_path / "state.db")) as store:
         machine.wall.advance(42.0)
         assert store.now_s() == 1_750_000_042.0

@@ -17,7 +17,8 @@ from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Si
 from switchgear._core.wire import SCHEMA
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.base import StoredCircuit
-from switchgear._stores.sqlite import SqliteStore, connection, file
+from switchgear._stores.sqlite import SqliteStore, file
+from switchgear._stores.sqlite import store as connection
 from unit.sqlite_places import (
     FAILED,
     NOW_S,

@@ -11,7 +11,8 @@ import pytest
 
 from switchgear._core.errors import StoreCorrupt, StoreError, StoreUnavailable
 from switchgear._core.types import Record, Signal
-from switchgear._stores.sqlite import SqliteStore, connection
+from switchgear._stores.sqlite import SqliteStore
+from switchgear._stores.sqlite import store as connection
 from unit.sqlite_places import NOW_S, OK, POLICY, in_a_fork, set_aside, sql
 
 

@@ -10,7 +10,7 @@ from switchgear._core.evidence import fold
 from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, Record, ReportSource, Signal
 from switchgear._core.wire import dump_circuit, load_circuit
-from switchgear._stores.sqlite import rows
+from switchgear._stores.sqlite import fold as rows
 
 POLICY = Policy([_detectors.ConsecutiveFailures(50), _detectors.FailureRate(20, 0.9, 20)])
 

@@ -8,7 +8,7 @@ import pytest
 from switchgear import Mode, Policy, Signal, detectors
 from switchgear._core.errors import StoreFull, StoreUnavailable
 from switchgear._core.types import Message, Override, Step
-from switchgear._stores.fallback import LISTED
+from switchgear._stores.backlog import LISTED
 from timeouts import LIMIT_S
 from unit.lost_store import BAD, Bench
 

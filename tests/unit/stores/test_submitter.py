@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._stores import base as module
-from switchgear._stores.base import Submitter
+from switchgear._stores import fallback as module
+from switchgear._stores.fallback import Submitter
 from timeouts import LIMIT_S
 
 

@@ -1,6 +1,9 @@
-"""The lock: one at a time, known to its holder, and new after a fork."""
+"""The lock: one at a time, known to its holder, and free in a forked child."""
 
+import gc
+import os
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -14,10 +17,10 @@ def test_a_taken_lock_keeps_other_threads_out() -> None:
     lock, entered = ForkSafeLock(), list[str]()
 
     def enter() -> None:
-        with lock.taken():
+        with lock:
             entered.append("in")
 
-    with lock.taken():
+    with lock:
         thread = threading.Thread(target=enter, daemon=True)
         thread.start()
         thread.join(0.05)
@@ -29,7 +32,7 @@ def test_a_taken_lock_keeps_other_threads_out() -> None:
 def test_the_holder_knows_that_it_holds_it_and_nobody_else_thinks_so() -> None:
     lock = ForkSafeLock()
     assert not lock.is_mine()
-    with lock.taken():
+    with lock:
         assert lock.is_mine()
         assert in_time(lambda: [lock.is_mine()]) == [False]
     assert not lock.is_mine()
@@ -37,43 +40,75 @@ def test_the_holder_knows_that_it_holds_it_and_nobody_else_thinks_so() -> None:
 
 def test_it_is_released_when_the_section_raises() -> None:
     lock = ForkSafeLock()
-    with pytest.raises(ValueError, match="inside"), lock.taken():
+    with pytest.raises(ValueError, match="inside"), lock:
         raise ValueError("inside")
     assert not lock.is_mine()
-    in_time(lambda: [lock.taken().__enter__(), lock.taken().__exit__(None, None, None)])
+    assert in_time(lock.acquire), "another thread can take it"
 
 
-def test_after_a_fork_a_lock_that_was_held_is_free_and_is_still_one_lock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def held_by_a_thread(lock: ForkSafeLock) -> threading.Event:
+    """Let another thread hold the lock until the event that is returned is set."""
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait(LIMIT_S)
+
+    threading.Thread(target=hold, daemon=True).start()
+    assert held.wait(LIMIT_S)
+    return release
+
+
+def in_a_child(work: Callable[[], bool]) -> bool:
+    """What `work` returns in a forked child."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            code = 0 if work() else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_child_is_not_locked_out_by_a_thread_of_its_parent() -> None:
     lock = ForkSafeLock()
-    held = lock.taken()
-    held.acquire()
-    monkeypatch.setattr(threads, "_forks", threads._forks + 1)  # what the child sees
-    assert not lock.is_mine()
-    fresh = lock.taken()
-    assert fresh is not held
-    assert lock.taken() is fresh
-    with fresh:
+    release = held_by_a_thread(lock)
+    try:
+        assert in_a_child(lambda: lock.acquire(timeout=LIMIT_S) and lock.is_mine())
+        assert not lock.acquire(blocking=False), "the parent's thread has it still"
+    finally:
+        release.set()
+
+
+def test_a_child_of_a_child_is_not_locked_out_either() -> None:
+    lock = ForkSafeLock()
+    release = held_by_a_thread(lock)
+    try:
+        assert in_a_child(lambda: in_a_child(lambda: lock.acquire(timeout=LIMIT_S)))
+    finally:
+        release.set()
+
+
+def test_a_fork_inside_of_a_section_leaves_both_processes_inside() -> None:
+    lock = ForkSafeLock()
+
+    def goes_on() -> bool:
+        was = lock.is_mine()
+        lock.release()
+        return was and not lock.is_mine()
+
+    with lock:
+        assert in_a_child(goes_on)
         assert lock.is_mine()
+    assert not lock.is_mine()
 
 
-def test_threads_that_meet_at_an_old_lock_of_the_parent_make_one_new_lock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lock, got = ForkSafeLock(), list[object]()
-    other = threading.Thread(target=lambda: got.append(lock.taken()), daemon=True)
-    make = threading.RLock
-
-    def make_while_the_other_asks() -> object:
-        if not other.ident:
-            other.start()
-            other.join(0.05)  # it must wait for us; if it does not, it has made a second lock
-        return make()
-
-    monkeypatch.setattr(threads, "_forks", threads._forks + 1)
-    monkeypatch.setattr(threads, "RLock", make_while_the_other_asks)
-    got.append(lock.taken())
-    other.join(LIMIT_S)
-    assert len(got) == 2
-    assert got[0] is got[1] is lock.taken()
+def test_locks_that_are_gone_are_not_remembered() -> None:
+    before = len(threads._locks)
+    lock = ForkSafeLock()
+    assert len(threads._locks) == before + 1
+    del lock
+    gc.collect()
+    assert len(threads._locks) <= before

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from switchgear._agents.hook_protocol import HookFacts, Moment, Ruling
 from switchgear._agents.registry import dialect_of
 from switchgear._config import Config
-from switchgear._core.errors import LockTimeout, Rejected, duration
+from switchgear._core.errors import LockTimeout, Rejected
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Phase, Reading
 from switchgear._fleet.categories import Category, category_of, default_breakers
@@ -20,6 +20,7 @@ from switchgear._hooks.decide import decide
 from switchgear._hooks.session_check import Look, look
 from switchgear._panel.panel import Panel
 from switchgear._stores.memory import MemoryStore
+from switchgear._text.formats import duration
 from switchgear.testing import FakeClock
 
 

@@ -24,14 +24,13 @@ from switchgear._analysis.simulate.world import (
     World,
 )
 from switchgear._core import values
-from switchgear._core.errors import duration
 from switchgear._core.policy import Policy
 from switchgear._detectors import LatencyP95, LockWait
 from switchgear._fleet.categories import Breakers, default_breakers
 from switchgear._fleet.manifest import near
 from switchgear._panel.panel import PolicyOf
 from switchgear._sinks.log import silenced
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, duration
 
 NOT_MADE = 0.95
 INTERVALS = 2

@@ -12,8 +12,7 @@ from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
-from switchgear._core.errors import duration
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, duration
 
 _HEADS = ("guard", "attack", "path", "tripped by", "after")
 _WIDTHS = (26, 16, 16, 28, 22)

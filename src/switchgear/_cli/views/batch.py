@@ -15,11 +15,11 @@ from switchgear._agents.events import StreamEvent
 from switchgear._cli.views.run import Board, Notebook, one_line
 from switchgear._cli.views.terminal import LiveScreen, Screen, fitted
 from switchgear._cli.views.text import UNICODE, clean, plural
-from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
 from switchgear._run.batch.view import BatchLineView, BatchView, task_status
 from switchgear._run.formats import UNKNOWN, spend
 from switchgear._run.view import RunView
+from switchgear._text.formats import duration, elapsed
 
 if TYPE_CHECKING:
     from switchgear._run.result import RunResult

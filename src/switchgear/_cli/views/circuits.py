@@ -18,7 +18,7 @@ from switchgear._cli.context import Session
 from switchgear._cli.views.terminal import NARROW, WIDE, Screen, fitted, wrapped
 from switchgear._cli.views.text import Signs, bar, clean, clock_time, percent, plural, say, words
 from switchgear._console.values import heat_of
-from switchgear._core.errors import StoreError, duration
+from switchgear._core.errors import StoreError
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._core.wire import detector_names
 from switchgear._detectors.policy_wire import dump_policy
@@ -26,7 +26,7 @@ from switchgear._hooks.session import Notes, note_name
 from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
 from switchgear._stores.base import Entry
 from switchgear._stuck.score import score_of
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars, duration
 
 STYLES = {
     Phase.CLOSED: "green",

@@ -32,7 +32,7 @@ from switchgear._run.formats import passing, spent
 from switchgear._run.view import LineView, RunView, evidence_of
 from switchgear._stuck.messages import Option
 from switchgear._text.fingerprint import gist
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 if TYPE_CHECKING:
     from switchgear._run.result import RunResult

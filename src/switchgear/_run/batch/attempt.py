@@ -11,7 +11,6 @@ from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._breaker.handle import Breaker
 from switchgear._breaker.presets import LoopPreset
 from switchgear._config.sections import preset_policy
-from switchgear._core.detector import plural
 from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
@@ -34,6 +33,7 @@ from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions, escalation_key, given_up
 from switchgear._stuck.messages import trip_options
 from switchgear._stuck.timeouts import Timeouts, timeout
+from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 

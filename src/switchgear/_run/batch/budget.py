@@ -10,7 +10,7 @@ from typing import NamedTuple
 from switchgear._budgets.budgets import Budgets
 from switchgear._run.batch.model import Batch, Progress, Task
 from switchgear._run.budget import FreeBudget, RunReservation, free_budget, payers_of
-from switchgear._text.money import dollars
+from switchgear._text.formats import dollars
 
 
 def out_of_money(whose: str, limit_micros: int, spent_micros: int) -> str:

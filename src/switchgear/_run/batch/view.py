@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from switchgear._core.detector import plural
-from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.formats import local_time, spent
 from switchgear._run.result import RunResult
 from switchgear._run.view import LineView, RunView
 from switchgear._stuck.messages import Option, one_line, span
+from switchgear._text.formats import duration, elapsed, plural
 
 _LONGEST = 400
 _COUNTDOWN_S = 30

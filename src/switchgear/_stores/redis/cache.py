@@ -98,7 +98,7 @@ class KnownCircuits:
     def keep(self, sealed: Sealed) -> bool:
         """Remember a state unless a newer one is known; whether it was new."""
         key = sealed.circuit.key
-        with self._lock.taken():
+        with self._lock:
             copy = self._circuits.get(key)
             if copy is not None and (
                 copy.circuit.version > sealed.circuit.version or copy.begins == sealed.begins
@@ -124,7 +124,7 @@ class KnownCircuits:
 
     def forget(self, key: str) -> None:
         """Note that a circuit was removed on purpose: only its numbers are remembered."""
-        with self._lock.taken():
+        with self._lock:
             copy = self._circuits.get(key)
             if copy is not None:
                 circuit = copy.circuit._replace(seen_s=-math.inf)
@@ -137,7 +137,7 @@ class KnownCircuits:
 
     def keys(self) -> list[str]:
         """The circuits that are remembered."""
-        with self._lock.taken():
+        with self._lock:
             return list(self._circuits)
 
     def is_hot(self, key: str) -> bool:
@@ -146,7 +146,7 @@ class KnownCircuits:
 
     def heat(self, key: str, *, hot: bool) -> None:
         """Note whether others were waiting when a message joined the queue."""
-        with self._lock.taken():
+        with self._lock:
             if not hot:
                 self._hot.discard(key)
             elif len(self._hot) < KEEP:

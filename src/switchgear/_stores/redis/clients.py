@@ -192,7 +192,7 @@ class ServerClock:
         """The server said it was `server_s` at some time between two readings of our clock."""
         error_s = (answered_s - asked_s) / 2
         offset_s = server_s - (asked_s + answered_s) / 2
-        with self._lock.taken():
+        with self._lock:
             known = self._offset_s
             if (
                 known is None
@@ -204,7 +204,7 @@ class ServerClock:
 
     def __call__(self) -> float:
         """The time on the server."""
-        with self._lock.taken():
+        with self._lock:
             if self._offset_s is None:
                 self._guessed_s = self._wall()
                 return self._guessed_s

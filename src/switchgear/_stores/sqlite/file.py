@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from switchgear._core.errors import (
     StoreCorrupt,
@@ -21,7 +21,11 @@ from switchgear._core.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from switchgear._stores.sqlite.rows import MISSING, SUFFIX, Commit, Head, lacks
+from switchgear._stores.sqlite.fold import MISSING, SUFFIX, Commit, Head, lacks
+
+if TYPE_CHECKING:
+    from switchgear._stores.sqlite.store import BootClock
+
 
 _LACKS = ("no such table", "no such column", "has no column named")
 """How SQLite says that a file is not laid out as its own version number promises."""
@@ -236,75 +240,6 @@ def set_aside_stamps(db: sqlite3.Connection) -> dict[str, str]:
     return {name.removeprefix("corrupt:"): why.removeprefix(_UNKNOWN) for name, why in texts}
 
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_TIME_NAMESPACE = "/proc/self/ns/time"
-
-
-def boot_name() -> str | None:
-    """Which start of which machine this is; processes with the same name count alike."""
-    try:
-        with open(_BOOT_ID, encoding="utf-8") as file:
-            boot = file.read().strip()
-    except (OSError, ValueError):
-        return None
-    try:
-        # A container may have moved its own count of time since the start.
-        return f"{boot}/{os.stat(_TIME_NAMESPACE).st_ino}"
-    except OSError:
-        return boot
-
-
-class BootClock:
-    """Seconds since the epoch. Thread-safe: everything it does is one read or one assignment."""
-
-    __slots__ = ("_anchor_s", "_name", "is_shared")
-
-    def __init__(self) -> None:
-        self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
-        # Until the shared anchor is known, our own: the time goes on while the file is away.
-        self._anchor_s = self._own_anchor_s()
-        self.is_shared: bool = self._name is None
-
-    def __call__(self) -> float:
-        """The time now."""
-        if self._name is None:
-            return time.time()
-        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._anchor_s
-
-    @property
-    def name(self) -> str | None:
-        """Which start of which machine this is; `None`: not known."""
-        return self._name
-
-    def learn(self, db: sqlite3.Connection) -> bool:
-        """Take the anchor that others use; false if there is none yet. ValueError: not a number."""
-        if self._name is None:
-            return True
-        found = db.execute("SELECT value FROM meta WHERE name = ?", (self._key(),)).fetchone()
-        if found is None:
-            return False
-        self._anchor_s = float(found[0])
-        self.is_shared = True
-        return True
-
-    def teach(self, db: sqlite3.Connection) -> None:
-        """Write our anchor for the others. In a transaction, after `learn` found none."""
-        if not self.is_shared:  # else the file is a new one, and time must not jump because of it
-            self._anchor_s = self._own_anchor_s()
-        # Anchors of earlier starts are of no use any more.
-        db.execute("DELETE FROM meta WHERE name >= 'clock:' AND name < 'clock;'")
-        db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self._anchor_s)))
-        self.is_shared = True
-
-    def _key(self) -> str:
-        return f"clock:{self._name}"
-
-    def _own_anchor_s(self) -> float:
-        if self._name is None:
-            return 0.0
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 SIDES = ("-wal", "-shm", "")
 """The files of a database, in the order in which they are moved: a database that has lost its
 log is still found damaged, while a log without its database would be thrown away."""
@@ -335,7 +270,7 @@ class DatabaseFile:
 
     __slots__ = ("_busy_timeout_s", "_clock", "_folder", "label", "path")
 
-    def __init__(self, path: str, label: str, busy_timeout_s: float, clock: BootClock) -> None:
+    def __init__(self, path: str, label: str, busy_timeout_s: float, clock: "BootClock") -> None:
         self.path: str = path
         self.label: str = label
         self._folder = os.path.dirname(path)

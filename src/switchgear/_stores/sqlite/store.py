@@ -7,10 +7,12 @@ changes nothing only reads.
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from switchgear._core.errors import StoreCorrupt, StoreError
+from switchgear._core.errors import StoreCorrupt, StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Event, Message, Record, Step
 from switchgear._stores.base import (
@@ -23,13 +25,199 @@ from switchgear._stores.base import (
     as_text,
     from_text,
 )
-from switchgear._stores.sqlite import fold, rows
-from switchgear._stores.sqlite.connection import Link
-from switchgear._stores.sqlite.file import BootClock, DatabaseFile
-from switchgear._stores.sqlite.fold import Folding
-from switchgear._stores.sqlite.rows import ROW, CircuitRow, Newer, UnreadableRow, remember_deletion
+from switchgear._stores.sqlite import fold
+from switchgear._stores.sqlite.file import (
+    DatabaseFile,
+    Opened,
+    from_system,
+    is_damage,
+    is_locked,
+    locked_too_long,
+    set_aside_stamps,
+)
+from switchgear._stores.sqlite.fold import (
+    ROW,
+    CircuitRow,
+    Commit,
+    Folding,
+    Newer,
+    UnreadableRow,
+    count,
+    remember_deletion,
+    undo,
+)
 from switchgear._system.clock import Clock
+from switchgear._system.threads import ForkSafeLock
 from switchgear._text.glob import is_plain, matcher, prefix
+
+T = TypeVar("T")
+
+LOOK_S = 0.05
+"""How often a busy process looks whether its file is still the one at the path."""
+
+
+class Link:
+    """Opens the file when it is needed, and again when it must. Thread-safe and fork-safe."""
+
+    def __init__(self, file: DatabaseFile, busy_timeout_s: float) -> None:
+        self.label: str = file.label
+        self._file = file
+        self._busy_timeout_s = busy_timeout_s
+        self._lock = ForkSafeLock()
+        self._opened: Opened | None = None
+        self._opened_by = 0
+        self._stamps: dict[str, str] = {}
+        self._gave_up_s = 0.0
+        self._look_at_s = 0.0
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something with the connection, again if the file turns out to be another one."""
+        if self._lock.is_mine():
+            raise StoreUnavailable(
+                self.label,
+                "a finalizer or signal handler came in the middle of a transaction",
+                "tell it later, from ordinary code",
+            )
+        asked_s = time.monotonic()
+        with self._lock:
+            if self._gave_up_s > asked_s:
+                # A thread behind one that gave up has waited as long.
+                raise locked_too_long(self.label, self._busy_timeout_s)
+            for _ in range(5):
+                try:
+                    opened = self._connection()
+                    result = work(opened.db, *arguments)
+                except sqlite3.Error as error:
+                    self._look_after(error)
+                    continue
+                except Newer as newer:
+                    raise self.too_new(newer) from None
+                except BaseException:
+                    self._undo()  # an interrupt right behind a BEGIN
+                    raise
+                if asked_s < self._look_at_s:
+                    return result
+                # Asked after the commit: what went into a file that was moved away is done anew.
+                if opened.identity == self._file.identity():
+                    self._look_at_s = asked_s + LOOK_S
+                    if opened.read_only:
+                        self._let_go()  # the next look must see what others wrote
+                    return result
+                self._let_go()
+            raise StoreUnavailable(
+                self.label, "the file is replaced again and again", "see what else writes it"
+            )
+
+    def write(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something with the connection in a transaction."""
+        done: T = self.run(self._write, work, *arguments)
+        return done
+
+    def _write(self, db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something in a transaction: all or nothing."""
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            before = db.total_changes
+            result = work(db, *arguments)
+            number = count(db) if db.total_changes != before else 0
+            at_ns = time.monotonic_ns()
+            db.execute("COMMIT")
+        except BaseException:
+            undo(db)
+            raise
+        if number:
+            self.committed("", number, at_ns)
+        return result
+
+    def committed(self, key: str, number: int, at_ns: int) -> None:
+        """Describe a commit that was made just now. Under the lock."""
+        opened = self._opened
+        if opened is not None and opened.head is not None:
+            opened.head.write(Commit(key, number, at_ns))
+
+    def _undo(self) -> None:
+        """Leave a transaction that an interrupt left open: it would lock out all other processes."""
+        if self._opened is not None and self._opened_by == os.getpid():
+            undo(self._opened.db)
+
+    def _connection(self) -> Opened:
+        opened = self._opened
+        if opened is not None:
+            if self._opened_by == os.getpid():
+                if opened.db.in_transaction:
+                    undo(opened.db)  # a second interrupt may have come in the middle of an undo
+                return opened
+            _never_close(opened.db)  # the parent's: not even closing it would be safe here
+            self._opened = None
+        try:
+            self._opened = opened = self._file.open()
+        except OSError as error:
+            raise from_system(self.label, error) from error
+        self._opened_by = os.getpid()
+        self._stamps = set_aside_stamps(opened.db)
+        return opened
+
+    def _look_after(self, error: sqlite3.Error) -> None:
+        """Set a damaged file aside; raise the store's error for anything else."""
+        opened = self._opened
+        if opened is not None and is_damage(error) and not opened.read_only:
+            try:
+                self._file.set_aside(opened.identity, str(error))
+            except OSError as cause:
+                raise from_system(self.label, cause) from error
+            except sqlite3.Error as cause:
+                raise self._file.trouble(cause) from error
+            self._let_go()
+            return
+        if opened is not None and opened.read_only:
+            self._let_go()
+        if is_locked(error):
+            self._gave_up_s = time.monotonic()
+        raise self._file.trouble(error) from error
+
+    def _let_go(self) -> None:
+        opened, self._opened = self._opened, None
+        self._look_at_s = 0.0
+        if opened is not None:
+            if self._opened_by == os.getpid():
+                opened.close()
+            else:
+                _never_close(opened.db)
+
+    def too_new(self, newer: Newer) -> StoreTooNew:
+        """The error for a row that a newer Switchgear wrote."""
+        return StoreTooNew(self.label, str(newer), "use the newer Switchgear that wrote it")
+
+    def asides(self) -> list[str]:
+        """Files that were set aside before this one was begun, and that are still there."""
+        stamps = [stamp for stamp in self._stamps if self._file.lies_aside(stamp)]
+        return [self._file.aside(stamp) for stamp in stamps]
+
+    def why_aside(self) -> str:
+        """Why the newest of them was set aside, in parentheses; "": not known."""
+        whys = [why for stamp, why in self._stamps.items() if self._file.lies_aside(stamp)]
+        return f" ({whys[-1]})" if whys and whys[-1] else ""
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent; the next use opens it again."""
+        with self._lock:
+            self._let_go()
+
+    def __del__(self) -> None:
+        # Who was merely forgotten lets go, too, but only of what its own process opened.
+        if getattr(self, "_opened", None) is not None and self._opened_by == os.getpid():
+            self._let_go()
+
+
+def _never_close(db: sqlite3.Connection) -> None:
+    """Keep a parent's connection alive in a forked child until the child's end, and after it.
+
+    Closing it would undo a transaction that the parent is in the middle of.
+    """
+    import ctypes  # noqa: PLC0415  seldom needed
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+
 
 LINES_PAGE = 1000
 """How many lines are read at a time, so that no reader keeps the log from shrinking."""
@@ -54,7 +242,7 @@ class SqliteLedger:
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
-        return [rows.name(key) for (key,) in self._link.run(_keys, shelf)]
+        return [fold.name(key) for (key,) in self._link.run(_keys, shelf)]
 
     def lines(self, shelf: str, key: str) -> Iterator[Any]:
         """All lines of a value, oldest first; a page at a time."""
@@ -137,22 +325,21 @@ class Marks:
 
     def set(self, key: str, at_s: float) -> None:
         """A circuit fails now."""
-        view = self._opened()
+        view = self._view if self._tried else self._opened()
         if view is not None:
             view[_slot(key)] = at_s
 
-    def get(self, key: str) -> float:
-        """When a circuit last failed, as far as is known; 0: never."""
-        view = self._opened()
-        return 0.0 if view is None else float(view[_slot(key)])
+    def of(self, key: str) -> Callable[[], float]:
+        """Tells when a circuit last failed, as far as is known; 0: never."""
+        view = self._view if self._tried else self._opened()
+        return float if view is None else partial(view.__getitem__, _slot(key))
 
     def _opened(self) -> "memoryview[float] | None":
-        if not self._tried:
-            self._tried = True
-            try:
-                self._view = _mapped(self._path)
-            except (OSError, ValueError):
-                self._view = None  # read-only, full, no regular file: then without
+        try:
+            self._view = _mapped(self._path)
+        except (OSError, ValueError):
+            self._view = None  # read-only, full, no regular file: then without
+        self._tried = True
         return self._view
 
 
@@ -180,12 +367,79 @@ def _mapped(path: str) -> "memoryview[float]":
         os.close(file)
 
 
-T = TypeVar("T")
-
 PAGE = 500
 """How many circuits `find` reads at a time, so that no reader keeps the log from shrinking."""
 POLICIES = 256
 """How many stored policies are kept parsed for readers."""
+
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_TIME_NAMESPACE = "/proc/self/ns/time"
+
+
+def boot_name() -> str | None:
+    """Which start of which machine this is; processes with the same name count alike."""
+    try:
+        with open(_BOOT_ID, encoding="utf-8") as file:
+            boot = file.read().strip()
+    except (OSError, ValueError):
+        return None
+    try:
+        # A container may have moved its own count of time since the start.
+        return f"{boot}/{os.stat(_TIME_NAMESPACE).st_ino}"
+    except OSError:
+        return boot
+
+
+class BootClock:
+    """Seconds since the epoch. Thread-safe: everything it does is one read or one assignment."""
+
+    __slots__ = ("_anchor_s", "_name", "is_shared")
+
+    def __init__(self) -> None:
+        self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
+        # Until the shared anchor is known, our own: the time goes on while the file is away.
+        self._anchor_s = self._own_anchor_s()
+        self.is_shared: bool = self._name is None
+
+    def __call__(self) -> float:
+        """The time now."""
+        if self._name is None:
+            return time.time()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._anchor_s
+
+    @property
+    def name(self) -> str | None:
+        """Which start of which machine this is; `None`: not known."""
+        return self._name
+
+    def learn(self, db: sqlite3.Connection) -> bool:
+        """Take the anchor that others use; false if there is none yet. ValueError: not a number."""
+        if self._name is None:
+            return True
+        found = db.execute("SELECT value FROM meta WHERE name = ?", (self._key(),)).fetchone()
+        if found is None:
+            return False
+        self._anchor_s = float(found[0])
+        self.is_shared = True
+        return True
+
+    def teach(self, db: sqlite3.Connection) -> None:
+        """Write our anchor for the others. In a transaction, after `learn` found none."""
+        if not self.is_shared:  # else the file is a new one, and time must not jump because of it
+            self._anchor_s = self._own_anchor_s()
+        # Anchors of earlier starts are of no use any more.
+        db.execute("DELETE FROM meta WHERE name >= 'clock:' AND name < 'clock;'")
+        db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self._anchor_s)))
+        self.is_shared = True
+
+    def _key(self) -> str:
+        return f"clock:{self._name}"
+
+    def _own_anchor_s(self) -> float:
+        if self._name is None:
+            return 0.0
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SqliteStore:
@@ -340,9 +594,9 @@ class SqliteStore:
         """Where budgets and locks are kept."""
         return SqliteLedger(self._link, self.now_s)
 
-    def failed_s(self, key: str) -> float:
-        """When some process last reported a failure of a circuit; 0: nothing is known of one."""
-        return self._marks.get(key)
+    def failure_mark(self, key: str) -> Callable[[], float]:
+        """Tells when some process last reported a failure of a circuit; 0: nothing is known of one."""
+        return self._marks.of(key)
 
     def process(self) -> str:
         """The name under which this process reports to shared circuits."""
@@ -391,12 +645,12 @@ class SqliteStore:
             return found
         policy = self._policies.get(row.policy)
         if policy is None:
-            policy = rows.read_policy(row.policy)
+            policy = fold.read_policy(row.policy)
             if len(self._policies) >= POLICIES:
                 self._policies.clear()
             self._policies[row.policy] = policy
         try:
-            return StoredCircuit(rows.read_circuit(policy, key, row.state), policy)
+            return StoredCircuit(fold.read_circuit(policy, key, row.state), policy)
         except Newer as newer:
             raise self._link.too_new(newer) from None
 
@@ -417,7 +671,7 @@ def _load(db: sqlite3.Connection, key: str) -> CircuitRow | None:
 def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, CircuitRow]]:
     select = f"SELECT key, {ROW} FROM circuits WHERE key {operator} ? ORDER BY key LIMIT {PAGE}"  # noqa: S608
     found = db.execute(select, (key,)).fetchall()
-    return [(rows.name(key), CircuitRow(*columns)) for key, *columns in found]
+    return [(fold.name(key), CircuitRow(*columns)) for key, *columns in found]
 
 
 def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -> list[Entry]:
@@ -426,12 +680,12 @@ def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -
     if behind is None:
         select += " DESC"
     entries: list[Entry] = []
-    found = db.execute(select, (-1 if behind is None else min(behind, rows.LARGEST),))
+    found = db.execute(select, (-1 if behind is None else min(behind, fold.LARGEST),))
     for cursor, circuit, seq, event in found:
         if len(entries) >= limit:
             break
-        if matches(key := rows.name(circuit)):
-            entries.append(Entry(str(cursor), rows.read_event(key, rows.whole(seq), event)))
+        if matches(key := fold.name(circuit)):
+            entries.append(Entry(str(cursor), fold.read_event(key, fold.whole(seq), event)))
     found.close()
     return entries[::-1] if behind is None else entries
 
@@ -461,7 +715,7 @@ def _forget(db: sqlite3.Connection, key: str, boot: str | None) -> bool:
 
 def _operator_digest(db: sqlite3.Connection) -> str | None:
     found = db.execute("SELECT value FROM meta WHERE name = 'operator_token_sha256'").fetchone()
-    return None if found is None else rows.name(found[0])
+    return None if found is None else fold.name(found[0])
 
 
 def _set_operator_digest(
@@ -487,7 +741,7 @@ def _facts(db: sqlite3.Connection) -> dict[str, str]:
         ("layout", "user_version"),
         ("integrity", "quick_check(1)"),
     ):
-        facts[name] = rows.name(db.execute(f"PRAGMA {pragma}").fetchone()[0])
+        facts[name] = fold.name(db.execute(f"PRAGMA {pragma}").fetchone()[0])
     for table in ("circuits", "events", "unreadable"):
         facts[table] = str(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
     return facts

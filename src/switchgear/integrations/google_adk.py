@@ -1,0 +1,195 @@
+"""Google ADK: a plugin for `Runner(..., plugins=[guard(panel=panel)])`.
+
+A run is one invocation. Agents that tools start, such as those of `AgentTool`, are sub-agents of it.
+"""
+
+import asyncio
+from typing import Any, Unpack
+
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.models import BaseLlm, LLMRegistry
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+
+from switchgear._core.errors import Rejected
+from switchgear.integrations._agent_run import (
+    AgentGuard,
+    GuardedRun,
+    GuardOptions,
+    ModelCall,
+    ModelName,
+    Refused,
+    ToolCall,
+    answer_text,
+    tool_error,
+)
+
+__all__ = ["SwitchgearPlugin", "guard"]
+
+_FAMILIES = {"gemini": "google", "gemma": "google", "claude": "anthropic", "gpt": "openai"}
+
+
+def guard(
+    *, fallback: BaseLlm | str | None = None, **options: Unpack[GuardOptions]
+) -> "SwitchgearPlugin":
+    """A plugin that guards the model calls, the tool calls and the progress of all agents of a runner.
+
+    `fallback` is the model that answers while the circuit of an agent's own model refuses; it has a circuit
+    of its own. A refused model call is an `LlmResponse` with the error code `SWITCHGEAR_REFUSED` and the
+    reason; with `on_refusal="raise"` the run raises a `RuntimeError`, which ADK makes of the exceptions of
+    plugins, with the `Rejected` or `BudgetRefused` as its cause. The other options are those of every agent
+    framework: `panel`, `key`, `tool_key`, `budget`, `reserve_micros`, `rates` and `progress`.
+    """
+    return SwitchgearPlugin(fallback=fallback, **options)
+
+
+class SwitchgearPlugin(BasePlugin):
+    """What `guard` returns. One object may serve several runners; they share circuits and budget."""
+
+    def __init__(
+        self, *, fallback: BaseLlm | str | None = None, **options: Unpack[GuardOptions]
+    ) -> None:
+        super().__init__(name="switchgear")
+        options.setdefault("on_refusal", "answer")
+        self._guard = AgentGuard("google-adk", **options)
+        self._fallback = LLMRegistry.new_llm(fallback) if isinstance(fallback, str) else fallback
+        self._models: dict[tuple[str, str, int], ModelCall] = {}
+        """The model calls under way, by invocation, agent and task."""
+        self._tools: dict[str, ToolCall] = {}
+
+    def run_of(self, invocation_id: str) -> GuardedRun:
+        """The run of an invocation."""
+        return self._guard.run(invocation_id)
+
+    async def before_model_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest
+    ) -> LlmResponse | None:
+        """Acquire a permit and reserve the cost; let the fallback answer while the model is refused."""
+        run = self.run_of(callback_context.invocation_id)
+        name = _name(llm_request.model or "")
+        try:
+            if self._fallback is not None and self._guard.refuses(name):
+                return await self._fall_back(run, self._fallback, llm_request)
+            call = run.model(name)
+            await call.__aenter__()
+        except Refused as error:
+            if not self._guard.answers:
+                raise
+            text = answer_text(error)
+            content = types.Content(role="model", parts=[types.Part(text=text)])
+            return LlmResponse(content=content, error_code="SWITCHGEAR_REFUSED", error_message=text)
+        key = _key(callback_context)
+        self._models[key] = call
+        if (task := asyncio.current_task()) is not None:
+            task.add_done_callback(lambda _: self._over(key, call))
+        return None
+
+    async def after_model_callback(
+        self, *, callback_context: CallbackContext, llm_response: LlmResponse
+    ) -> LlmResponse | None:
+        """Record the last response of a call; those before it are parts of a stream."""
+        if llm_response.partial:
+            return None
+        call = self._models.pop(_key(callback_context), None)
+        if call is not None:
+            _read(call, llm_response)
+            await call.__aexit__(None, None, None)
+        parts = (llm_response.content and llm_response.content.parts) or []
+        text = "".join(part.text or "" for part in parts)
+        calls = any(part.function_call for part in parts)
+        self.run_of(callback_context.invocation_id).said(text, calls_tools=calls)
+        return None
+
+    async def on_model_error_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+    ) -> LlmResponse | None:
+        """Record the failure of a call."""
+        if (call := self._models.pop(_key(callback_context), None)) is not None:
+            await call.__aexit__(type(error), error, None)
+        return None
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        """Acquire the permit of a tool; a refused call answers with an error."""
+        call = self.run_of(tool_context.invocation_id).tool(tool.name, tool_args)
+        try:
+            await call.__aenter__()
+        except Rejected as error:
+            return {"error": tool_error(tool.name, error)}
+        self._tools[tool_context.function_call_id or ""] = call
+        return None
+
+    async def after_tool_callback(
+        self,
+        *,
+        tool: BaseTool,
+        tool_args: dict[str, Any],
+        tool_context: ToolContext,
+        result: Any,
+    ) -> dict[str, Any] | None:
+        """Record the result of a tool; warn an agent that makes no progress."""
+        call = self._tools.pop(tool_context.function_call_id or "", None)
+        if call is None:
+            return None
+        failed = isinstance(result, dict) and bool(result.get("error"))
+        warning = await call.afinished(result, failed=failed)
+        await call.__aexit__(None, None, None)
+        if warning is None:
+            return None
+        return {**(result if isinstance(result, dict) else {"result": result}), "warning": warning}
+
+    async def on_tool_error_callback(
+        self,
+        *,
+        tool: BaseTool,
+        tool_args: dict[str, Any],
+        tool_context: ToolContext,
+        error: Exception,
+    ) -> dict[str, Any] | None:
+        """Record the failure, or the cancellation, of a tool."""
+        if (call := self._tools.pop(tool_context.function_call_id or "", None)) is not None:
+            await call.__aexit__(type(error), error, None)
+        return None
+
+    async def _fall_back(
+        self, run: GuardedRun, model: BaseLlm, request: LlmRequest
+    ) -> LlmResponse | None:
+        last = None
+        asked = request.model_copy(update={"model": model.model})
+        async with run.model(_name(model.model)) as call:
+            async for response in model.generate_content_async(asked, stream=False):
+                last = response
+                _read(call, response)
+        return last
+
+    def _over(self, key: tuple[str, str, int], call: ModelCall) -> None:
+        """The task of a call is over; if ADK never reported its end, it was cancelled."""
+        if self._models.get(key) is call:
+            del self._models[key]
+            call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+
+
+def _key(context: CallbackContext) -> tuple[str, str, int]:
+    return context.invocation_id, context.agent_name, id(asyncio.current_task())
+
+
+def _name(model: str) -> ModelName:
+    provider, slash, rest = model.partition("/")
+    if slash:
+        return ModelName(provider, rest)
+    family = next((name for start, name in _FAMILIES.items() if model.startswith(start)), model)
+    return ModelName(family, model)
+
+
+def _read(call: ModelCall, response: LlmResponse) -> None:
+    if (usage := response.usage_metadata) is not None:
+        call.used(
+            usage.prompt_token_count,
+            (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
+            cache_read=usage.cached_content_token_count,
+        )
