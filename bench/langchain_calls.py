@@ -1,7 +1,7 @@
 """Measure: what a guarded model call of a LangChain agent takes, against the same agent with an empty middleware.
 
-The model is LangChain's own fake, which answers at once: all that is measured is the framework and the guard. An
-agent without any middleware is shown as well; what an empty one adds is LangChain's.
+The model is the real ChatOpenAI, and its API a server on loopback. An agent without any middleware is shown as well;
+what an empty one adds is LangChain's. CPU time of this process, because nothing in it depends on the network.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
 
+from bench.http_calls import api
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
 from switchgear import Panel
 from switchgear.integrations.langchain import guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bench.measure import Effort
 
 AT_MOST_TIMES = 1.05
@@ -37,18 +36,12 @@ class Empty(AgentMiddleware[Any, Any, Any]):
         return handler(request)
 
 
-def answers() -> Iterator[AIMessage]:
-    tokens = {"input_tokens": 1000, "output_tokens": 50, "total_tokens": 1050}
-    while True:
-        yield AIMessage("word " * 50, usage_metadata=tokens)
-
-
 def section(effort: Effort) -> Section:
-    with Panel("memory:") as panel:
+    with api() as url, Panel("memory:") as panel:
         agents = {
-            "no middleware": _agent(),
-            "empty middleware": _agent(Empty()),
-            "Switchgear": _agent(guard(panel=panel)),
+            "no middleware": _agent(url),
+            "empty middleware": _agent(url, Empty()),
+            "Switchgear": _agent(url, guard(panel=panel)),
         }
         samples = _samples(agents, max(15, effort.rounds // 3))
         panel.flush()
@@ -65,7 +58,9 @@ def section(effort: Effort) -> Section:
     return Section(
         key="langchain",
         title="A guarded model call of a LangChain agent",
-        method=f"Batches of {BATCH} runs of an agent with LangChain's fake model, which answers at once.",
+        method=(
+            f"Batches of {BATCH} runs of an agent with ChatOpenAI and an API on loopback; CPU time."
+        ),
         columns=("run", "of empty"),
         rows=rows,
         bars=[Bar("times an empty middleware", ratios["Switchgear"], AT_MOST_TIMES)],
@@ -73,8 +68,9 @@ def section(effort: Effort) -> Section:
     )
 
 
-def _agent(*middleware: Any) -> Any:
-    return create_agent(GenericFakeChatModel(messages=answers()), [], middleware=middleware)
+def _agent(url: str, *middleware: Any) -> Any:
+    model = ChatOpenAI(model="gpt-4.1", base_url=f"{url}/v1", api_key="none", max_retries=0)
+    return create_agent(model, [], middleware=middleware)
 
 
 def _samples(agents: dict[str, Any], rounds: int) -> dict[str, list[float]]:
@@ -83,8 +79,8 @@ def _samples(agents: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds + 1):
         random.shuffle(names)
         for name in names:
-            begun_s = time.perf_counter()
+            begun_s = time.process_time()
             for _ in range(BATCH):
                 agents[name].invoke({"messages": [HumanMessage("Hello")]})
-            found[name].append(time.perf_counter() - begun_s)
+            found[name].append(time.process_time() - begun_s)
     return {name: times_s[1:] for name, times_s in found.items()}
