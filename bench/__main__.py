@@ -28,6 +28,7 @@ try:
         memory,
         proxy,
         redis_calls,
+        remote_batch,
         report,
         server,
         simulation,
@@ -66,6 +67,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "httpx": http_calls.section,
     "langchain": langchain_calls.section,
     "proxy": proxy.section,
+    "remote": remote_batch.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from depth import is_kept
+
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 settings.register_profile("default", deadline=None, max_examples=30)
@@ -50,6 +52,14 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # Resident processes that hooks of tests start end soon after the last event.
 os.environ["SWITCHGEAR_RESIDENT"] = "30"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the cases that take long to `make stress`."""
+    for item in items:
+        if not is_kept(getattr(item, "originalname", item.name), item.name):
+            item.add_marker(pytest.mark.stress)
 
 
 @pytest.fixture(scope="session", autouse=True)

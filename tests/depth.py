@@ -48,3 +48,37 @@ def for_each(name: str, values: Iterable[Any]) -> Callable[[Callable[..., None]]
         return for_all
 
     return decorate
+
+
+KEPT: dict[str, tuple[str, ...]] = {
+    "test_a_removed_working_directory_does_not_switch_the_rules_off": ("True-claude-code", "codex"),
+    "test_a_refusal_that_cannot_be_written_is_an_exit_code": ("claude-code", "/dev/full-codex"),
+    "test_no_environment_switches_the_rules_off": ("HOME", "SWITCHGEAR_STORE': 'nonsense"),
+    "test_the_real_hook_command_of_each_agent_refuses_and_cuts": ("claude-code",),
+    "test_the_projects_own_configuration_is_what_the_hook_is_driven_with": ("agents:",),
+    "test_a_guard_that_is_broken_on_purpose_is_a_failure": ("same-error", "overspend"),
+    "test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads": ("same-error",),
+    "test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence": ("verb1",),
+    "test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says": ("resume", "skip"),
+    "test_until_the_trouble_begins_both_sides_do_the_very_same": ("dead-provider",),
+    "test_without_breakers_the_harm_is_there_and_nothing_notices": ("dead-provider",),
+    "test_a_signal_ends_an_agent_that_ignores_it_and_its_work_is_saved": ("SIGTERM",),
+    "test_the_doctor_says_whether_codex_will_run_the_hooks": ("0",),
+    "test_a_project_without_a_store_gets_none": (),
+    "test_nothing_of_the_users_is_changed": (),
+    "test_the_corpus_makes_every_legal_move_and_no_other": (),
+    "test_batches_at_once_cannot_overspend_a_node": (),
+    "test_a_signal_ends_a_validation_that_ignores_it": (),
+    "test_a_signal_ends_a_hook_of_a_commit": (),
+    "test_a_signal_ends_a_wait": (),
+    "test_one_signal_ends_a_tree_that_ignores_it_after_the_grace_period": (),
+    "test_a_day_has_all_troubles_each_noticed": (),
+    "test_four_times_the_text_takes_about_four_times_as_long": (),
+    "test_time_in_which_everything_was_suspended_is_no_silence": (),
+}
+"""Tests that take long, with the parts of the ids that `make test` runs; `make stress` runs all cases."""
+
+
+def is_kept(name: str, case: str) -> bool:
+    """Whether `make test` runs this case of a test."""
+    return name not in KEPT or any(part in case for part in KEPT[name])

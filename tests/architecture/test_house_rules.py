@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import switchgear
-from depth import for_each
+from depth import KEPT, for_each
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "switchgear"
@@ -172,3 +172,9 @@ def test_hooks_replace_no_module_of_python(switch: str, tmp_path: Path) -> None:
         env={**os.environ, "SWITCHGEAR_RESIDENT": switch},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_tests_that_are_left_to_stress_exist() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    missing = [name for name in KEPT if not any(f"def {name}(" in text for text in texts)]
+    assert not missing, f"tests/depth.py names tests that are gone: {missing}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from servers.server import running
 from switchgear import Panel
 from switchgear._budgets.fold import turn
 from switchgear._budgets.tree import PassTime, is_reservation
@@ -199,9 +200,18 @@ def test_a_stop_finishes_the_streams_under_way(tmp_path: Path) -> None:
             assert (node.held_micros, node.spent_micros) == (0, 4_500)
 
 
-def test_workers_share_circuits_and_budgets(tmp_path: Path) -> None:
+def test_workers_share_a_budget_in_a_file(tmp_path: Path) -> None:
+    share_a_budget(tmp_path, f"sqlite:///{tmp_path}/state.db")
+
+
+def test_workers_share_a_budget_on_a_redis_server(tmp_path: Path) -> None:
+    with running() as server:
+        share_a_budget(tmp_path, server.url)
+
+
+def share_a_budget(folder: Path, store: str) -> None:
     up = FakeUpstream(answers(reply(message())))
-    with process(tmp_path, up.url, "--workers", "2", "--budget", "0.05") as proxy:
+    with process(folder, up.url, "--workers", "2", "--budget", "0.05", store=store) as proxy:
         threads = [
             threading.Thread(target=lambda: [proxy.client.post(ask()) for _ in range(6)])
             for _ in range(4)
@@ -214,7 +224,23 @@ def test_workers_share_circuits_and_budgets(tmp_path: Path) -> None:
             stage = Stage(proxy.port, panel, None, [])  # type: ignore[arg-type]
             assert stage.settled("proxy") == 4_500 * len(up.heard)
             assert stage.settled("proxy") <= 50_000
+    up.close()
     assert len(up.heard) >= 6
+
+
+def test_workers_share_circuits(tmp_path: Path) -> None:
+    busy = reply({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}, 529)
+    up = FakeUpstream(answers(busy))
+    with process(tmp_path, up.url, "--workers", "2") as proxy:
+
+        def is_refused() -> bool:
+            return "x-switchgear-refused" in proxy.client.post(ask()).headers
+
+        eventually(lambda: all(is_refused() for _ in range(10)), "both workers refuse")
+        seen = len(up.heard)
+        assert all(is_refused() for _ in range(10))
+        assert len(up.heard) == seen
+    up.close()
 
 
 def _answers(proxy: ProxyProcess) -> bool:

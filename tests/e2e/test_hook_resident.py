@@ -26,6 +26,7 @@ from rules.harmless import COMMANDS
 from switchgear._agents.command import CommandAgent
 from switchgear._agents.hook_protocol import PROJECT
 from switchgear._agents.process import MARK, AgentProcess, ProcessEnd
+from switchgear._cli import doctor
 from switchgear._hooks import client, handler, resident
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.install.settings import HOOKED, PluginFile
@@ -155,6 +156,35 @@ def test_a_socket_of_another_user_is_not_used(state: Path, monkeypatch: pytest.M
     found = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: found + 1)
     assert client.connect(str(folder_of(state))) is None
+
+
+def test_a_process_of_another_user_at_the_socket_is_reported_and_not_used(
+    state: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running()
+    assert resident.obstacle() == ""
+    monkeypatch.setattr(client, "peer_user", lambda _: os.geteuid() + 1)
+    assert resident.status() is None
+    assert f"another user ({os.geteuid() + 1})" in resident.obstacle()
+    (found,) = doctor.resident_process()
+    assert "hooks decide without a resident process" in found.what
+    assert "another user" in found.what
+
+
+def test_each_installation_interpreter_and_mount_namespace_has_its_own_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {client.socket_name()}
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "__file__", "/elsewhere/switchgear/_hooks/client.py")
+        names.add(client.socket_name())
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/elsewhere/bin/python3")
+        names.add(client.socket_name())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "readlink", lambda _: "mnt:[1]")
+        names.add(client.socket_name())
+    assert len(names) == 4
 
 
 @pytest.mark.parametrize("user", ["peer", "nobody"])

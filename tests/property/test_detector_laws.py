@@ -11,6 +11,7 @@ from hypothesis import Phase as Searching
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
+from depth import scaled
 from property import naive
 from property.strategies import CONFIGS, SHARES, SIGNALS, histories, worst_history
 from switchgear import _detectors
@@ -155,14 +156,15 @@ def test_under_equal_signals_its_heat_goes_one_way_until_it_begins_to_judge(
         assert begins <= 1 or heats[-1] < 1.0
 
 
+@pytest.mark.deep
 @over_the_registry
-@settings(max_examples=5)
+@settings(max_examples=scaled(5, 2))
 @given(st.data())
 def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.DataObject) -> None:
     detector = data.draw(CONFIGS[kind])
     random = Random(data.draw(st.integers(0, 99)))
     memory, bound, now_s = detector.start(), naive.KINDS[kind].memory_bound(detector), 1.75e9
-    for number in range(10_000):
+    for number in range(scaled(10_000, 3000)):
         now_s += random.choice((0.0, 0.0, 0.0, 0.03125, 0.25))
         fact = Signal(
             ok=random.random() < 0.1,

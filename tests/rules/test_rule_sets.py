@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -25,8 +26,10 @@ SAME_TEXT = [name for name in WRAPPERS if name not in {"base64", "ssh"}]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return Project(tmp_path_factory.mktemp("project"))
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", "/home/ada")  # in a temporary folder everything may be removed
+        yield Project(tmp_path_factory.mktemp("project"))
 
 
 def test_every_plain_offence_is_refused(project: Project) -> None:

@@ -1,11 +1,11 @@
 """A circuit of a store as it stands now, for all who only look."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from switchgear._breaker.handle import TIME_PASSES
 from switchgear._core.machine import FORGET_ISOLATED_S, standing, step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Mode, Phase, Reading, Verdict
+from switchgear._core.types import Circuit, Mode, Phase, Reading, Verdict, to_dict
 from switchgear._stores.base import StoredCircuit
 
 
@@ -38,6 +38,22 @@ class View(NamedTuple):
     def name(self) -> str:
         """The circuit's name."""
         return self.circuit.key
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them; the readings by the names of their detectors."""
+        from switchgear._core.wire import detector_names  # noqa: PLC0415  who never reads does not pay
+        from switchgear._detectors.policy_wire import dump_policy  # noqa: PLC0415
+
+        names = detector_names(self.policy)
+        readings = dict(zip(names, map(to_dict, self.readings), strict=True))
+        return {
+            "circuit": self.circuit.to_dict(),
+            "policy": dump_policy(self.policy),
+            "verdict": self.verdict.to_dict(),
+            "readings": readings,
+            "hold_left_s": self.hold_left_s,
+            "isolated": [to_dict(one) for one in self.isolated],
+        }
 
 
 def view_of(found: StoredCircuit, now_s: float) -> View:

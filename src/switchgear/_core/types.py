@@ -451,6 +451,15 @@ class Circuit(NamedTuple):
     isolated: tuple[Isolated, ...] = ()
     """The processes that refuse their own calls, the latest last."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them, without what only detectors and stores read.
+
+        That is `memories`, which a policy gives their meaning, and `recent`.
+        """
+        data = to_dict(self._replace(memories=(), recent=None))
+        del data["memories"], data["recent"]
+        return data
+
 
 @by_type
 class Verdict(NamedTuple):

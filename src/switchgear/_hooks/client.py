@@ -154,10 +154,7 @@ def connect(path: str, suffix: str = "") -> "Any":
     try:
         line.settimeout(WORKER_S if suffix else CONNECT_S)
         line.connect(address(folder, path, socket_name() + suffix))
-        if not hasattr(_socket, "SO_PEERCRED"):
-            return line  # the folder alone says whose it is
-        peer = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
-        if int.from_bytes(peer[4:8], sys.byteorder) == os.geteuid():
+        if peer_user(line) == os.geteuid():
             return line
     except OSError:
         pass
@@ -165,6 +162,16 @@ def connect(path: str, suffix: str = "") -> "Any":
         os.close(folder)
     line.close()
     return None
+
+
+def peer_user(line: "Any") -> int:
+    """The user at the other end of a connection; ourselves where only the folder says whose it is."""
+    import _socket  # noqa: PLC0415
+
+    if not hasattr(_socket, "SO_PEERCRED"):
+        return os.geteuid()
+    peer = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    return int.from_bytes(peer[4:8], sys.byteorder)
 
 
 def worker_suffix(root: str, environ: "list[bytes]") -> str:

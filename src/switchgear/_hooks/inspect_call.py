@@ -329,14 +329,17 @@ def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | N
 
 def _killed(commands: Iterable[Sequence[str]]) -> str | None:
     """The rule that killing a process of ours by its number breaks; only here it is known whose."""
+    commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
         return None
-    from switchgear._hooks.interrupt import would_end_ours  # noqa: PLC0415  seldom
+    from switchgear._hooks.interrupt import finds_ours, would_end_ours  # noqa: PLC0415  seldom
     from switchgear._rules.rules import one_line  # noqa: PLC0415
 
-    for words in kills:
-        if would_end_ours(words):
+    # Numbers that only running the call would tell: those that it looks for.
+    found = [words for words in commands if finds_ours(words)]
+    for words in (*kills, *found):
+        if would_end_ours(words) or words in found:
             return f"rule guard/killed: {one_line(' '.join(words))} (it is the guard)"
     return None
 

@@ -79,6 +79,19 @@ def is_ours(pid: int) -> bool:
     )
 
 
+_FINDERS = frozenset(("pgrep", "pidof", "grep", "egrep", "fgrep", "rg", "awk", "lsof", "fuser"))
+"""Programs by which the numbers of processes are found."""
+
+
+def finds_ours(words: Sequence[str]) -> bool:
+    """Whether a command looks for processes of Switchgear's, by a part of their command line."""
+    if not words or words[0] not in _FINDERS:
+        return False
+    texts = [text for word in words[1:] for text in (word, *word.split("/")[1:2])]  # awk '/x/ …'
+    parts = [text.replace("[", "").replace("]", "").strip("/{}^$*. ") for text in texts]
+    return any(len(part) > 3 and part in line for part in parts for line in _LINES)
+
+
 def would_end_ours(words: Sequence[str]) -> bool:
     """Whether `kill`, `pkill` or `killall` with these words would end a process of Switchgear's.
 

@@ -193,8 +193,29 @@ def obstacle() -> str:
         else:
             if not os.path.isdir("/proc/self/fd") and len(os.fsencode(path)) > 80:
                 return f"{path} is too long for the address of a socket"
-            return ""
+            return _foreign_socket(path)
     return why
+
+
+def _foreign_socket(path: str) -> str:
+    """What is wrong with the process at the socket in this folder, if another user runs it."""
+    import socket  # noqa: PLC0415
+
+    from switchgear._hooks import client  # noqa: PLC0415
+
+    folder = client.open_folder(path)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(client.CONNECT_S)
+            line.connect(client.address(folder, path, client.socket_name()))
+            user = client.peer_user(line)
+    except OSError:
+        return ""  # none runs
+    finally:
+        os.close(folder)
+    if user == os.geteuid():
+        return ""
+    return f"the process at the socket in {path} is that of another user ({user}), and is not used"
 
 
 # The process itself

@@ -34,7 +34,6 @@ from switchgear._proxy.identity import Identity
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
 from switchgear._stuck.score import grounds_of, session_policy
-from switchgear._text.formats import dollars
 from switchgear._text.redact import redact
 
 T = TypeVar("T")
@@ -159,6 +158,8 @@ class Guard:
         self._sessions: OrderedDict[str, Known] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
+        self._returning: set[asyncio.Future[None]] = set()
+        """Probes that are being given back."""
         self._unsaved_costs: set[str] = set()
         """Models whose first cost is not in the store yet."""
         self._responses: OrderedDict[str, str] = OrderedDict()
@@ -509,7 +510,11 @@ class Guard:
         for share in admission.shares:
             share.settle(0)
         admission.shares.clear()
-        admission.key = None  # an ordinary permit holds nothing; a probe's lease ends by itself
+        entered, admission.key = admission.key, None
+        if entered is not None and entered[1].probe:  # an ordinary permit holds nothing
+            task = asyncio.ensure_future(entered[0].agive_back(entered[1]))
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
 
     # Stored responses
 
@@ -678,9 +683,11 @@ def _session_refusal(view: View) -> ProxyRefusal:
 
 
 def _short_refusal(short: BudgetShort) -> ProxyRefusal:
-    left = f"{dollars(short.free_micros)} is left, and the next call may cost {dollars(short.need_micros)}"
+    left = (
+        f"{_cents(short.free_micros)} left, and the next call may cost {_cents(short.need_micros)}"
+    )
     if short.held_micros:
-        held = f"{dollars(short.held_micros)} is reserved by other calls"
+        held = f"{_cents(short.held_micros)} is reserved by other calls"
         why = f"Switchgear: budget {short.node!r}: {left}; {held}. Retry in a moment."
         return ProxyRefusal(Reaction.WAIT, why, "budget", 2.0)
     why = (
@@ -688,6 +695,15 @@ def _short_refusal(short: BudgetShort) -> ProxyRefusal:
         f"`switchgear budgets set {short.node} USD`."
     )
     return ProxyRefusal(Reaction.STOP, why, "budget")
+
+
+def _cents(micros: int) -> str:
+    """Dollars and cents, no more digits: OpenCode retries an error whose message contains 503 anywhere.
+
+    >>> _cents(503_058), _cents(1)
+    ('$0.50', 'less than $0.01')
+    """
+    return "less than $0.01" if 0 < micros < 10_000 else f"${micros / 1e6:.2f}"
 
 
 def _price_refusal(request: ModelRequest) -> ProxyRefusal:

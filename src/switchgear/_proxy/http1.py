@@ -314,6 +314,11 @@ class Connection(asyncio.Protocol):
             return
         if len(self._headers) >= self._limits.headers:
             raise BadRequest(431, f"more than {self._limits.headers} headers")
+        if not value.isascii():
+            try:
+                value.decode()
+            except UnicodeDecodeError:
+                raise BadRequest(400, "a header is neither ASCII nor UTF-8") from None
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:

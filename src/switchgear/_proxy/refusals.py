@@ -39,8 +39,9 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-LONGEST_WAIT_S = 60.0
-"""Agents give up on longer waits; they ask again after this one, and are refused again."""
+LONGEST_WAIT_S = 50.0
+"""Claude Code gives up on waits of many minutes, and SDKs ignore those of a minute or more and retry at
+once; after this one they ask again, and are refused again."""
 _STOP_STATUS = {
     ("claude", "anthropic"): 402,  # it sends a 400 six times
     ("codex", "openai"): 400,

@@ -7,6 +7,7 @@ must not pay for it.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from types import CoroutineType, FunctionType, MethodType
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core.errors import is_interrupt
 from switchgear._core.types import Event
+from switchgear._text.redact import redact
 
 Sink = Callable[[Event], object]
 """Receives every event after it is committed. What it raises is logged and dropped."""
@@ -39,6 +41,15 @@ class Call(NamedTuple):
     """How long it took; `None`: it did not run, or was given back."""
     exception: BaseException | None = None
     """What it raised; for a refusal the `Rejected`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON can hold them; the exception as one redacted line."""
+        data = {**self._asdict(), "outcome": self.outcome.value}
+        if self.exception is not None:
+            data["exception"] = name = type(self.exception).__name__
+            with suppress(Exception):  # an error whose text cannot be read is still an error
+                data["exception"] = redact(f"{name}: {self.exception}")
+        return data
 
 
 CallHook = Callable[[Call], object]

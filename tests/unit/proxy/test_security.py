@@ -49,6 +49,7 @@ def length(body: bytes) -> bytes:
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
         HEAD + b"X-Nul: a\x00b\r\nContent-Length: 0\r\n\r\n",
         HEAD + b"X-Return: a\rb\r\nContent-Length: 0\r\n\r\n",
+        HEAD + b"X-Latin: \xff\r\nContent-Length: 0\r\n\r\n",
         HEAD + b"X Y: 1\r\nContent-Length: 0\r\n\r\n",
         b"POST /v1/messages HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"POST /v1/messages HTTP/1.1\nHost: localhost\nContent-Length: 0\n\n",
