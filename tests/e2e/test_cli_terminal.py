@@ -65,6 +65,19 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
     assert "Traceback" not in terminal.output
 
 
+def test_watching_shows_what_needs_attention_first_with_what_to_do(
+    home: Path, terminals: list[Terminal]
+) -> None:
+    terminal = Terminal(home, "watch", "--interval", "0.1")
+    terminals.append(terminal)
+    terminal.read_until("Needs attention (2)")
+    terminal.read_until("(circuit): 5 failures in a row")
+    terminal.read_until("switchgear probe 'op/git'")
+    terminal.read_until("q ends")
+    terminal.type("q")
+    assert terminal.wait() == 0
+
+
 def test_an_order_without_a_reason_asks_for_it(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "hold", "open", "op/git")
     terminals.append(terminal)

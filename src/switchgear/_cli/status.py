@@ -252,6 +252,9 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
 def watch(glob: str, *, interval: float, times: int | None) -> None:
     """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
 
+    Without GLOB, what needs attention comes first, as on the page of `switchgear serve`: stopped
+    sessions, open circuits, budgets that are nearly spent; each with its reason and what to do.
+
     If the output is not a terminal, a line is printed for each circuit that changes.
 
     Also records the silence of guarded sessions that no other process watches. This command

@@ -6,6 +6,7 @@ Every request passes `access` first; what is refused is counted.
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -44,6 +45,7 @@ from switchgear._console.values import finite
 from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
 from switchgear._fleet.incidents import IncidentTrouble
 from switchgear._hooks.server import refusal
+from switchgear._report.design import DESIGN
 from switchgear._run.batch.record import BatchUnreadable
 from switchgear._run.record import RunUnreadable
 from switchgear._stores.base import checked_glob
@@ -405,6 +407,10 @@ class RequestGate:
             return
         await self._app(scope, receive, guarded)
 
+    def end_streams(self) -> None:
+        """End all event streams, so that the server can end."""
+        self._console.hub.end_clients()
+
     async def _denied(self, scope: Scope) -> Denied | None:
         headers = Headers(scope=scope)
         denied = self._console.places.denied(headers)
@@ -491,6 +497,12 @@ async def _openapi(request: Request) -> Response:
     return as_json(document())
 
 
+async def _design(request: Request) -> Response:
+    """The colours and fonts that reports share."""
+    del request
+    return Response(DESIGN, headers={"cache-control": "no-cache"}, media_type="text/css")
+
+
 async def _static(request: Request) -> Response:
     """A file of the page. Every address that the page uses is the page itself."""
     name = request.path_params.get("path", "")
@@ -510,8 +522,9 @@ async def _static(request: Request) -> Response:
 
 
 def _http_error(request: Request, error: Exception) -> Response:
-    del request
     status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == 500:
+        logging.getLogger("switchgear").error("%s failed", request.url.path, exc_info=error)
     names = {404: "not_found", 405: "method"}
     message = error.detail if isinstance(error, HTTPException) else "an error in the server"
     headers = error.headers if isinstance(error, HTTPException) else None
@@ -526,6 +539,7 @@ def make_app(sources: Sources, tokens: Tokens, places: Places) -> ASGIApp:
     routes = [_route(each, console) for each in ordered]
     routes = [
         Route(OPENAPI, _openapi, methods=["GET"]),
+        Route("/design.css", _design, methods=["GET"]),
         *routes,
         Route("/{path:path}", _static, methods=["GET"]),
     ]

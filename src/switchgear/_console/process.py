@@ -55,22 +55,33 @@ class ConsoleProcess:
         with self._lock:
             self._start()
 
-    def hand_over(self, connection: socket.socket) -> bool:
-        """Pass a connection to the process; false: it cannot take it now."""
-        with self._lock:
-            for _ in range(2):
-                try:
-                    if self._line is None:
-                        self._start()
-                    line = self._line
-                    if line is None:
-                        return False
-                    socket.send_fds(line, [b"c"], [connection.fileno()])
-                except OSError:
-                    self._drop()
-                else:
+    def hand_over(self, connection: socket.socket, *, wait: bool = True) -> bool:
+        """Pass a connection to the process; false: it cannot take it now.
+
+        `wait`: for up to two seconds, while it starts or has many connections to take.
+        """
+        until_s = time.monotonic() + (SEND_S if wait else 0.0)
+        while True:
+            try:
+                if self._send(connection):
                     return True
-        return False
+            except BlockingIOError:
+                pass  # it has many to take
+            except OSError:
+                with self._lock:
+                    self._drop()
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(0.01)
+
+    def _send(self, connection: socket.socket) -> bool:
+        with self._lock:
+            if self._line is None:
+                self._start()
+            if self._line is None:
+                return False
+            socket.send_fds(self._line, [b"c"], [connection.fileno()])
+            return True
 
     def stop(self) -> None:
         """End the process; its clients see the end of their connections."""
@@ -93,7 +104,7 @@ class ConsoleProcess:
         if self._process is not None:
             self._process.poll()  # no zombie stays behind
         ours, theirs = socket.socketpair()
-        ours.settimeout(SEND_S)
+        ours.setblocking(False)
         with theirs:
             command = [sys.executable, "-m", "switchgear._console.process", str(theirs.fileno())]
             self._process = subprocess.Popen(  # noqa: S603  our own module
@@ -143,7 +154,7 @@ async def serve(app: Any, line: socket.socket) -> None:
 
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="critical",  # what goes wrong in a handler is logged there
         access_log=False,
         server_header=False,
         timeout_keep_alive=60,
@@ -161,6 +172,7 @@ async def serve(app: Any, line: socket.socket) -> None:
             for descriptor in descriptors:
                 await _accept(loop, server, config, descriptor)
     finally:
+        app.end_streams()
         server.should_exit = True
         await task
 

@@ -133,6 +133,10 @@ class EventHub:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        self.end_clients()
+
+    def end_clients(self) -> None:
+        """End all connections."""
         for client in tuple(self._clients):
             client.close()
 

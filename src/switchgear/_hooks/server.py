@@ -118,7 +118,7 @@ class HookServer(ThreadingHTTPServer):
         ask: Ask | None = None,
         start: Callable[[], object] = lambda: None,
         host: str = HOST,
-        hand_over: Callable[[socket.socket], bool] | None = None,
+        hand_over: Callable[..., bool] | None = None,
     ) -> None:
         if not token:
             raise ValueError("token is empty: a server of hooks must have one")
@@ -170,6 +170,9 @@ class HookServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A new connection: for one too many, the slowest of those that still send is closed."""
+        if self._was_handed_over(request):
+            self.close_request(request)
+            return
         with self._lock:
             slowest = None
             if len(self._lines) >= MOST_CONNECTIONS:
@@ -202,6 +205,17 @@ class HookServer(ThreadingHTTPServer):
             self.close_request(request)
         else:
             super().shutdown_request(request)
+
+    def _was_handed_over(self, request: socket.socket) -> bool:
+        """Hand a connection over whose first bytes have arrived, without a thread for it."""
+        if self.hand_over is None:
+            return False
+        try:
+            begin = request.recv(len(HOOK_CALL), socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        is_other = bool(begin) and not (HOOK_CALL.startswith(begin) and _is_local(request))
+        return is_other and self.hand_over(request, wait=False)
 
     def forget(self, request: Any) -> None:
         """Close our side of a connection that another process has: it stays open there."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from switchgear._report.design import DESIGN
 from switchgear._report.facts import (
     PHASES,
     Done,
@@ -73,17 +74,15 @@ def _value(value: str | float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-STYLE = """
-:root { color-scheme: light dark;
-  --page: #f6f7f9; --card: #fff; --ink: #1d232b; --dim: #5d6875; --rule: #dde2e8; --code: #eef1f4;
-  --good: #2f9e5b; --best: #1f7a8c; --bad: #cf3f3f; --warn: #c98a12; --idle: #97a1ad;
-  --away: #8a5bc2; --asks: #2f74c8; --cut: #66717e; --on: #fff;
-  --k0: #2f74c8; --k1: #cf5a1f; --k2: #2f9e5b; --k3: #8a5bc2; --k4: #b1376c; --k5: #66717e; }
-@media (prefers-color-scheme: dark) { :root {
-  --page: #12161b; --card: #1a2027; --ink: #e4e8ec; --dim: #9aa6b2; --rule: #2e3742; --code: #232b34;
-  --good: #4fbf7f; --best: #53b6c9; --bad: #ef6b6b; --warn: #e0ac46; --idle: #71808f;
-  --away: #b18be4; --asks: #6aa6ee; --cut: #8c98a5; --on: #12161b;
-  --k0: #6aa6ee; --k1: #f08f5a; --k2: #4fbf7f; --k3: #b18be4; --k4: #e57aa6; --k5: #9aa6b2; } }
+STYLE = (
+    DESIGN
+    + """
+:root {
+  --page: var(--bg); --ink: var(--text); --rule: var(--line); --code: var(--grey-bg);
+  --good: var(--green); --best: var(--accent); --bad: var(--red); --warn: var(--amber);
+  --idle: var(--grey); --away: var(--purple); --asks: var(--blue); --cut: var(--dim);
+  --k0: var(--blue); --k1: var(--orange); --k2: var(--green); --k3: var(--purple); --k4: var(--pink);
+  --k5: var(--grey); }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -154,6 +153,7 @@ footer { color: var(--dim); font-size: 13px; }
   td.long { min-width: 120px; } }
 @media print { body { background: #fff; } section, header { break-inside: avoid; } pre { max-height: none; } }
 """
+)
 
 
 WIDE = 960.0

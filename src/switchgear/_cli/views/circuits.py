@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from rich.cells import cell_len
 from rich.live import Live
@@ -27,6 +28,9 @@ from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_wa
 from switchgear._stores.base import Entry
 from switchgear._stuck.score import score_of
 from switchgear._text.formats import dollars, duration
+
+if TYPE_CHECKING:
+    from switchgear._console.sources import Sources
 
 STYLES = {
     Phase.CLOSED: "green",
@@ -475,15 +479,16 @@ TERMINATED = 143
 def watch_screen(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
-    """Draw the table on the alternate screen until q, Ctrl-C or so many looks."""
+    """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or so many looks."""
     make_rounds = rounds_of(session)
+    looked_at = NowView(session) if glob == "*" else None
     with (
         _keys() as pressed,
         Live(console=screen.console, screen=True, auto_refresh=False, transient=True) as live,
     ):
         while True:
             make_rounds()
-            live.update(_picture(session, glob, screen), refresh=True)
+            live.update(_picture(session, glob, screen, looked_at), refresh=True)
             if times is not None:
                 times -= 1
                 if not times:
@@ -526,7 +531,50 @@ def _changed(view: View, now_s: float, screen: Screen) -> Text:
     return line.append(f"  {detail}") if detail else line
 
 
-def _picture(session: Session, glob: str, screen: Screen) -> Text:
+class NowView:
+    """What needs attention, as the page of the console shows it under *Now*."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._sources: Sources | None = None
+
+    def lines(self, width: int, most: int, screen: Screen) -> list[Text]:
+        """The most urgent items and a line about the sessions; empty: nothing needs attention."""
+        from switchgear._console.sources import Sources  # noqa: PLC0415  only for the screen
+
+        if self._sources is None or self._sources.panel is not self._session.panel:
+            self._sources = Sources(self._session.panel, self._session.config, Path.cwd())
+        try:
+            found = self._sources.now()
+        except (StoreError, OSError):
+            return []  # the table says what is wrong
+        items = found["attention"]
+        lines: list[Text] = []
+        for item in items[: max(most // 2, 1)]:
+            line = Text.assemble((item["state"], _TONES[item["rank"]]), f"  {clean(item['name'])}")
+            line.append(f" ({item['kind']}): {clean(item['reason'], 300)}")
+            if item["spend_micros_per_min"]:
+                line.append(f", {dollars(item['spend_micros_per_min'])}/min")
+            lines.append(_one_line(line, width, screen))
+            what = f"  {item['command']}   {item['action']}"
+            lines.append(_one_line(Text(clean(what, 300), "dim"), width, screen))
+        if items:
+            lines.insert(0, Text(f"Needs attention ({len(items)})", "bold"))
+        if found["sessions"]:
+            lines.append(Text(_sessions_line(found["sessions"]), "dim"))
+        return [*lines, Text()] if lines else []
+
+
+_TONES = ("bold red", "bold red", "cyan", "yellow", "yellow", "cyan")
+
+
+def _sessions_line(sessions: list[dict[str, Any]]) -> str:
+    live = sum(row["activity"] == "live" for row in sessions)
+    spend = sum(row["spend_micros_per_min"] or 0 for row in sessions)
+    return f"{live} live, {plural(len(sessions) - live, 'dormant session')}, {dollars(spend)}/min"
+
+
+def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
     """The whole screen, as high and wide as the terminal is now."""
     width, height = screen.width or 80, max(screen.console.height, 5)
     session.look_again()
@@ -551,6 +599,8 @@ def _picture(session: Session, glob: str, screen: Screen) -> Text:
     ]
     recent = [Text(), Text("Newest events", "bold"), *recent] if recent and height > 15 else []
     foot = [Text(), Text("q ends", "dim")]
+    if looked_at is not None and height > 15:
+        head.extend(looked_at.lines(width, (height - len(head) - len(recent)) // 2, screen))
     room = max(height - len(head) - len(recent) - len(foot), 1)
     rows = table(views[:room], width, screen.signs) if views else []
     if len(rows) > room:
