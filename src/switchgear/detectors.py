@@ -24,11 +24,8 @@ from switchgear._detectors import (
     SlowCalls,
     SlowCallShare,
     Spend,
-<<<<<<< HEAD
-    Stagnation,
-=======
     SpendVelocity,
->>>>>>> main
+    Stagnation,
     StuckProbability,
     ToolFlood,
     TotalCost,
@@ -60,11 +57,8 @@ __all__ = [
     "SlowCallShare",
     "SlowCalls",
     "Spend",
-<<<<<<< HEAD
-    "Stagnation",
-=======
     "SpendVelocity",
->>>>>>> main
+    "Stagnation",
     "StuckProbability",
     "ToolFlood",
     "TotalCost",

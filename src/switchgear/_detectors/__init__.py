@@ -41,11 +41,8 @@ ALL: tuple[type[Detector], ...] = (
     SlowCallShare,
     SlowCalls,
     Spend,
-<<<<<<< HEAD
-    Stagnation,
-=======
     SpendVelocity,
->>>>>>> main
+    Stagnation,
     TotalCost,
     Violation,
     StuckProbability,
@@ -79,11 +76,8 @@ __all__ = [
     "SlowCallShare",
     "SlowCalls",
     "Spend",
-<<<<<<< HEAD
-    "Stagnation",
-=======
     "SpendVelocity",
->>>>>>> main
+    "Stagnation",
     "StuckProbability",
     "ToolFlood",
     "TotalCost",

@@ -189,11 +189,8 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.SlowCallShare.kind: _slow,
     kinds.SlowCalls.kind: _slow,
     kinds.Spend.kind: _overspend,
-<<<<<<< HEAD
-    kinds.Stagnation.kind: _stuck,
-=======
     kinds.SpendVelocity.kind: _faster,
->>>>>>> main
+    kinds.Stagnation.kind: _stuck,
     kinds.StuckProbability.kind: _stuck,
     kinds.IdleTalk.kind: _talk,
     kinds.ToolFlood.kind: _flood,
