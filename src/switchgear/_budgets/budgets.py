@@ -132,7 +132,8 @@ TAG_SHELF = "tags"
 
 def checked_tags(tags: Tags | None) -> None:
     """Raise ValueError unless these are a few short texts."""
-    for name, value in (tags or {}).items():
+    given: Mapping[Any, Any] = tags or {}  # whatever an untyped caller passes
+    for name, value in given.items():
         if not (isinstance(name, str) and isinstance(value, str) and 0 < len(name) <= 60):
             raise ValueError(f"tags has {name!r}: {value!r}: both must be texts, the name short")
     if tags and len(tags) > MOST_NAMES:
