@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress e2e console integrations check format bench docs mutants rules stuck clean
+.PHONY: help demo test stress e2e console integrations check format bench docs mutants release rules stuck clean
 
 help:  ## list these verbs
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ rules:  ## measure the rules: evasions refused, harmless commands refused, time 
 stuck:  ## measure the ledger on recorded runs: make stuck CORPUS=folder
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python scripts/measure_ledger.py $(CORPUS)
+
+release:  ## build and check the packages; `make release UPLOAD=1` uploads them (docs/release.md)
+	@scripts/release $(if $(UPLOAD),--upload)
 
 docs:  ## build the documentation site into build/site, offline
 	@scripts/venv .venv-docs -e '.[docs]'

@@ -325,6 +325,25 @@ def spend(detector: _detectors.Spend, history: History, now_s: float) -> Reading
     return Reading(spent / fewest_reaching(detector.threshold, detector.hard_cap_micros), reason)
 
 
+def spend_velocity(detector: _detectors.SpendVelocity, history: History, now_s: float) -> Reading:
+    window_s = detector.window_s
+    first = thirtieth(now_s, window_s) - 29
+    told = [(at_s, (s.cost_micros or 0) * s.count) for at_s, s in history]
+    told = [(at_s, cost) for at_s, cost in told if cost > 0]
+    recent = sum(cost for at_s, cost in told if thirtieth(at_s, window_s) >= first)
+    before = sum(cost for _, cost in told) - recent
+    known_s = now_s - window_s - told[0][0] if told else 0.0
+    now = f"{in_dollars(round(recent / window_s * 60))}/min in the last {said(window_s)}"
+    held = f"(threshold {detector.factor:g} times the usual"
+    if known_s < window_s or not before:
+        return Reading(0.0, f"{now} {held}: not known yet)")
+    usual = before / known_s
+    ratio = recent / window_s / (detector.factor * usual)
+    enough = recent / window_s * window_s / detector.least_micros
+    reason = f"{now} {held} {in_dollars(round(usual * 60))}/min)"
+    return Reading(min(enough, ratio), reason)
+
+
 def total_cost(detector: _detectors.TotalCost, history: History, now_s: float) -> Reading:
     spent = sum((s.cost_micros or 0) * s.count for _, s in history)
     held = f"of {in_dollars(detector.budget_micros)} (threshold {detector.threshold:g} of it, and more)"
@@ -533,6 +552,11 @@ KINDS: dict[type[Detector], Kind] = {
         spend,
         lambda _: 1200,
         lambda d: f"(threshold {d.threshold:g} of {in_dollars(d.hard_cap_micros)})",
+    ),
+    _detectors.SpendVelocity: Kind(
+        spend_velocity,
+        lambda _: 1300,
+        lambda d: f"(threshold {d.factor:g} times the usual",
     ),
     _detectors.TotalCost: Kind(
         total_cost,

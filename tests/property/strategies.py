@@ -109,6 +109,12 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         st.sampled_from((0.29, 0.5, 1.0, 1.5)),
         st.sampled_from((0.25, 1.0, 3.0, 30.0, 300.0)),
     ),
+    _detectors.SpendVelocity: st.builds(
+        _detectors.SpendVelocity,
+        st.sampled_from((1.0, 1.5, 5.0)),
+        st.sampled_from((0.25, 1.0, 3.0, 30.0, 300.0)),
+        st.sampled_from((1, 7, 19)),
+    ),
     _detectors.TotalCost: st.builds(
         _detectors.TotalCost, st.sampled_from((1, 2, 7, 19)), st.sampled_from((0.29, 1.0, 1.5, 2.0))
     ),
@@ -143,7 +149,11 @@ DEBTS = (
 OF_ACTS = (*DEBTS, _detectors.StuckProbability)
 
 PECULIAR = {
-    *(*OF_ACTS, _detectors.ContextBurn),  # no single signal with a count trips them
+    *(
+        *OF_ACTS,
+        _detectors.ContextBurn,
+        _detectors.SpendVelocity,
+    ),  # no single signal with a count trips them
     *(
         _detectors.RetryAfter,
         _detectors.TotalCost,
@@ -309,6 +319,9 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
         bad, worst = [Signal(step=ACTS[-1])] * most_calls(detector), []
     if isinstance(detector, _detectors.ContextBurn):
         return [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
+    if isinstance(detector, _detectors.SpendVelocity):
+        cheap, dear = Signal(cost_micros=1), Signal(cost_micros=1_000_000)
+        return [(0.0, cheap), (3.0 * detector.window_s, dear)]
     if isinstance(detector, _detectors.FailuresInWindow):
         step_s = detector.apart_s * (1 + 1e-9)  # or rounding brings two of them too close
         ago_s = [step_s * each for each in range(detector.threshold)]

@@ -354,7 +354,7 @@ class ProxyProcess:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        found = re.search(r"https?://127\.0\.0\.1:(\d+)", line)
         if found is None:
             self.process.kill()
             raise AssertionError(self.process.communicate())

@@ -163,12 +163,12 @@ def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
     from switchgear._proxy.worker import listen
 
     host, port = given["host"], given["port"]
+    _open_budget(given, settings)
     try:
         listening = listen(host, port)
     except OSError as error:
         why = error.strerror or str(error)
         fail(f"cannot listen on {host}:{port}: {why}; choose another port with --port")
-    _open_budget(given, settings)
     port = listening.getsockname()[1]
     scheme = "http" if settings.tls is None else "https"
     shown = f"[{host}]" if ":" in host else host

@@ -2,7 +2,7 @@
 
 from switchgear._core.detector import Detector, Measure
 from switchgear._detectors.context_burn import ContextBurn
-from switchgear._detectors.cost import Spend, TotalCost
+from switchgear._detectors.cost import Spend, SpendVelocity, TotalCost
 from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow
 from switchgear._detectors.latency_p95 import LatencyP95
 from switchgear._detectors.lock_wait import LockWait
@@ -40,6 +40,7 @@ ALL: tuple[type[Detector], ...] = (
     SlowCallShare,
     SlowCalls,
     Spend,
+    SpendVelocity,
     TotalCost,
     Violation,
     StuckProbability,
@@ -73,6 +74,7 @@ __all__ = [
     "SlowCallShare",
     "SlowCalls",
     "Spend",
+    "SpendVelocity",
     "StuckProbability",
     "ToolFlood",
     "TotalCost",

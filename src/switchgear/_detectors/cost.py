@@ -1,7 +1,7 @@
-"""The total cost of a task, or the cost within a window, against a budget."""
+"""The cost of a task against a budget, within a window or in all, and its rate against the usual one."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.detector import Detector, Measure
@@ -166,3 +166,128 @@ class TotalCost(Detector):
         if not isinstance(data, int) or isinstance(data, bool) or data < 0:
             raise ValueError(f"what was spent is {data!r}: it must be a whole number of at least 0")
         return data
+
+
+class SpendHistory(NamedTuple):
+    """What was spent: since when, in all, and within the window."""
+
+    began_s: float | None = None
+    total_micros: int = 0
+    recent: TimeWindow = TimeWindow()
+    last_s: float | None = None
+    """When the last cost came; time never runs backwards."""
+
+
+class SpendVelocity(Detector):
+    """Trips when money is spent `factor` (5) times as fast as before, by the session's own baseline.
+
+    The rate of the last `window_s` seconds (300) is compared with the rate before them, which must
+    cover at least as long. At least `least_micros` (500,000: $0.50) must be spent in the window, so that a cheap
+    start is no reason. What costs nothing, or was not measured, changes nothing.
+
+    >>> velocity, memory = SpendVelocity(window_s=60.0), SpendHistory()
+    >>> for minute in range(4):
+    ...     memory = velocity.fold(memory, Signal(cost_micros=100_000), 60.0 * minute)
+    >>> velocity.heat(velocity.fold(memory, Signal(cost_micros=900_000), 200.0), 200.0) >= 1.0
+    True
+    """
+
+    __slots__ = ("factor", "least_micros", "window_s")
+    kind: ClassVar[str] = "spend_velocity"
+    needs_successes: ClassVar[bool] = False
+    factor: float
+    window_s: float
+    least_micros: int
+
+    def __init__(
+        self, factor: float = 5.0, window_s: float = 300.0, least_micros: int = 500_000
+    ) -> None:
+        self._set(
+            factor=values.at_least("SpendVelocity.factor", factor, 1.0),
+            window_s=values.window("SpendVelocity.window_s", window_s),
+            least_micros=values.whole("SpendVelocity.least_micros", least_micros),
+        )
+
+    def start(self) -> SpendHistory:
+        """Nothing spent."""
+        return SpendHistory()
+
+    def fold(self, memory: SpendHistory, signal: Signal, now_s: float) -> SpendHistory:
+        """What it cost is added to the window and to the total."""
+        cost = signal.cost_micros
+        if cost is None or cost <= 0 or not signal.count:
+            return memory
+        spent = cost * signal.count
+        began_s = now_s if memory.began_s is None else memory.began_s
+        recent = memory.recent.at(now_s, self.window_s).push(hit=False, count=spent)
+        last_s = now_s if memory.last_s is None else max(now_s, memory.last_s)
+        return SpendHistory(began_s, memory.total_micros + spent, recent, last_s)
+
+    def heat(self, memory: SpendHistory, now_s: float) -> float:
+        """The rate now against `factor` times the rate before; never more than the least amount allows."""
+        recent, usual = self._rates(memory, now_s)
+        if usual <= 0.0:
+            return 0.0
+        enough = recent * self.window_s / self.least_micros
+        return min(enough, recent / (self.factor * usual))
+
+    def reason(self, memory: SpendHistory, now_s: float) -> str:
+        """Both rates, in dollars a minute."""
+        recent, usual = self._rates(memory, now_s)
+        now = f"{_per_minute(recent)} in the last {span(self.window_s)}"
+        held = f"(threshold {self.factor:g} times the usual"
+        return (
+            f"{now} {held} {_per_minute(usual)})"
+            if usual > 0.0
+            else f"{now} {held}: not known yet)"
+        )
+
+    def measure(self, memory: SpendHistory, now_s: float) -> Measure:
+        """What was spent in the window, and what would be too much."""
+        recent, usual = self._rates(memory, now_s)
+        limit = max(self.least_micros, self.factor * usual * self.window_s)
+        return Measure(round(recent * self.window_s), round(limit), "micros")
+
+    def _rates(self, memory: SpendHistory, now_s: float) -> tuple[float, float]:
+        """Micro-dollars a second: within the window, and before it (0: no baseline yet)."""
+        recent = memory.recent.at(now_s, self.window_s).total
+        rate = recent / self.window_s
+        if memory.began_s is None or memory.last_s is None:
+            return rate, 0.0
+        now_s = max(now_s, memory.last_s)
+        before_s = now_s - self.window_s - memory.began_s
+        if before_s < self.window_s:
+            return rate, 0.0
+        return rate, (memory.total_micros - recent) / before_s
+
+    def dump(self, memory: SpendHistory) -> dict[str, Any]:
+        """Since when, the total, the slices, and the window that gives them their length."""
+        return {
+            "began_s": memory.began_s,
+            "last_s": memory.last_s,
+            "total_micros": memory.total_micros,
+            "window_s": self.window_s,
+            "slices": memory.recent.dump(),
+        }
+
+    def load(self, data: Any) -> SpendHistory:
+        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        keys = {"began_s", "last_s", "total_micros", "window_s", "slices"}
+        if not isinstance(data, dict) or data.keys() != keys:
+            raise ValueError(f"what was spent is {data!r}: it must have {', '.join(sorted(keys))}")
+        total, began_s = data["total_micros"], data["began_s"]
+        if not isinstance(total, int) or isinstance(total, bool) or total < 0:
+            raise ValueError(f"total_micros is {total!r}: it must be a whole number of at least 0")
+        last_s = data["last_s"]
+        if (began_s is None) != (last_s is None):
+            raise ValueError(f"began_s is {began_s!r} and last_s {last_s!r}: both or none")
+        began_s = None if began_s is None else values.number("began_s", began_s)
+        last_s = None if last_s is None else values.number("last_s", last_s)
+        window_s = values.seconds("window_s", data["window_s"])
+        recent = TimeWindow.load(data["slices"])
+        kept = recent if window_s == self.window_s else TimeWindow()
+        return SpendHistory(began_s, total, kept, last_s)
+
+
+def _per_minute(micros_a_second: float) -> str:
+    return f"{dollars(round(micros_a_second * 60))}/min"

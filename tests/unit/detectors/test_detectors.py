@@ -341,6 +341,10 @@ def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
         (_detectors.SameTool(), {"threshold": 5, "match": "outcome"}),
         (_detectors.Silence(), {"limit_s": 120.0}),
         (_detectors.Spend(7), {"hard_cap_micros": 7, "threshold": 1.0, "window_s": 60.0}),
+        (
+            _detectors.SpendVelocity(),
+            {"factor": 5.0, "window_s": 300.0, "least_micros": 500_000},
+        ),
         (_detectors.IdleTalk(), {"limit": 2.0, "usual": 0.3, "remember": 8}),
         (
             _detectors.RepeatedThoughts(),

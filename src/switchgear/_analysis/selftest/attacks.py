@@ -4,6 +4,7 @@ An attack holds no fact that its detector does not need, so that a path which la
 found out. It ends: a threshold that a thousand signals do not reach is one that nobody reaches.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, count, islice
 from typing import Any, NamedTuple
@@ -133,6 +134,17 @@ def _overspend(detector: Any) -> list[Attack]:
     return _again("overspend", Signal(cost_micros=detector.limit_micros // 8 + 1), 0.0)
 
 
+def _faster(detector: Any) -> list[Attack]:
+    # A cheap beginning that is the baseline, then as much at once as is surely too much.
+    def told() -> Iterator[Timed]:
+        for _ in range(4):
+            yield detector.window_s, Signal(cost_micros=1)
+        much = Signal(cost_micros=detector.least_micros + 10 * math.ceil(detector.factor))
+        yield from ((1.0, much) for _ in count())
+
+    return [Attack("overspend", told)]
+
+
 def _breach(detector: Any) -> list[Attack]:
     del detector
     return _again("rule breach", Signal(violation="rule force-push: git push --force"))
@@ -177,6 +189,7 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.SlowCallShare.kind: _slow,
     kinds.SlowCalls.kind: _slow,
     kinds.Spend.kind: _overspend,
+    kinds.SpendVelocity.kind: _faster,
     kinds.StuckProbability.kind: _stuck,
     kinds.IdleTalk.kind: _talk,
     kinds.ToolFlood.kind: _flood,
