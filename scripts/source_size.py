@@ -2,6 +2,7 @@
 
     python scripts/source_size.py          the table
     python scripts/source_size.py --list   also each module that exactly one other module imports
+    python scripts/source_size.py --before-later-features   without `LATER`
 
 The before/after table of `docs/adr/0054-restructure.md` has these numbers.
 """
@@ -14,6 +15,37 @@ from pathlib import Path
 from statistics import median
 
 SRC = Path(__file__).resolve().parents[1] / "src"
+LATER = (
+    "_console/",
+    "_proxy/",
+    "_opinion/",
+    "_mcp/",
+    "_remote/",
+    "integrations/",
+    "_analysis/backtest/labels.py",
+    "_analysis/backtest/opinions.py",
+    "_analysis/backtest/outcomes.py",
+    "_cli/label.py",
+    "_cli/mcp.py",
+    "_cli/metrics.py",
+    "_cli/proxy.py",
+    "_cli/worker.py",
+    "_cli/wrap.py",
+    "_hooks/opinion_process.py",
+    "_hooks/opinions.py",
+    "_providers/prices.py",
+    "_providers/traffic.py",
+    "_providers/usage.py",
+    "_providers/verdicts.py",
+    "_providers/waits.py",
+    "_run/second_opinion.py",
+    "_run/wrap.py",
+    "_run/wrap_site/sitecustomize.py",
+    "_sinks/metrics.py",
+    "_sinks/opentelemetry.py",
+    "src/switchgear_pytest.py",
+)
+"""Packages and files of features that came after the restructure."""
 
 
 def module_name(file: Path) -> str:
@@ -47,8 +79,14 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--list", action="store_true", help="list the single-importer modules")
+    parser.add_argument(
+        "--before-later-features", action="store_true", help="leave out the files of `LATER`"
+    )
     options = parser.parse_args()
     files = {module_name(file): file for file in sorted(SRC.rglob("*.py"))}
+    if options.before_later_features:
+        later = tuple(f"{SRC}/switchgear/{name}" for name in LATER)
+        files = {name: file for name, file in files.items() if not str(file).startswith(later)}
     lines = {
         name: len(file.read_text(encoding="utf-8").splitlines()) for name, file in files.items()
     }

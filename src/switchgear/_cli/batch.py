@@ -228,7 +228,7 @@ def _refuse_unknown_cost(
 ) -> None:
     """End the command if a task has a budget, or the batch, and its cost cannot be known."""
     from switchgear._cli.run import agent_of
-    from switchgear._run.budget import coverage
+    from switchgear._run.cost import coverage
 
     if options.allow_unknown_price or not (limited or options.budget_micros is not None):
         return

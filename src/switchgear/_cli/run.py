@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from switchgear._core.policy import Policy
     from switchgear._fleet.delivery import Outcome
     from switchgear._fleet.targets import Target
-    from switchgear._run.budget import CostEstimate, PriceCoverage
+    from switchgear._run.cost import CostEstimate, PriceCoverage
     from switchgear._run.loop import Runner
     from switchgear._run.options import RunOptions
     from switchgear._run.record import RunFolder
@@ -50,8 +50,8 @@ def dry_run(
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
     from switchgear._agents.process import missing_program
     from switchgear._console.values import printed
-    from switchgear._run.budget import coverage, estimate
     from switchgear._run.circuits import loop_name
+    from switchgear._run.cost import coverage, estimate
     from switchgear._run.options import AUTO, describe_limits
     from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
     from switchgear._run.record import runs_root
@@ -334,7 +334,7 @@ def _options(
 
 def check_budget(options: "RunOptions", folder: Path) -> None:
     """End the command if it is given a budget for a cost that cannot be known."""
-    from switchgear._run.budget import coverage
+    from switchgear._run.cost import coverage
     from switchgear._run.record import runs_root
 
     if options.budget_micros is None or options.allow_unknown_price:

@@ -87,8 +87,8 @@ def settled(
 
 def check_node(budgets: "Budgets", node: str | None) -> None:
     """End the command if a node is named that is not open."""
+    from switchgear._budgets.allowance import free_budget
     from switchgear._core.errors import BudgetRefused
-    from switchgear._run.budget import free_budget
 
     if node is None:
         return
@@ -114,7 +114,7 @@ def paid(
     `made` is given that amount in micro-dollars, `None` where nothing is held. Raises
     `BudgetRefused`: then it was not made.
     """
-    from switchgear._run.budget import RunReservation
+    from switchgear._budgets.allowance import RunReservation
     from switchgear._run.state import RunState
 
     if options.budget_node is None:

@@ -7,6 +7,7 @@ the reason, and never 0.
 
 import json
 import re
+import sys
 from decimal import ROUND_CEILING, Decimal
 from functools import cache, lru_cache
 from importlib import resources
@@ -75,6 +76,7 @@ def snapshot_date() -> str:
     return str(_list()["date"])
 
 
+@lru_cache(1024)
 def rates_of(model: str, provider: str = "") -> Rates | None:
     """The prices of a model, at a provider if one is named; `None`: the list does not know it."""
     name = model.lower()
@@ -127,28 +129,45 @@ def _list() -> dict[str, Any]:
 
 def price_list() -> str:
     """Which list prices tokens: the installed package, or the bundled one with its date."""
-    try:
-        from importlib.metadata import version  # noqa: PLC0415
+    return _list_name(is_package=_package() is not None)
 
-        import genai_prices  # noqa: F401, PLC0415 - an extra, and slow to import
-    except ImportError:
+
+@cache
+def _list_name(*, is_package: bool) -> str:
+    if not is_package:
         return f"bundled price list of {snapshot_date()}"
+    from importlib.metadata import version  # noqa: PLC0415
+
     return f"price list of genai-prices {version('genai-prices')}"
+
+
+def _package() -> Any:
+    """The package genai-prices; `None`: it is not installed."""
+    return sys.modules["genai_prices"] if "genai_prices" in sys.modules else _imported()
+
+
+@cache
+def _imported() -> Any:
+    try:
+        import genai_prices  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        return None
+    return genai_prices
 
 
 def window_of(model: str) -> int | None:
     """How many tokens a model can hold, by the same list; `None`: it does not say."""
     provider, _, name = model.rpartition("/")
-    try:
-        from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
-        from genai_prices import calc_price  # noqa: PLC0415
-
-        return calc_price(Tokens(input_tokens=1), model_ref=name).model.context_window
-    except ImportError:
+    package = _package()
+    if package is None:
         found = rates_of(name, provider) or rates_of(name)
         return None if found is None else found.window
+    try:
+        tokens = package.Usage(input_tokens=1)
+        window: int | None = package.calc_price(tokens, model_ref=name).model.context_window
     except (LookupError, ValueError):
         return None
+    return window
 
 
 class TokenCost(NamedTuple):
@@ -217,10 +236,8 @@ def _by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> 
 
 def by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> int | None:
     """The cost by the installed package genai-prices; `None`: it is missing, or does not know the model."""
-    try:
-        from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
-        from genai_prices import calc_price  # noqa: PLC0415
-    except ImportError:
+    package = _package()
+    if package is None:
         return None
     written = usage.cache_write + usage.cache_write_1h
     counts = {
@@ -231,9 +248,10 @@ def by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> i
     }
     if usage.cache_write_1h:
         counts["cache_write_1h_tokens"] = usage.cache_write_1h
-    tokens = Tokens(**{name: Decimal(count) / requests for name, count in counts.items()})
+    tokens = package.Usage(**{name: Decimal(count) / requests for name, count in counts.items()})
     try:
-        price = calc_price(tokens, model_ref=model, provider_id=provider or None).total_price
+        found = package.calc_price(tokens, model_ref=model, provider_id=provider or None)
     except (LookupError, ValueError):
         return None
+    price: Decimal = found.total_price
     return int(round(price * requests * _MILLION, 3).to_integral_value(ROUND_CEILING))

@@ -16,7 +16,6 @@ from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
-from switchgear._run.budget import coverage
 from switchgear._run.circuits import (
     HOUR_S,
     Circuits,
@@ -30,6 +29,7 @@ from switchgear._run.circuits import (
     task_name,
 )
 from switchgear._run.commits import CommitContext, commit_paths, message_of
+from switchgear._run.cost import coverage
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
 from switchgear._run.interrupt import Interrupt

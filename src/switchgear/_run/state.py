@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Self
 from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool
 from switchgear._breaker.loop_breaker import LoopStats
+from switchgear._budgets.allowance import RECENT, RunBudget
 from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._measure.tree import Tree
 from switchgear._opinion.opinion import SecondOpinion
-from switchgear._run.budget import RECENT, RunBudget
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder

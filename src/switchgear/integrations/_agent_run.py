@@ -27,7 +27,7 @@ from switchgear._core.types import AgentStep, Mode, Permit, Phase, Signal
 from switchgear._detectors import Violation
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import classify, was_not_started
-from switchgear._providers.prices import Rates
+from switchgear._providers.prices import Rates, TokenUsage, token_cost
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
 from switchgear._system.threads import beside
@@ -218,7 +218,11 @@ class AgentGuard:
         """What a call cost, in millionths of a dollar; `None`: unknown."""
         if usage is None:
             return None
-        cost = cost_of([usage], self._rates).micros
+        if usage.cost_micros is None and self._rates is None and usage.model is not None:
+            # One call, not the total of a run: its prices are looked up once for each model.
+            cost = token_cost(usage.model, TokenUsage(*usage[1:5])).micros
+        else:
+            cost = cost_of([usage], self._rates).micros
         if cost is not None:
             self._dearest_micros = max(self._dearest_micros, cost)
         return cost

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from switchgear._run.batch.budget import SharedBudget
+from switchgear._budgets.allowance import SharedBudget
 from switchgear._run.batch.model import Status, Task, ancestors, blocked, clash, cycle, ready
 
 

@@ -92,7 +92,7 @@ class RunRow(NamedTuple):
     judged: tuple[Judged, ...]
 
 
-class Money(NamedTuple):
+class StepsCost(NamedTuple):
     """An amount in millionths of a dollar, or why it is not known."""
 
     micros: int | None
@@ -104,7 +104,7 @@ def tokens_of(steps: Iterable[RecordedStep]) -> int:
     return sum(usage.input_tokens + usage.output_tokens for step in steps for usage in step.usages)
 
 
-def cost_of_steps(run: RecordedRun, after: int) -> Money:
+def cost_of_steps(run: RecordedRun, after: int) -> StepsCost:
     """What the steps behind the first `after` of them cost.
 
     A recording that has only the cost of the whole run is taken to have spent it evenly.
@@ -112,12 +112,12 @@ def cost_of_steps(run: RecordedRun, after: int) -> Money:
     usages = [usage for step in run.steps[after:] for usage in step.usages]
     if usages and (run.cost_micros is None or any(usage.cost_micros for usage in usages)):
         if any(usage.model is None and usage.cost_micros is None for usage in usages):
-            return Money(None, "the recording names no model for its tokens, or only their sum")
+            return StepsCost(None, "the recording names no model for its tokens, or only their sum")
         cost = cost_of(_added_up(usages))
-        return Money(cost.micros, cost.unknown)
+        return StepsCost(cost.micros, cost.unknown)
     if run.cost_micros is not None and run.steps:
-        return Money(run.cost_micros * (len(run.steps) - after) // len(run.steps))
-    return Money(None, "the recording tells no usage")
+        return StepsCost(run.cost_micros * (len(run.steps) - after) // len(run.steps))
+    return StepsCost(None, "the recording tells no usage")
 
 
 def _added_up(usages: Iterable[Usage]) -> Iterable[Usage]:
@@ -226,7 +226,7 @@ def _warned(judged: Judged, circuit: Circuit, number: int) -> Judged:
 
 def _tripped(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, ...]) -> Judged:
     left = run.steps[number:]
-    money = cost_of_steps(run, number) if left else Money(0)
+    money = cost_of_steps(run, number) if left else StepsCost(0)
     return judged._replace(
         tripped_at=number,
         detector=judged.kinds[heats.index(max(heats))],

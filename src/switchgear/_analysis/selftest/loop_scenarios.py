@@ -16,10 +16,10 @@ from switchgear._analysis.selftest.sandbox import (
     skipped,
     watchers,
 )
+from switchgear._budgets.allowance import RunBudget
 from switchgear._config import preset_policy
 from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy
-from switchgear._run.budget import RunBudget
 from switchgear._run.circuits import Circuits, Measured, policy_of
 from switchgear._run.judge import Judgement, Measurements, StreamObserver, judge
 from switchgear._run.options import DEFAULT_IDLE_S, RunOptions

@@ -6,11 +6,21 @@ alone changes the progress, so the saved state is always consistent.
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
+from switchgear._budgets.allowance import (
+    BudgetGrant,
+    FreeBudget,
+    RunReservation,
+    SharedBudget,
+    free_budget,
+    out_of_money,
+    payers_of,
+)
+from switchgear._budgets.budgets import Budgets
 from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
 from switchgear._core.types import Permit
 from switchgear._run.batch.attempt import (
@@ -25,7 +35,6 @@ from switchgear._run.batch.attempt import (
     run_attempt,
     timeout_for,
 )
-from switchgear._run.batch.budget import BatchBudget, BudgetGrant, node_of
 from switchgear._run.batch.model import (
     BATCH_ENDS,
     BROKEN,
@@ -40,7 +49,6 @@ from switchgear._run.batch.model import (
 )
 from switchgear._run.batch.record import BatchFolder, BatchState, TaskFolderError, TaskFolders
 from switchgear._run.batch.view import BatchView, GuardedBatchView, timed_out, timeout_options
-from switchgear._run.budget import RunReservation
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import is_disk_full, new_run
@@ -428,3 +436,78 @@ class Scheduler:
             if not is_disk_full(error):
                 raise
             self._no_room(error)  # what the runs write themselves is read by --resume
+
+
+class BatchBudget:
+    """Grants money to the tasks of one batch. Used by one thread."""
+
+    def __init__(self, batch: Batch, budgets: Budgets, progress: Mapping[str, Progress]) -> None:
+        self._limit_micros = batch.budget_micros
+        self._budgets = budgets
+        self._progress = progress
+
+    def grant(
+        self, task: Task, *, reserved_micros: int, places: int, waiting: Sequence[Task]
+    ) -> BudgetGrant:
+        """What the task may spend.
+
+        `reserved_micros` is granted to running tasks; `places` slots are free, for the tasks
+        that are `waiting`. Raises `BudgetRefused` if its node is not open, `StoreError`.
+        """
+        shared = SharedBudget(self._limit_micros, self._spent_micros, reserved_micros)
+        own_left = self._own_left(task)
+        wanted = shared.grant(own_left, min(places, len(waiting)))
+        if wanted == 0:
+            return BudgetGrant(0, comes_back=own_left != 0 and reserved_micros > 0)
+        room = self._room(task)
+        if room.free_micros is None:
+            return BudgetGrant(wanted)
+        sharers = min(places, self._drawing_on(room.payer, waiting)) if wanted is None else 1
+        whole = room.free_micros + room.held_micros
+        micros = SharedBudget(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
+        return BudgetGrant(micros, room.payer, comes_back=room.held_micros > 0)
+
+    def _drawing_on(self, payer: str, tasks: Sequence[Task]) -> int:
+        """How many of the tasks have their money from the same node."""
+        nodes = [node for task in tasks if (node := node_of(task)) is not None]
+        payers = payers_of(self._budgets, nodes)
+        return sum(payers.get(node) == payer for node in nodes)
+
+    def why_no_money(self, task: Task) -> str:
+        """Why there is no money for a task: its own is spent, or the batch's, or its node's."""
+        if self._own_left(task) == 0:
+            spent = self._progress[task.name].spent_micros
+            return out_of_money("its", task.flags["budget_micros"], spent)
+        if self._left == 0:
+            return out_of_money("the batch's", self._limit_micros or 0, self._spent_micros)
+        return f"budget {node_of(task)!r} has nothing left; `switchgear budgets set` gives it more"
+
+    def reserve(self, task: Task, grant_micros: int | None, batch: str) -> RunReservation | None:
+        """Hold it in the tree, if the task names a node. Raises `BudgetRefused`, `StoreError`."""
+        node = node_of(task)
+        if node is None:
+            return None
+        return RunReservation(
+            self._budgets, node, grant_micros, owner=f"batch {batch}, task {task.name}"
+        )
+
+    def _room(self, task: Task) -> FreeBudget:
+        node = node_of(task)
+        return FreeBudget(None) if node is None else free_budget(self._budgets, node)
+
+    def _own_left(self, task: Task) -> int | None:
+        own = task.flags.get("budget_micros")
+        return None if own is None else max(0, own - self._progress[task.name].spent_micros)
+
+    @property
+    def _left(self) -> int | None:
+        return SharedBudget(self._limit_micros, self._spent_micros).left_micros
+
+    @property
+    def _spent_micros(self) -> int:
+        return sum(each.spent_micros for each in self._progress.values())
+
+
+def node_of(task: Task) -> str | None:
+    """The node of the budgets that a task is paid from; `None`: it names none."""
+    return task.flags.get("budget_node")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from switchgear._budgets import allowance
+from switchgear._budgets.allowance import FreeBudget, RunReservation, free_budget
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.tree import Line
 from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
 from switchgear._panel.panel import Panel
-from switchgear._run import budget
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, run_attempt
 from switchgear._run.batch.model import Batch, Progress, Status, Task
-from switchgear._run.budget import FreeBudget, RunReservation, free_budget
 from timeouts import LIMIT_S
 from unit.run.test_batch_scheduler import Stage, outcome
 
@@ -89,7 +89,7 @@ def test_all_of_nothing_is_refused_by_the_node_that_has_nothing(budgets: Budgets
 def test_the_lease_is_renewed_while_the_process_lives(
     budgets: Budgets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "LEASE_S", 0.003)
+    monkeypatch.setattr(allowance, "LEASE_S", 0.003)
     renewed: list[Line] = []
     aside = RunReservation(budgets, NODE, 5, owner="run")
     while not renewed:

@@ -1,0 +1,86 @@
+"""Measure: what a guarded model call of a LangChain agent takes, against the same agent with an empty middleware.
+
+The model is the real ChatOpenAI, and its API a server on loopback. An agent without any middleware is shown as well;
+what an empty one adds is LangChain's. CPU time of this process, because nothing in it depends on the network.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
+
+from bench.http_calls import api
+from bench.library import Role
+from bench.result import TIMES, Bar, Row, Section
+from switchgear import Panel
+from switchgear.integrations.langchain import guard
+
+if TYPE_CHECKING:
+    from bench.measure import Effort
+
+AT_MOST_TIMES = 1.05
+BATCH = 10
+
+
+class Empty(AgentMiddleware[Any, Any, Any]):
+    """Calls the model and does nothing else."""
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        return handler(request)
+
+
+def section(effort: Effort) -> Section:
+    with api() as url, Panel("memory:") as panel:
+        agents = {
+            "no middleware": _agent(url),
+            "empty middleware": _agent(url, Empty()),
+            "Switchgear": _agent(url, guard(panel=panel)),
+        }
+        samples = _samples(agents, max(15, effort.rounds // 3))
+        panel.flush()
+        if not any(panel.breaker(view.name).totals.succeeded for view in panel.circuits()):
+            raise RuntimeError("the model calls were not guarded")
+    floor = samples["empty middleware"]
+    ratios, rows = {}, []
+    for name, times_s in samples.items():
+        ratios[name] = statistics.median(a / b for a, b in zip(times_s, floor, strict=True))
+        taken_us = statistics.median(times_s) * 1e6 / BATCH
+        role = Role.OURS if name == "Switchgear" else Role.FLOOR
+        cells = (f"{taken_us:,.0f} us", f"{ratios[name]:.3f} {TIMES}")
+        rows.append(Row(name, role, cells, ratios[name]))
+    return Section(
+        key="langchain",
+        title="A guarded model call of a LangChain agent",
+        method=(
+            f"Batches of {BATCH} runs of an agent with ChatOpenAI and an API on loopback; CPU time."
+        ),
+        columns=("run", "of empty"),
+        rows=rows,
+        bars=[Bar("times an empty middleware", ratios["Switchgear"], AT_MOST_TIMES)],
+        numbers={"ratios": ratios},
+    )
+
+
+def _agent(url: str, *middleware: Any) -> Any:
+    model = ChatOpenAI(model="gpt-4.1", base_url=f"{url}/v1", api_key="none", max_retries=0)
+    return create_agent(model, [], middleware=middleware)
+
+
+def _samples(agents: dict[str, Any], rounds: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in agents}
+    names = list(agents)
+    for _ in range(rounds + 1):
+        random.shuffle(names)
+        for name in names:
+            begun_s = time.process_time()
+            for _ in range(BATCH):
+                agents[name].invoke({"messages": [HumanMessage("Hello")]})
+            found[name].append(time.process_time() - begun_s)
+    return {name: times_s[1:] for name, times_s in found.items()}
