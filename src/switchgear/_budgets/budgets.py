@@ -4,7 +4,7 @@
 costs are recorded in circuits after it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import urandom
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
@@ -53,21 +53,32 @@ class Reservation:
     because nothing better is known; a call that a circuit rejected was never made, and is given back.
     """
 
-    def __init__(self, ask: Callable[[Asked], BudgetAnswer], path: str, amount_micros: int) -> None:
+    def __init__(
+        self,
+        ask: Callable[[Asked], BudgetAnswer],
+        path: str,
+        amount_micros: int,
+        tag: "Callable[[str, int, Tags | None], None] | None" = None,
+    ) -> None:
         self.path = path
+        self._tag = tag
         self.amount_micros = amount_micros
         self._ask = ask
         self._is_open = True
 
-    def settle(self, cost_micros: int | None) -> int:
+    def settle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
         """It cost so much; the rest returns. `None`: unknown, so all of it. Returns the charge.
 
         What cost more than was reserved is charged in full: it is spent. Settling twice charges once.
+        `tags` says what the money was for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
+        checked_tags(tags)
         if cost_micros is not None:
             checked_micros("cost_micros", cost_micros)
         charged = self._ask(Settle(self.path, cost_micros)).charged_micros
-        self._is_open = False
+        first, self._is_open = self._is_open, False
+        if first and self._tag is not None:
+            self._tag(self.path, charged, tags)
         return charged
 
     def release(self) -> None:
@@ -78,9 +89,9 @@ class Reservation:
         """It takes longer. Raises `BudgetRefused` if the lease has run out already."""
         self._ask(Renew(self.path, values.seconds("lease_s", lease_s)))
 
-    async def asettle(self, cost_micros: int | None) -> int:
+    async def asettle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
         """What `settle` is, without blocking the event loop."""
-        return await beside(lambda: self.settle(cost_micros))
+        return await beside(lambda: self.settle(cost_micros, tags=tags))
 
     async def arenew(self, lease_s: float = LEASE_S) -> None:
         """What `renew` is, without blocking the event loop."""
@@ -111,6 +122,37 @@ class Reservation:
 
     def __repr__(self) -> str:
         return f"<Reservation {self.path} {self.amount_micros} micro-dollars>"
+
+
+Tags = Mapping[str, str]
+"""What money was spent for: names and values, such as `{"model": "gpt-5", "team": "search"}`."""
+MOST_TAGS, MOST_NAMES, OTHER = 200, 8, "other"
+TAG_SHELF = "tags"
+
+
+def checked_tags(tags: Tags | None) -> None:
+    """Raise ValueError unless these are a few short texts."""
+    given: Mapping[Any, Any] = tags or {}  # whatever an untyped caller passes
+    for name, value in given.items():
+        if not (isinstance(name, str) and isinstance(value, str) and 0 < len(name) <= 60):
+            raise ValueError(f"tags has {name!r}: {value!r}: both must be texts, the name short")
+    if tags and len(tags) > MOST_NAMES:
+        raise ValueError(f"tags has {len(tags)} names: it must have at most {MOST_NAMES}")
+
+
+def _with_tags(value: Any, charged_micros: int, tags: Tags) -> dict[str, dict[str, int]]:
+    """The sums with one more charge: bounded, and without secrets."""
+    found = {name: dict(sums) for name, sums in (value or {}).items()}
+    for tag, text in tags.items():
+        name = redacted_name("tag", tag)
+        if name not in found and len(found) >= MOST_NAMES:
+            name = OTHER
+        sums = found.setdefault(name, {})
+        key = redacted_name("tag", text)
+        if key not in sums and len(sums) >= MOST_TAGS:
+            key = OTHER
+        sums[key] = sums.get(key, 0) + charged_micros
+    return found
 
 
 SHELF = "budget"
@@ -272,7 +314,7 @@ class Budgets:
         held = core.checked_micros("amount_micros", amount_micros or 0)
         place = f"{path}/{core.MARK}{urandom(8).hex()}"
         self.ask(core.Reserve(place, held, owner, lease_s, on_expiry, circuit))
-        return Reservation(self.ask, place, held)
+        return Reservation(self.ask, place, held, self._add_tags)
 
     async def areserve(
         self, node: str, amount_micros: int | None = None, **options: Unpack[ReserveOptions]
@@ -282,20 +324,55 @@ class Budgets:
             lambda: self.reserve(node, amount_micros, **options), Reservation.release
         )
 
-    def settle(self, reservation: str, cost_micros: int | None) -> int:
+    def settle(
+        self, reservation: str, cost_micros: int | None, *, tags: "Tags | None" = None
+    ) -> int:
         """Settle a reservation by its path; see `Reservation.settle`."""
-        return Reservation(self.ask, reservation, 0).settle(cost_micros)
+        found = Reservation(self.ask, reservation, 0, self._add_tags)
+        return found.settle(cost_micros, tags=tags)
 
-    def charge(self, node: str, cost_micros: int, *, who: str = "") -> None:
-        """Something was spent that was not reserved. Never refused for want of money: it is gone."""
+    def spent_by_tag(self, root: str) -> dict[str, dict[str, int]]:
+        """What a tree has spent for each value of each tag, in millionths of a dollar.
+
+        Only tagged costs are counted, so the sums may be less than what was spent. Beyond
+        `MOST_TAGS` values of a tag, further ones are counted as `other`.
+        """
+        found: Any = self._ledger.value(TAG_SHELF, core.root_of(core.checked_path(root)))
+        return {tag: dict(values) for tag, values in (found or {}).items()}
+
+    def _add_tags(self, path: str, charged_micros: int, tags: "Tags | None") -> None:
+        """Count a charge under its tags. The money is recorded already: a failure here is logged."""
+        if not tags or not charged_micros:
+            return
+
+        def work(value: Any, now_s: float) -> Amended:
+            del now_s
+            return Amended(None, _with_tags(value, charged_micros, tags))
+
+        try:
+            self._ledger.amend(TAG_SHELF, core.root_of(path), work)
+        except StoreError as trouble:
+            log_warning("tags of %r could not be counted: %s", path, trouble)
+
+    def charge(
+        self, node: str, cost_micros: int, *, who: str = "", tags: "Tags | None" = None
+    ) -> None:
+        """Something was spent that was not reserved. Never refused for want of money: it is gone.
+
+        `tags` says what the money was for; see `spent_by_tag`.
+        """
+        checked_tags(tags)
         cost = core.checked_micros("cost_micros", cost_micros)
         self.ask(
             core.Charge(core.checked_path(node), cost, redacted_name("who", who), urandom(8).hex())
         )
+        self._add_tags(node, cost, tags)
 
-    async def acharge(self, node: str, cost_micros: int, *, who: str = "") -> None:
+    async def acharge(
+        self, node: str, cost_micros: int, *, who: str = "", tags: "Tags | None" = None
+    ) -> None:
         """What `charge` is, without blocking the event loop."""
-        await beside(lambda: self.charge(node, cost_micros, who=who))
+        await beside(lambda: self.charge(node, cost_micros, who=who, tags=tags))
 
     def limit(
         self,

@@ -48,7 +48,7 @@ from switchgear._hooks.server import refusal
 from switchgear._report.design import DESIGN
 from switchgear._run.batch.record import BatchUnreadable
 from switchgear._run.record import RunUnreadable
-from switchgear._stores.base import checked_glob
+from switchgear._stores.base import Entry, checked_glob
 from switchgear._text.glob import matcher
 
 LARGEST_BODY = 64 * 1024
@@ -111,12 +111,17 @@ class Console:
         self.actions = Actions(sources)
         self.hub = EventHub(sources)
         self.metrics_text = ConsoleMetrics(sources)
-        self.hub.listeners.append(lambda entry: self.metrics_text.hear(entry.event))
+        self.hub.listeners.append(self._hear)
         self.tokens = tokens
         self.places = places
         self._digest: tuple[float, str | None] = (float("-inf"), None)
         self._now: tuple[float, dict[str, Any]] | None = None
         self._now_lock = asyncio.Lock()
+
+    def _hear(self, entry: Entry) -> None:
+        """Something has happened: count it, and compute anew what needs attention."""
+        self.metrics_text.hear(entry.event)
+        self._now = None
 
     # Tokens
 

@@ -108,6 +108,7 @@ class EventHub:
         self._scanned_s = float("-inf")
         self._scan_took_s = 0.0
         self._scan_lock = asyncio.Lock()
+        self._scanning: asyncio.Task[None] | None = None
         self.circuits: dict[str, dict[str, Any]] = {}
         """The rows of all circuits by name, as of the last look."""
         self.dropped = 0
@@ -128,8 +129,8 @@ class EventHub:
 
     async def stop(self) -> None:
         """Stop following, and end all connections."""
-        task, self._task = self._task, None
-        if task is not None:
+        tasks, self._task, self._scanning = (self._task, self._scanning), None, None
+        for task in filter(None, tasks):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -175,10 +176,18 @@ class EventHub:
                     listener(entry)
             self._send([_message(entry) for entry in entries])
             self._update(rows)
-        loop = asyncio.get_running_loop()
+        now_s = asyncio.get_running_loop().time()
         pause_s = max(SCAN_S, SCAN_SHARE * self._scan_took_s)
-        if self._is_wanted() and loop.time() - self._scanned_s >= pause_s:
+        is_due = self._is_wanted() and now_s - self._scanned_s >= pause_s
+        if is_due and (self._scanning is None or self._scanning.done()):
+            # Beside the events: they must not wait for thousands of circuits.
+            self._scanning = asyncio.create_task(self._scan_quietly())
+
+    async def _scan_quietly(self) -> None:
+        try:
             await self.scan()
+        except StoreError as error:
+            self.problem = str(error)
 
     def _is_wanted(self) -> bool:
         now_s = asyncio.get_running_loop().time()
@@ -212,15 +221,21 @@ class EventHub:
         async with self._scan_lock:
             if self._scanned_s >= asked_s:
                 return  # another request has just done it
-            began_s = loop.time()
+            began_s, is_first = loop.time(), not self.circuits
+            before = dict(self.circuits)
             rows = {row["name"]: row for row in await asyncio.to_thread(self._sources.circuits)}
             self._scanned_s = loop.time()
             self._scan_took_s = self._scanned_s - began_s
             changed: dict[str, dict[str, Any] | None] = {
                 name: row for name, row in rows.items() if _differs(self.circuits.get(name), row)
             }
-            changed |= {name: None for name in self.circuits if name not in rows}
-            self._update(changed)
+            # What an event has reported meanwhile is newer than what was read.
+            gone = [name for name, row in before.items() if self.circuits.get(name) is row]
+            changed |= {name: None for name in gone if name not in rows}
+            if is_first:
+                self.circuits = rows | self.circuits  # clients have just asked for all of them
+            else:
+                self._update(changed)
 
     def _update(self, rows: dict[str, dict[str, Any] | None]) -> None:
         messages = []

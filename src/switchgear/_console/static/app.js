@@ -11,7 +11,7 @@ const SHOWN = 200;
 // State: one object, replaced as a whole; views are drawn again at most once per frame.
 const store = {
   circuits: new Map(), now: null, role: null, error: "", connected: false, why: "", dialog: null, notice: null,
-  skew_s: 0, heats: new Map(), newest: [], version: 0,
+  skew_s: 0, heats: new Map(), newest: [], recent: [], version: 0,
 };
 const listeners = new Set();
 let planned = false;
@@ -47,11 +47,14 @@ async function loadNow() {
   if (asking) { again = true; return; }
   asking = (async () => {
     try {
-      const found = await api.get("/v1/now");
+      const began_s = nowS(), found = await api.get("/v1/now");
       store.skew_s = found.at_s - Date.now() / 1000;
       for (const item of found.attention) item.seen_at_s = found.at_s;
       store.now = found;
       store.error = found.problem;
+      // What the stream has reported meanwhile may be newer than the answer.
+      for (const row of store.recent) if (row.seen_at_s >= began_s - 1) patch(row);
+      store.recent = store.recent.filter((row) => row.seen_at_s >= began_s - 1);
     } catch (error) { store.error = error.message; }
     changed();
   })();
@@ -72,8 +75,7 @@ async function begin() {
   }
   store.error = "";
   changed();
-  await loadNow();
-  const found = await api.get("/v1/circuits");
+  const [found] = await Promise.all([api.get("/v1/circuits"), loadNow()]);
   for (const row of found.circuits) keep(row);
   changed();
   api.follow(onMessages, (connected, why, status) => {
@@ -88,7 +90,7 @@ async function begin() {
 function onMessages(messages) {
   let must = false;
   for (const { event, data } of messages) {
-    if (event === "circuit") { keep(data); patch(data); }
+    if (event === "circuit") { keep(data); patch(data); store.recent.push(data); }
     else if (event === "removed") store.circuits.delete(data.name);
     else if (event === "event") { store.newest = [data, ...store.newest].slice(0, 100); must = true; }
   }
