@@ -73,7 +73,7 @@ rules:  ## measure the rules: evasions refused, harmless commands refused, time 
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python tests/rules/measure.py
 
-stuck:  ## measure the ledger on recorded runs: make stuck CORPUS=folder
+stuck:  ## measure the progress presets on recorded runs: make stuck CORPUS=folder
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python scripts/measure_ledger.py $(CORPUS)
 

@@ -46,7 +46,7 @@ def section(effort: Effort) -> Section:
         key="ledger",
         title="A step of an agent in the progress ledger",
         method=(
-            f"The four debts of the preset over {len(parts) * PART:,} made-up steps of one agent; "
+            f"The detector of the preset over {len(parts) * PART:,} made-up steps of one agent; "
             "the median of a step in each thousand, and the books as JSON after it."
         ),
         columns=("step", "books"),
@@ -72,7 +72,7 @@ def section(effort: Effort) -> Section:
 
 def _parts(steps: int) -> list[Part]:
     chance = random.Random(7)  # the same steps in every run
-    policy = preset_policy("ledger")
+    policy = preset_policy("default")
     memories, parts, taken_s = policy.fresh_memories(), list[Part](), list[float]()
     earlier: list[Signal] = []
     for number in range(1, steps + 1):

@@ -1,19 +1,18 @@
-"""How well does the ledger know a stuck agent? On recorded runs, beside what others publish.
+"""How well do the progress presets recognise a stuck agent? Measured on recorded runs.
 
     python scripts/measure_ledger.py FOLDER            prints the tables, keeps build/stuck.md (--out)
-    python scripts/measure_ledger.py FOLDER --paste    puts them into docs/stuck.md, too
-    python scripts/measure_ledger.py FOLDER --quick    without the table of changed numbers
+    python scripts/measure_ledger.py FOLDER --paste    also updates docs/stuck.md
+    python scripts/measure_ledger.py FOLDER --quick    without the sensitivity table
 
-FOLDER is the corpus, or the environment variable SWITCHGEAR_CORPUS names it. The ledger is the
-preset `ledger`, folded by the real `step`. `score.py` beside the corpus can be asked, too:
+FOLDER is the corpus, or the environment variable SWITCHGEAR_CORPUS names it. Every step is recorded
+by the real mechanism. `score.py` of the corpus gives the same figures:
 
     PYTHONPATH=scripts python FOLDER/score.py measure_ledger:factory --per-source
 """
 
 import argparse
-import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,93 +25,92 @@ from switchgear._config import preset_policy
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Phase, Record
-from switchgear._detectors import progress, step_facts
-from switchgear._detectors import progress as errors_debt
-from switchgear._detectors import progress as words_debt
-from switchgear._detectors.progress import Debt
+from switchgear._detectors import Stagnation, stagnation, step_facts
+from switchgear._detectors.progress import STEP
 
 ROOT = Path(__file__).resolve().parents[1]
-LEDGER = "**the ledger**"
-HIDDEN = "the ledger, thoughts hidden from it"
-FORESEEABLE = 1e6
-"""A limit that nothing reaches: what is found under it holds for every other limit."""
-SCALES = {
-    "words_debt": (0.8, 1.0, 1.3),
-    "actions_debt": (0.75, 1.0, 1.25),
-    "errors_debt": (0.8, 1.0, 1.25),
-}
-"""The limits to choose from when a source is left out, against those of the preset."""
-RECENT = ("gemini-3", "claude-opus-4", "claude-sonnet-4", "gpt-5")
+PRESETS = ("careful", "default", "eager")
+OUT_OF_REACH = 1e6
+"""A limit that no run reaches: the debts under it give the stops of every other limit."""
+LIMITS = (6.0, 7.5, 9.0, 10.5, 12.0, 15.0)
+"""The limits to choose from when a source is left out."""
+MOST_HARM = 1.0
+"""Harmful stops of solved runs that a limit may cause on the other sources, in percent."""
+RECENT = ("gemini-3", "claude-opus-4", "claude-sonnet-4", "gpt-5", "rovodev")
 """How the names of recent models begin."""
-SIDES = ("half 1", "half 2")
-MODULES = (words_debt, progress, errors_debt)
+FEW = 10
+"""Sources with fewer exhausted runs are left out of the pooled column of the sensitivity table."""
 CONSTANTS = (
-    (progress, "RESEMBLES"),
-    (progress, "SILENT"),
-    (errors_debt, "CALM"),
-    (errors_debt, "AGAIN"),
-    (errors_debt, "FEW"),
-    (errors_debt, "NEW_THOUGHT"),
+    *("REPEATED", "FAILED", "SILENT", "THOUGHT", "USUAL", "FEWEST", "TALK", "NEW", "PACE"),
+    "REMEMBER",
+)
+REMOVED = {"FEWEST": 1, "REMEMBER": 1}
+"""What stands for the absence of a constant; of the others, 0."""
+
+SENSITIVITY = (
+    "Each constant of the detector removed, and changed by a quarter: harmful stops and catchX. In "
+    "the last column, the change of catchX over all exhausted runs of sources with ten or more:"
 )
 
 Stops = list[int | None]
 
 
-class Ledger:
-    """The preset, as `score.py` wants a detector: `step` says whether to stop now."""
+class Preset:
+    """A preset as `score.py` expects a detector: `step` returns whether to stop now."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self.policy = policy or preset_policy("ledger")
+        self.policy = policy or preset_policy("default")
         self.circuit = self.policy.start("agent/recorded", 0.0)
         self.now_s = 0.0
 
     def step(self, recorded: Step) -> bool:
-        """Fold one recorded step by the real mechanism."""
+        """Record one step by the real mechanism."""
         self.now_s += 1.0
         told = Record(signal_of(recorded))
         self.circuit = step(self.policy, self.circuit, told, self.now_s).circuit
         return self.circuit.phase is Phase.OPEN
 
 
-def factory() -> Ledger:
-    """A fresh ledger, for `score.py`."""
-    return Ledger()
+def factory() -> Preset:
+    """The preset `default`, for `score.py`."""
+    return Preset()
 
 
-def debts_of_the_preset() -> dict[str, Debt]:
-    """The debts of the preset, by kind."""
-    return {d.kind: d for d in preset_policy("ledger").detectors if isinstance(d, Debt)}
+def careful() -> Preset:
+    """The preset `careful`, for `score.py`."""
+    return Preset(preset_policy("careful"))
 
 
-# What the debts say at every step, from which every limit is read
+def eager() -> Preset:
+    """The preset `eager`, for `score.py`."""
+    return Preset(preset_policy("eager"))
 
 
-def peaks(detector: Debt, runs: Sequence[Run]) -> list[list[float]]:
-    """The debt after each step of each run, under a limit that nothing reaches."""
-    endless = detector.replace(limit=FORESEEABLE)
-    found = []
+def limit_of(preset: str) -> float:
+    """The limit of a preset."""
+    [detector] = preset_policy(preset).detectors
+    assert isinstance(detector, Stagnation)
+    return detector.limit
+
+
+def debts(runs: Sequence[Run], *, thoughts: bool = True) -> list[list[float]]:
+    """The debt after each step of each run, in steps."""
+    detector, found = Stagnation(OUT_OF_REACH), []
     for run in runs:
-        memory, debts = endless.start(), []
+        memory, row = detector.start(), list[float]()
         for signal in run.signals:
-            memory = endless.fold(memory, signal, 0.0)
-            debts.append(memory.points / 100)
-        found.append(debts)
+            act = signal.step
+            if act is not None and not thoughts:
+                act = act._replace(thought=None)
+            memory = detector.fold(memory, signal._replace(step=act), 0.0)
+            row.append(memory.points / STEP)
+        found.append(row)
     return found
 
 
-def first_at(debts: Sequence[Sequence[float]], limit: float) -> Stops:
+def first_at(found: Sequence[Sequence[float]], limit: float) -> Stops:
     """After how many steps each run has that debt."""
-    return [next((n for n, debt in enumerate(run, 1) if debt >= limit), None) for run in debts]
-
-
-def either(*stops: Stops) -> Stops:
-    """The first of several stops."""
-    return [min(filter(None, run), default=None) for run in zip(*stops, strict=True)]
-
-
-def by_limits(debts: dict[str, list[list[float]]], limits: dict[str, float]) -> Stops:
-    """Where the ledger stops under these limits."""
-    return either(*(first_at(debts[kind], limit) for kind, limit in limits.items()))
+    return [next((n for n, debt in enumerate(run, 1) if debt >= limit), None) for run in found]
 
 
 # Tables
@@ -124,90 +122,93 @@ def row(name: str, found: Score) -> str:
     def part(number: float | None) -> str:
         return "n/a" if number is None else f"{number:.1f}"
 
-    return f"| {name} | {' | '.join(map(part, found))} |"
+    harm = f"{found.harm}/{found.solved}"
+    cells = [harm, part(found.harmful), part(found.caught), part(found.saved), part(found.net5)]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def table(rows: Sequence[tuple[str, Score]], first: str = "detector") -> str:
     """A table of scores."""
-    head = f"| {first} | false stops | FSRh | catchX | savedX | net5 |"
+    head = f"| {first} | harm | FSRh | catchX | savedX | net5 |"
     return "\n".join([head, "|---|---:|---:|---:|---:|---:|", *(row(*one) for one in rows)])
 
 
-def left_out(runs: list[Run], debts: dict[str, list[list[float]]]) -> list[tuple[str, Score]]:
-    """Each source judged under limits that were chosen on all the others."""
-    limits = {kind: debt.limit for kind, debt in debts_of_the_preset().items()}
-    scales = [
-        dict(zip(SCALES, chosen, strict=True)) for chosen in itertools.product(*SCALES.values())
-    ]
-    tried = [
-        by_limits(debts, {kind: limit * scale.get(kind, 1.0) for kind, limit in limits.items()})
-        for scale in scales
-    ]
-    sources = list(judged(runs))
-    rows = []
-    chosen_stops: Stops = [None] * len(runs)
+def left_out(runs: list[Run], found: list[list[float]]) -> tuple[str, str]:
+    """Each source judged under the limit chosen on all the others, and the worst of them.
+
+    Chosen is the lowest limit whose harm on the others, pooled, is at most `MOST_HARM`.
+    """
+    tried = {limit: first_at(found, limit) for limit in LIMITS}
+    sources, lines = judged(runs), list[tuple[str, Score]]()
     for source in sources:
         others = [other for other in sources if other != source]
-        best = max(tried, key=lambda stops: _worth(score(runs, stops, others)))
-        rows.append((source, score(runs, best, [source])))
-        chosen_stops = [
-            b if run.source == source else c
-            for run, b, c in zip(runs, best, chosen_stops, strict=True)
-        ]
-    return [*rows, ("all, each left out once", score(runs, chosen_stops))]
+        limit = next((each for each in LIMITS if _is_safe(runs, tried[each], others)), LIMITS[-1])
+        lines.append((f"{source} (limit {limit:g})", score(runs, tried[limit], [source])))
+    caught = [(found.caught, name) for name, found in lines if found.caught is not None]
+    harm = max((100 * found.harm / found.solved, name) for name, found in lines)
+    worst = f"Worst: catchX {min(caught)[0]:.1f} ({min(caught)[1]})" if caught else "Worst: n/a"
+    return table(lines, "source left out"), f"{worst}; harm {harm[0]:.1f} % ({harm[1]})."
 
 
-def _worth(found: Score) -> float:
-    """What limits are chosen by: steps saved, as long as hardly any work is lost."""
-    return (found.saved or 0.0) + found.net5 - 100 * max(0.0, found.harmful - 0.5)
+def _is_safe(runs: list[Run], stops: Stops, sources: Sequence[str]) -> bool:
+    each = [score(runs, stops, [source]) for source in sources]
+    pooled = 100 * sum(one.harm for one in each) / max(1, sum(one.solved for one in each))
+    return pooled <= MOST_HARM
 
 
-def without_thoughts(runs: list[Run]) -> Score:
-    """The ledger on agents that do not tell what they think."""
-    silent = [
-        run._replace(
-            signals=tuple(
-                s._replace(step=s.step and s.step._replace(thought=None)) for s in run.signals
-            )
-        )
-        for run in runs
+def sensitivity(runs: list[Run], found: list[list[float]]) -> str:
+    """Every constant of the detector without, a quarter lower and a quarter higher."""
+    limit = limit_of("default")
+    lines = [
+        "| constant | removed: harm, catchX | x 0.75 | x 1.25 | pooled catchX x 0.75, x 1.25 |",
+        "|---|---:|---:|---:|---:|",
     ]
-    preset = debts_of_the_preset()
-    debts = {kind: peaks(debt, silent) for kind, debt in preset.items()}
-    return score(runs, by_limits(debts, {kind: debt.limit for kind, debt in preset.items()}))
+    rows: list[tuple[str, list[Stops | None]]] = [
+        ("limit", [None, first_at(found, 0.75 * limit), first_at(found, 1.25 * limit)])
+    ]
+    for name in CONSTANTS:
+        value = getattr(stagnation, name)
+        stops: list[Stops | None] = []
+        for changed in (REMOVED.get(name, 0), _scaled(value, 0.75), _scaled(value, 1.25)):
+            setattr(stagnation, name, changed)
+            stops.append(first_at(debts(runs), limit))
+            setattr(stagnation, name, value)
+        rows.append((name.lower(), stops))
+    base = _pooled(runs, first_at(found, limit))
+    for name, three in rows:
+        cells = [_harm_and_catch(runs, each) for each in three]
+        pooled = ", ".join(f"{_pooled(runs, each) - base:+.1f}" for each in three[1:] if each)
+        lines.append(f"| {name} | {' | '.join(cells)} | {pooled} |")
+    return "\n".join(lines)
 
 
-def sensitivity(
-    runs: list[Run], debts: dict[str, list[list[float]]]
-) -> Iterator[tuple[str, Score]]:
-    """Every number of the ledger, a quarter higher and lower, one at a time."""
-    preset = debts_of_the_preset()
-    limits = {kind: debt.limit for kind, debt in preset.items()}
-    for detector in preset.values():
-        for name, value in detector.fields().items():
-            for share in (0.75, 1.25):
-                changed = detector.replace(**{name: _scaled(value, share)})
-                again = debts if name == "limit" else {**debts, detector.kind: peaks(changed, runs)}
-                stops = by_limits(again, {**limits, detector.kind: changed.limit})
-                yield f"`{detector.kind}.{name}` x {share:g}", score(runs, stops)
-    for module, name in CONSTANTS:
-        kind = module.__name__.rpartition(".")[2]
-        detector = preset[kind]
-        value = getattr(module, name)
-        for share in (0.75, 1.25):
-            setattr(module, name, _scaled(value, share))
-            stops = by_limits({**debts, kind: peaks(detector, runs)}, limits)
-            setattr(module, name, value)
-            yield f"`{kind}`, {name.lower()} x {share:g}", score(runs, stops)
+def _harm_and_catch(runs: list[Run], stops: Stops | None) -> str:
+    if stops is None:
+        return "n/a"
+    found = score(runs, stops)
+    return f"{found.harm}, {found.caught or 0.0:.1f}"
+
+
+def _pooled(runs: list[Run], stops: Stops) -> float:
+    """CatchX over all exhausted runs of the sources with `FEW` or more, in percent."""
+    large = {
+        source
+        for source, found in judged(runs).items()
+        if sum(run.exhausted for run in found) >= FEW
+    }
+    pairs = zip(runs, stops, strict=True)
+    hits = [stop is not None for run, stop in pairs if run.exhausted and run.source in large]
+    return 100 * sum(hits) / max(1, len(hits))
 
 
 def _scaled(value: Any, share: float) -> Any:
-    return max(1, round(value * share)) if isinstance(value, int) else value * share
+    scaled = value * share
+    return round(scaled) if isinstance(value, int) and value >= 8 else scaled
 
 
 def fired(runs: Sequence[Run], stops: Stops) -> str:
-    """How often it stops runs of which nobody knows whether they went well."""
-    lines = ["| source, ends not known | runs | stopped |", "|---|---:|---:|"]
+    """How often runs without a known result are stopped."""
+    lines = ["| source, result unknown | runs | stopped |", "|---|---:|---:|"]
     known = judged(runs)
     for source in dict.fromkeys(run.source for run in runs if run.source not in known):
         found = [stop for run, stop in zip(runs, stops, strict=True) if run.source == source]
@@ -218,47 +219,46 @@ def fired(runs: Sequence[Run], stops: Stops) -> str:
 def tables(runs: list[Run], *, quick: bool) -> str:
     """All that is measured, as one text."""
     remember_facts()
-    real = stops_by(lambda: Ledger().step, runs)
+    real = stops_by(lambda: factory().step, runs)
+    found = debts(runs)
+    stops = {preset: first_at(found, limit_of(preset)) for preset in PRESETS}
+    assert stops["default"] == real, "the short way and the real step disagree"
     rows = [(name, score(runs, stops_by(make, runs))) for name, make in PUBLISHED.items()]
-    preset = debts_of_the_preset()
-    debts = {kind: peaks(debt, runs) for kind, debt in preset.items()}
-    limits = {kind: debt.limit for kind, debt in preset.items()}
-    assert by_limits(debts, limits) == real, "the short way and the real step disagree"
-    parts = [(f"{kind} alone", score(runs, first_at(debts[kind], limits[kind]))) for kind in limits]
-    halves = [
-        (f"{side} of the tasks", _part(runs, real, lambda run: run.side, side)) for side in SIDES
-    ]
-    recent = _part(runs, real, lambda run: run.model.startswith(RECENT), True)
+    ours = [(f"**{preset}**", score(runs, stops[preset])) for preset in PRESETS]
+    silent = first_at(debts(runs, thoughts=False), limit_of("default"))
     sources = [(source, score(runs, real, [source])) for source in judged(runs)]
     where = f"{len(runs):,} runs of {len({run.source for run in runs})} sources"
+    chosen, worst = left_out(runs, found)
     text = [
-        f"Measured {today_and_commit()} by `scripts/measure_ledger.py` on {where}.",
-        table([*rows, *parts, (LEDGER, score(runs, real)), (HIDDEN, without_thoughts(runs))]),
-        "Each source left out once, and judged under limits chosen on the others:",
-        table(left_out(runs, debts), "source left out"),
-        "By source, by half of the tasks, and for recent models, with the numbers of the preset:",
-        table([*sources, *halves, ("recent models", recent)], "runs"),
+        f"Measured {today_and_commit()} by `make stuck CORPUS=folder` on {where}.",
+        table([*rows, *ours, ("default, without thoughts", score(runs, silent))]),
+        "Each source left out, with the limit chosen on the others:",
+        chosen,
+        worst,
+        "Recent models only:",
+        table([(f"**{preset}**", _recent(runs, stops[preset])) for preset in PRESETS], "preset"),
+        "By source, with the preset `default`:",
+        table(sources, "source"),
         fired(runs, real),
     ]
     if not quick:
         text += [
-            "One number of the ledger changed by a quarter, the others kept:",
-            table(list(sensitivity(runs, debts)), "changed"),
+            SENSITIVITY,
+            sensitivity(runs, found),
         ]
     return "\n\n".join(text) + "\n"
 
 
-def _part(runs: list[Run], stops: Stops, of: Callable[[Run], object], wanted: object) -> Score:
-    """The score over some of the runs."""
-    pairs = [(run, stop) for run, stop in zip(runs, stops, strict=True) if of(run) == wanted]
+def _recent(runs: list[Run], stops: Stops) -> Score:
+    """The score over the runs of recent models."""
+    pairs = [(r, s) for r, s in zip(runs, stops, strict=True) if r.model.startswith(RECENT)]
     return score([run for run, _ in pairs], [stop for _, stop in pairs])
 
 
 def remember_facts() -> None:
-    """The numbers of a step are worked out once and not for every detector that is tried."""
+    """Compute the facts of a step once, not for every variant."""
     remembered = lru_cache(maxsize=None)(step_facts.facts_of)
-    for module in MODULES:
-        setattr(module, "facts_of", remembered)  # noqa: B010  it is not theirs to export
+    setattr(stagnation, "facts_of", remembered)  # noqa: B010  it is not theirs to export
 
 
 def main() -> None:
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", default=os.environ.get("SWITCHGEAR_CORPUS"))
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "stuck.md", metavar="FILE")
     parser.add_argument("--paste", action="store_true", help="into docs/stuck.md")
-    parser.add_argument("--quick", action="store_true", help="without the table of changed numbers")
+    parser.add_argument("--quick", action="store_true", help="without the sensitivity table")
     chosen = parser.parse_args()
     if not chosen.folder:
         parser.error("name the folder of the corpus, or set SWITCHGEAR_CORPUS")

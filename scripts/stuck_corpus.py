@@ -41,6 +41,9 @@ class Run(NamedTuple):
 class Score(NamedTuple):
     """What a detector did to the runs, in percent; every source weighs the same."""
 
+    harm: int
+    """Harmful stops of solved runs, pooled: the figure that decides."""
+    solved: int
     false_stops: float
     harmful: float
     """FSRh: false stops after which something was still changed."""
@@ -136,6 +139,8 @@ def score(
     steps = sum(tally["steps"] for tally in tallies.values())
     net = sum(tally["saved"] - 5 * tally["lost"] for tally in tallies.values())
     return Score(
+        sum(tally["harmful"] for tally in tallies.values()),
+        sum(tally["solved"] for tally in tallies.values()),
         _macro(tallies, "false", "solved") or 0.0,
         _macro(tallies, "harmful", "solved") or 0.0,
         _macro(tallies, "caught", "exhausted"),

@@ -1,4 +1,4 @@
-"""The command that measures the ledger, on a corpus of four runs made up here."""
+"""The command that measures the progress presets, on a corpus of four runs made up here."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ def measure(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_ledger_is_scored_beside_what_others_publish(tmp_path: Path) -> None:
+def test_the_presets_are_scored_beside_what_others_publish(tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text(RULES)
     good = [recorded("bash", f"read {name}", f"text {name}") for name in "abcdefgh"]
     loop = [recorded("bash", "ls", "nothing", "I look again at what is there")] * 40
@@ -46,14 +46,12 @@ def test_the_ledger_is_scored_beside_what_others_publish(tmp_path: Path) -> None
         file.write("\n".join(lines))
     done = measure(str(tmp_path), "--quick", "--out", str(tmp_path / "out" / "stuck.md"))
     assert done.returncode == 0, done.stderr
-    # Half of the solved runs were stopped and lose their edit; of the exhausted ones it caught the
-    # loop after 5 of 40 steps, and there were 48 steps to save.
-    net5 = 100 * (35 - 5 * 42) / (9 + 42 + 40 + 8)
-    assert (
-        f"| **the ledger** | 50.0 | 50.0 | 50.0 | {100 * 35 / 48:.1f} | {net5:.1f} |" in done.stdout
-    )
-    assert "| opencode, as documented | 50.0 | 50.0 | 50.0 | 77.1 |" in done.stdout
-    assert "| step cap 50 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 |" in done.stdout
+    # One of two solved runs is stopped and loses its edit; of the exhausted ones the loop is caught
+    # after 15 of 40 steps, and there are 48 steps to save.
+    net5 = 100 * (25 - 5 * 42) / (9 + 42 + 40 + 8)
+    assert f"| **default** | 1/2 | 50.0 | 50.0 | {100 * 25 / 48:.1f} | {net5:.1f} |" in done.stdout
+    assert "| opencode, as documented | 1/2 | 50.0 | 50.0 | 77.1 |" in done.stdout
+    assert "| step cap 50 | 0/2 | 0.0 | 0.0 | 0.0 | 0.0 |" in done.stdout
     assert (tmp_path / "out" / "stuck.md").read_text(
         encoding="utf-8"
     ).strip() == done.stdout.strip()

@@ -13,7 +13,7 @@ from math import ceil, floor, isclose
 from statistics import median
 from typing import Any, NamedTuple
 
-from property import naive_debts, naive_stuck
+from property import naive_debts, naive_stagnation, naive_stuck
 from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Cooldown, Policy, WeightedSum, WindowEnd
@@ -579,6 +579,11 @@ KINDS: dict[type[Detector], Kind] = {
         retry_after,
         lambda _: 100,
         lambda d: f"(threshold {d.threshold})",
+    ),
+    _detectors.Stagnation: Kind(
+        naive_stagnation.reading,
+        lambda _: 16_000,
+        lambda d: f"(threshold {d.limit:g})",
     ),
     _detectors.StuckProbability: Kind(
         naive_stuck.stuck_probability,

@@ -132,6 +132,7 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         echo=st.sampled_from((5.0, 7.0)),
         habit=st.sampled_from((0.0, 1.0)),
     ),
+    _detectors.Stagnation: st.builds(_detectors.Stagnation, LIMITS),
     _detectors.IdleTalk: st.builds(_detectors.IdleTalk, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
     _detectors.RepeatedThoughts: st.builds(
         _detectors.RepeatedThoughts, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
@@ -145,6 +146,7 @@ DEBTS = (
     _detectors.RepeatedErrors,
     _detectors.IdleTalk,
     _detectors.RepeatedThoughts,
+    _detectors.Stagnation,
 )
 OF_ACTS = (*DEBTS, _detectors.StuckProbability)
 

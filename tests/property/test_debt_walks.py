@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from property import naive, naive_debts, naive_stuck
+from property import naive, naive_debts, naive_stagnation, naive_stuck
 from switchgear import _detectors
 from switchgear._core.types import AgentStep, Signal
 
@@ -87,6 +87,21 @@ def test_a_debt_says_what_the_full_history_says(kind: type[Any], tell: Any, walk
         expected = naive_debts.reading_of(detector, story)
         assert detector.heat(memory, 0.0) == expected.heat, history
         assert detector.reason(memory, 0.0) == expected.reason, history
+        memory = detector.load(detector.dump(memory))
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_stagnation_says_what_the_full_history_says(walk: int) -> None:
+    chance = Random(walk)
+    detector = _detectors.Stagnation(chance.choice((1.5, 3.0, 9.0)))
+    memory, told = detector.start(), naive_stagnation.Told()
+    for _ in range(4 * STEPS):
+        heard = signal(chance)
+        memory = detector.fold(memory, heard, 0.0)
+        naive_stagnation.tell(detector, told, heard)
+        expected = naive_stagnation.reading_of(detector, told)
+        assert detector.heat(memory, 0.0) == expected.heat
+        assert detector.reason(memory, 0.0) == expected.reason
         memory = detector.load(detector.dump(memory))
 
 

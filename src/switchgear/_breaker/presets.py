@@ -7,13 +7,8 @@ changes each of them and sees the circuit behave otherwise.
 
 from typing import Any, NamedTuple
 
-_DEBTS: list[dict[str, Any]] = [
-    {"words_debt": {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}},
-    {"actions_debt": {"limit": 7.0, "credit": 0.1}},
-    {"errors_debt": {"limit": 6.0, "credit": 0.1}},
-    {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
-]
-"""The progress ledger."""
+_NO_PROGRESS: list[dict[str, Any]] = [{"stagnation": {"limit": 9.0}}]
+"""What judges an agent's progress by default."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "provider": {
@@ -93,13 +88,28 @@ PRESETS: dict[str, dict[str, Any]] = {
         "recovery": {"cooldown": {"base_s": 60.0, "max_s": 120.0, "factor": 2.0, "probes": 1}},
     },
     "constitutional": {"detectors": ["violation"], "recovery": "latched"},
+    "careful": {
+        "detectors": [{"stagnation": {"limit": 24.0}}],
+        "recovery": "latched",
+        "tripping_at": 0.7,
+    },
+    "default": {
+        "detectors": _NO_PROGRESS,
+        "recovery": "latched",
+        "tripping_at": 0.7,
+    },
+    "eager": {
+        "detectors": [{"stagnation": {"limit": 6.0}}],
+        "recovery": "latched",
+        "tripping_at": 0.7,
+    },
     "ledger": {
-        "detectors": _DEBTS,
+        "detectors": _NO_PROGRESS,
         "recovery": "latched",
         "tripping_at": 0.7,
     },
     "progress": {
-        "detectors": _DEBTS,
+        "detectors": _NO_PROGRESS,
         "recovery": {"window_end": {"window_s": 0.001}},
         "tripping_at": 0.7,
     },
@@ -140,8 +150,11 @@ DESCRIPTIONS: dict[str, str] = {
     "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s, 10 s apart, and most of 20 calls; 60, then 120 s.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
-    "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
-    "progress": "The ledger of a guarded agent: at all of a debt the ladder steps in, and it begins anew.",
+    "careful": "An agent without progress: stops after 24 wasted steps, warns at 70 %; 0.2 % harmful stops, 33 % of exhausted runs.",
+    "default": "An agent without progress: stops after 9 wasted steps, warns at 70 %; 0.7 % harmful stops, 52 % of exhausted runs.",
+    "eager": "An agent without progress: stops after 6 wasted steps, warns at 70 %; 1.4 % harmful stops, 54 % of exhausted runs.",
+    "ledger": "The former name of the preset default.",
+    "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count begins anew.",
     "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
 }
 """One line about each."""

@@ -92,7 +92,7 @@ def _one_of(path: str, name: str, policies: "Mapping[str, Policy]", how: str) ->
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
-DEFAULT = "ledger"
+DEFAULT = "default"
 NOTHING_READ = 3
 """The exit code when no run was found in what was given."""
 FORMATS = (
@@ -104,7 +104,9 @@ FORMATS = (
 @click.command(short_help="Replay recorded sessions with a policy.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
-    "--policy", metavar="NAME|FILE", help="Policy to evaluate [default: the preset ledger]."
+    "--policy",
+    metavar="NAME|FILE",
+    help="Policy to evaluate [default: the preset default; careful and eager are the others].",
 )
 @click.option(
     "--compare",

@@ -18,6 +18,7 @@ from switchgear._detectors.same_error import SameError
 from switchgear._detectors.same_tool import SameTool, ToolFlood
 from switchgear._detectors.shares import FailureRate, FailureShare, SlowCalls, SlowCallShare
 from switchgear._detectors.silence import Silence
+from switchgear._detectors.stagnation import Stagnation
 from switchgear._detectors.stuck_probability import StuckProbability
 from switchgear._detectors.violation import Violation
 
@@ -41,6 +42,7 @@ ALL: tuple[type[Detector], ...] = (
     SlowCalls,
     Spend,
     SpendVelocity,
+    Stagnation,
     TotalCost,
     Violation,
     StuckProbability,
@@ -75,6 +77,7 @@ __all__ = [
     "SlowCalls",
     "Spend",
     "SpendVelocity",
+    "Stagnation",
     "StuckProbability",
     "ToolFlood",
     "TotalCost",

@@ -24,6 +24,8 @@ MOST = 128
 """Words, lines or files that are kept of one step."""
 FEWEST_WORDS = 3
 """A thought of fewer words says nothing."""
+NUMBERS = 4
+"""Numbers of a result that are compared."""
 EXCERPT_CHARS = 60
 _BITS = 0xFFFFFF
 
@@ -64,6 +66,12 @@ class ActFacts(NamedTuple):
     """The files and addresses that the action names."""
     is_silent: bool
     """Whether nothing came back."""
+    shape: int
+    """The result, but for its numbers."""
+    numbers: tuple[float, ...]
+    """The last numbers of the last line that has any, outside clocks and durations."""
+    names: tuple[int, ...]
+    """The words of the action without their numbers."""
 
 
 def facts_of(act: AgentStep) -> ActFacts:
@@ -76,17 +84,32 @@ def facts_of(act: AgentStep) -> ActFacts:
         if latest is act:
             return facts
     action = f"{act.tool} {act.args[:ARGS_CHARS]}"
-    result = _ends(act.result or "")
+    result = _ends(act.result or "").replace("\\n", "\n")
+    lines = tuple(filter(None, map(str.strip, _tool("times").sub("#", result).split("\n"))))
+    bare = _tool("digits").sub("#", action)
     facts = ActFacts(
         words_of(act.thought or ""),
         _numbers(_tool("word").findall(action.lower())),
-        number_of(" ".join(_tool("digits").sub("#", action).split())),
-        _numbers(filter(None, map(str.strip, _tool("times").sub("#", result).split("\n")))),
+        number_of(" ".join(bare.split())),
+        _numbers(lines),
         _numbers(filter(_is_path, _tool("path").findall(act.args[:ARGS_CHARS]))),
         not result or result.isspace(),
+        *_shape(lines),
+        _numbers(_tool("word").findall(bare.lower())),
     )
     _latest[:] = [(act, facts)]
     return facts
+
+
+def _shape(lines: tuple[str, ...]) -> tuple[int, tuple[float, ...]]:
+    """A number for the lines, but for their numbers; and the last of these."""
+    few = lines if len(lines) <= MOST else (*lines[: MOST // 2], *lines[-MOST // 2 :])
+    for line in reversed(few):
+        if found := _tool("number").findall(line):
+            return number_of(_tool("number").sub("#", "\n".join(few))), tuple(
+                map(float, found[-NUMBERS:])
+            )
+    return number_of("\n".join(few)), ()
 
 
 def words_of(text: str) -> frozenset[int]:
@@ -168,6 +191,7 @@ def _made() -> dict[str, Any]:
         "word": re.compile(r"\w+"),
         "long word": re.compile(r"[^\W\d_]{3,}"),
         "digits": re.compile(_DIGITS),
+        "number": re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?"),
         "times": re.compile(_TIMES),
         "path": re.compile(_PATH_CHARS),
     }

@@ -46,6 +46,8 @@ _BUSY_S = 2.0
 """How long a call waits for money that other calls have reserved and may give back."""
 _BUSY_STEP_S = 0.05
 _MOST_CALLS = 64
+_STALE_S = 0.03
+"""After how long without a call the circuits of a file are read again; see `refresh_s` of the stores."""
 _READ_S = 1.0
 """How long a request waits for the store to tell whether its session is held."""
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
@@ -158,6 +160,8 @@ class Guard:
         self._sessions: OrderedDict[str, Known] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
+        self._active_s = time.monotonic()
+        """When the last call came."""
         self._returning: set[asyncio.Future[None]] = set()
         """Probes that are being given back."""
         self._unsaved_costs: set[str] = set()
@@ -171,11 +175,18 @@ class Guard:
 
     # Before
 
-    async def admit(self, call: ProxiedCall) -> AdmittedCall:
-        """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
+    async def admit(self, call: ProxiedCall, circuit: str = "") -> AdmittedCall:
+        """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held.
+
+        `circuit` is that of the upstream, which is asked next.
+        """
         admission = AdmittedCall(call)
         identity = call.identity
+        now_s = time.monotonic()
+        idle_s, self._active_s = now_s - self._active_s, now_s
         try:
+            if idle_s > _STALE_S:
+                await self._read_ahead(identity, circuit)
             if identity.session:
                 await self._check_session(admission)
             if identity.key:
@@ -186,6 +197,26 @@ class Guard:
             self.release(admission)
             raise
         return admission
+
+    async def _read_ahead(self, identity: Identity, circuit: str) -> None:
+        """Read all that this call needs from the store at once: each look would wait for a thread."""
+        names = (f"key/{identity.key}", circuit)
+        breakers = [found for name in names if (found := self._breakers.get(name)) is not None]
+        known = self._sessions.get(identity.session) if identity.session else None
+
+        def read() -> None:
+            for breaker in breakers:
+                if breaker.last_known.phase is Phase.CLOSED:  # else a permit could be a probe
+                    with suppress(Rejected):
+                        breaker.enter()  # an ordinary permit holds nothing
+            if known is not None:
+                checked_s = time.monotonic()
+                known.refusal = self._standing(identity)
+                known.checked_s = checked_s
+
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_READ_S):
+                await self.beside(read)
 
     async def _check_session(self, admission: AdmittedCall) -> None:
         identity = admission.call.identity

@@ -26,7 +26,7 @@ from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_requ
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._proxy.access_log import AccessLog, LogEntry
-from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, ProxiedCall
+from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, ProxiedCall, circuit_name
 from switchgear._proxy.headers import TOKEN_HEADER, is_token, request_headers, response_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import PendingCall, pending_call
@@ -226,7 +226,7 @@ class Relay:
         model, identity = call.request, call.identity
         entry.model, entry.session, entry.key = model.model, identity.session, identity.key
         try:
-            admission = await self._guard.admit(call)
+            admission = await self._guard.admit(call, circuit_name(to.name, model.model))
         except CallRefused as refused:
             self._refuse(connection, refused.refusal, call, entry)
             return

@@ -193,7 +193,7 @@ def test_the_table_names_what_was_found_and_what_was_not_understood(
 
 def test_the_default_policy_is_the_ledger(tmp_path: Path, empty_home: Path) -> None:
     done = cli("backtest", str(samples.write("claude", tmp_path)), "--json")
-    assert json.loads(done.output)["policies"][0]["name"] == "ledger"
+    assert json.loads(done.output)["policies"][0]["name"] == "default"
 
 
 def test_the_json_has_every_run_with_its_evidence(tmp_path: Path, empty_home: Path) -> None:

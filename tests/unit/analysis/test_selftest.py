@@ -137,7 +137,7 @@ def test_a_threshold_that_cannot_be_reached_is_a_failure(
 
 
 def test_a_detector_whose_facts_nobody_tells_on_its_path_is_a_failure(project: Path) -> None:
-    config = "circuits: [{match: 'session/*', policy: ledger}]"
+    config = "circuits: [{match: 'session/*', policy: {detectors: [words_debt, talk_debt]}}]"
     rows = [row for row in rows_of(project, config, "guards") if row.guard == "session/*"]
     bad = {row.reason.partition(":")[0]: row.reason for row in rows if row.status == "failed"}
     assert set(bad) == {"words_debt", "talk_debt"}

@@ -76,11 +76,11 @@ def test_rewording_the_same_thought_does_not_hide_it() -> None:
     agent = Agent()
     phases = (
         agent.does(f"head -{n} parser.py", f"def parse_{n}():", f"{REWORDED[n % 6]} {word}")
-        for n, word in enumerate(FILLERS)
+        for n, word in enumerate((*FILLERS, *FILLERS))
     )
     stop = stopped_at(agent, phases)
     assert stop is not None
-    assert "the same thoughts again" in agent.why
+    assert "the same thought" in agent.why
 
 
 def test_an_agent_that_thinks_something_new_each_time_goes_on() -> None:
@@ -99,9 +99,9 @@ def test_an_agent_that_thinks_something_new_each_time_goes_on() -> None:
 
 def test_drifting_arguments_are_the_same_action() -> None:
     agent = Agent()
-    phases = (agent.does(f"curl localhost:8080/health?try={n}", "bad gateway") for n in range(12))
+    phases = (agent.does(f"curl localhost:8080/health?try={n}", "bad gateway") for n in range(15))
     assert stopped_at(agent, phases) is not None
-    assert "actions that bring nothing new" in agent.why
+    assert "the same again" in agent.why
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 5, 7])
@@ -207,7 +207,7 @@ def test_the_same_command_failing_the_same_way_after_every_edit_is_stopped() -> 
             yield agent.does("pytest -q", "E assert 3 == 4\n1 failed", ok=False, error="1 failed")
 
     assert stopped_at(agent, phases()) is not None
-    assert "errors without learning" in agent.why
+    assert "failed in the same way" in agent.why
 
 
 def test_the_same_tests_failing_after_every_change_of_the_files_cost_more() -> None:
@@ -217,7 +217,7 @@ def test_the_same_tests_failing_after_every_change_of_the_files_cost_more() -> N
             facts: Any = {"state": f"tree {n}", "failing_tests": "test_a"}
             facts = facts if agent is known else {}
             agent.does(f"make check-{chr(97 + n)}", f"failure {n}", ok=False, error="boom", **facts)
-    assert known.circuit.memories[2].points > unknown.circuit.memories[2].points
+    assert known.circuit.memories[0].points > unknown.circuit.memories[0].points
 
 
 def test_a_changed_set_of_failing_tests_pays_back() -> None:
@@ -226,7 +226,7 @@ def test_a_changed_set_of_failing_tests_pays_back() -> None:
         for agent in (better, same):
             tests = f"{4 - n} tests" if agent is better else "4 tests"
             agent.does("pytest", "failed", ok=False, error="failed", failing_tests=tests)
-    assert better.circuit.memories[2].points < same.circuit.memories[2].points
+    assert better.circuit.memories[0].points < same.circuit.memories[0].points
 
 
 def test_refactoring_while_all_tests_pass_costs_nothing() -> None:
@@ -259,9 +259,9 @@ def test_a_new_state_of_the_files_pays_back_what_polling_cost() -> None:
     agent = Agent()
     for _ in range(5):
         agent.does("git status", "clean", state="one")
-    before = agent.circuit.memories[1].points
+    before = agent.circuit.memories[0].points
     agent.does("git status", "clean", state="two")
-    assert agent.circuit.memories[1].points == before  # seen again, but the files are new
+    assert agent.circuit.memories[0].points < before  # seen again, but the files are new
 
 
 def test_a_long_silent_build_is_one_step_among_others() -> None:
@@ -289,8 +289,8 @@ def test_after_a_compaction_reading_again_is_nothing_held_against_it() -> None:
         for n, command in enumerate(files):
             used = 0.2 + n / 100 if one is forgetful else 0.9 + n / 100
             one.does(command, f"contents of {command}", context_used=used)
-    assert agent.circuit.memories[1].points > 400
-    assert forgetful.circuit.memories[1].points == 0
+    assert agent.circuit.memories[0].points > 200
+    assert forgetful.circuit.memories[0].points == 0
 
 
 def test_a_compaction_does_not_free_an_agent_that_goes_on_looping() -> None:
@@ -311,7 +311,7 @@ def test_the_same_reply_without_acting_is_stopped() -> None:
         for _ in range(9)
     )
     assert stopped_at(agent, phases) is not None
-    assert "the same reply without acting" in agent.why
+    assert "no tool call, the same reply" in agent.why
 
 
 def test_acting_pays_back_what_talking_cost() -> None:
@@ -330,15 +330,19 @@ def test_an_agent_without_thoughts_is_known_by_what_it_does() -> None:
     )
     stop = stopped_at(agent, phases)
     assert stop is not None
-    assert stop <= 5
+    assert stop <= 7
 
 
 def test_a_warning_comes_before_the_stop_and_says_what_to_do() -> None:
     agent = Agent()
-    while agent.does("ls", "a.py", "I list the files to see what is there") is Phase.CLOSED:
+    thought = "I list the files again to see what may have changed there"
+    while agent.does("ls", "a.py", thought) is Phase.CLOSED:
         pass
     assert agent.circuit.phase is Phase.TRIPPING
-    assert '"I list the files to see what is there" (+0.75)' in agent.why
+    assert (
+        'the same thought: "I list the files again to see what may have changed there" (+2.20)'
+        in agent.why
+    )
     assert agent.why.endswith(
         "; write down what has been ruled out, and take a route not yet tried"
     )

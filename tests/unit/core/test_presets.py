@@ -136,22 +136,19 @@ def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> No
     assert step(policy, circuit, reset, 1e9).circuit.phase is Phase.CLOSED
 
 
-def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
-    policy = preset_policy("ledger")
-    debts = (
-        detectors.RepeatedThoughts(3, 0.25, 0.05, 8),
-        detectors.RepeatedActions(7, 0.1),
-        detectors.RepeatedErrors(6, 0.1),
-        detectors.IdleTalk(2, 0.3, 8),
-    )
-    assert policy == Policy(debts, Latched(), tripping_at=0.7)
-    assert tuple(type(debt)() for debt in debts) == debts
+@pytest.mark.parametrize(("name", "limit"), [("careful", 24), ("default", 9), ("eager", 6)])
+def test_a_progress_preset_warns_before_it_stops_and_stops_for_good(name: str, limit: int) -> None:
+    assert preset_policy(name) == Policy([detectors.Stagnation(limit)], Latched(), tripping_at=0.7)
 
 
-def test_progress_is_the_ledger_that_leaves_the_word_to_the_ladder() -> None:
-    policy, ledger = preset_policy("progress"), preset_policy("ledger")
-    assert policy.detectors == ledger.detectors
-    assert policy == Policy(ledger.detectors, WindowEnd(0.001), tripping_at=0.7)
+def test_the_default_is_the_detector_as_it_comes_and_has_a_former_name() -> None:
+    assert preset_policy("default").detectors == (detectors.Stagnation(),)
+    assert preset_policy("ledger") == preset_policy("default")
+
+
+def test_progress_is_the_default_that_leaves_the_next_step_to_the_escalation() -> None:
+    policy, default = preset_policy("progress"), preset_policy("default")
+    assert policy == Policy(default.detectors, WindowEnd(0.001), tripping_at=0.7)
 
 
 def test_stuck_has_the_weights_and_thresholds_of_seed_002() -> None:
@@ -281,6 +278,7 @@ CALL, FAILED = (
 AGENTS: tuple[list[tuple[float, Signal]], ...] = (
     [(0.0, Signal(idle_s=idle_s)) for idle_s in (60.0, 100.0, 130.0, 180.0)],
     [(0.1, CALL)] * 8,
+    [(0.1, Signal(ok=False, step=AgentStep("Bash", "make", "no rule")))] * 20,
     [(0.1, Signal(ok=True, step=AgentStep("Read", str(number)))) for number in range(23)],
     [(0.1, FAILED)] * 6,
     [(0.1, FAILED), (0.1, FAILED), (0.1, FAILED), (0.1, CALL), (0.1, FAILED)],

@@ -48,8 +48,8 @@ def test_an_agent_that_stands_still_in_new_words_is_stopped_and_told_the_debt(
     assert result.exit_reason == "completed"
     prompt = stage.prompt(2)
     assert "AGENT APPEARS STUCK" in prompt
-    assert "the same thoughts again: a debt of" in prompt
-    assert "take a route not yet tried" in prompt
+    assert "no progress for" in prompt
+    assert "(+60)" in prompt
     assert any(note.endswith("nudge, by the escalation") for note in stage.view.notes)
 
 
@@ -59,7 +59,7 @@ def test_each_stop_is_a_rung_and_at_the_end_the_task_is_given_up(stage: Stage) -
     )
     result = stage.run(FOREVER, stuck=True)
     assert (result.exit_reason, len(stage.iterations())) == ("circuit_breaker", 2)
-    assert any("the same thoughts again" in each for each in result.evidence)
+    assert any("no progress for" in each for each in result.evidence)
 
 
 def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
@@ -69,7 +69,7 @@ def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
         fresh.dependencies = fresh.dependencies._replace(view=fresh.view)
         told = REWORDS.replace("STEPS", str(steps))
         fresh.run(f"if n == 1:{_indented(told)}\nelse:{_indented(WORKS)}", stuck=True)
-        if "Switchgear warns: the same thoughts again" in fresh.prompt(2):
+        if "Switchgear warns: no progress for" in fresh.prompt(2):
             return
     pytest.fail("no number of steps led to a warning")
 
@@ -151,16 +151,16 @@ def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
         circuit = seen._own.circuit
         kinds = [detector.kind for detector in circuit.policy.detectors]
         memories = circuit._circuit.memories
-        points.append(memories[kinds.index("errors_debt")].points)
+        points.append(memories[kinds.index("stagnation")].points)
     assert points[0] > points[1]
 
 
 def test_the_same_reply_without_a_tool_is_told_from_iteration_to_iteration() -> None:
     seen = watch()
     reply = AgentResult("I cannot go on without the password of the database server", None)
-    assert fed(seen, *[reply] * 4)[-1] == STUCK
+    assert fed(seen, *[reply] * 7)[-1] == STUCK
     assert seen.score is not None
-    assert "the same reply without acting" in seen.score.evidence[0]
+    assert "no tool call, the same reply" in seen.score.evidence[0]
 
 
 def test_clocks_in_the_output_of_a_poll_are_nothing_new() -> None:

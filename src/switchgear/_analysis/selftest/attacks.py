@@ -166,7 +166,7 @@ def _talk(detector: Any) -> list[Attack]:
 
 
 def _stuck(detector: Any) -> list[Attack]:
-    """What its model minds is the user's; so every way to be stuck is tried."""
+    """Every way to be stuck."""
     return [each for make in (_errors, _loop, _words, _talk) for each in make(detector)]
 
 
@@ -190,6 +190,7 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.SlowCalls.kind: _slow,
     kinds.Spend.kind: _overspend,
     kinds.SpendVelocity.kind: _faster,
+    kinds.Stagnation.kind: _stuck,
     kinds.StuckProbability.kind: _stuck,
     kinds.IdleTalk.kind: _talk,
     kinds.ToolFlood.kind: _flood,

@@ -30,6 +30,7 @@ PROGRESS = "session/* progress"
 """The progress detectors of the same circuit."""
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
+    "stagnation",
     "stuck_probability",
 )
 _LOOK_S = 15.0

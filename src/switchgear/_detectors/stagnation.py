@@ -1,0 +1,406 @@
+"""No progress: steps that resemble earlier steps and return what those returned.
+
+One debt for all evidence. Each step is compared with the last eight: its action, its result, its
+thought. What resembles them costs, what is new pays back, and every step pays back a little.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+from switchgear._core import values
+from switchgear._core.detector import Detector, Measure
+from switchgear._core.types import AgentStep, Signal
+from switchgear._detectors.progress import (
+    EVIDENCE,
+    RING,
+    ROOM,
+    STEP,
+    Numbers,
+    dump,
+    known,
+    load,
+    moved,
+    new_of,
+)
+from switchgear._detectors.step_facts import (
+    NUMBERS,
+    ActFacts,
+    alike,
+    excerpt,
+    facts_of,
+    number_of,
+    words_of,
+)
+
+REMEMBER = 8
+"""The last steps, and the last thoughts, that a step is compared with."""
+ROOM_FOR_ONE = 64
+"""Words or lines kept of each of them: the first and the last half."""
+REPEATED = STEP
+"""Cost of a step with the action and the result of an earlier one."""
+FAILED = STEP
+"""Cost of a failure with the result of an earlier failure, whatever the action."""
+SILENT = STEP
+"""Cost of an empty result."""
+THOUGHT = 2
+"""Times the resemblance of a thought beyond `USUAL`: its cost."""
+USUAL = 25
+"""Resemblance of two thoughts that is normal, in percent."""
+FEWEST = 8
+"""Words of a thought that can be compared: a shorter one is a formula."""
+TALK = 5 * STEP // 2
+"""Cost of a turn without a tool call that gets the reply of an earlier one."""
+NEW = 5 * STEP // 4
+"""Credit for a new file or address, and for a new set of failing tests."""
+PACE = 3 * STEP // 10
+"""Credit for every step."""
+
+BOTH = (False, True)
+AGAIN, FAILS, EMPTY, THINKS, TALKS, UNDONE = range(6)
+LABELS = (
+    "the same again",
+    "failed in the same way",
+    "returned nothing",
+    "the same thought",
+    "no tool call, the same reply",
+    "undone",
+)
+"""What the evidence of each kind is called."""
+ADVICE = (
+    "stop repeating it: read what it already returned, or change the approach",
+    "find the cause before the next try, or do without what keeps failing",
+    "check the question: nothing comes back from there",
+    "write down what has been ruled out, and take a route not yet tried",
+    "act with a tool, or say that the task is done or what is missing",
+    "decide between the two versions, and check the decision",
+)
+"""What to do differently, for each kind."""
+
+
+class Earlier(NamedTuple):
+    """What is kept of an earlier step. Numbers stand for texts."""
+
+    tool: int
+    failed: bool
+    shape: int
+    """The result, but for its numbers."""
+    numbers: tuple[float, ...]
+    """The last numbers of the result."""
+    is_new: bool
+    """Whether it did not fail, and its action has a word that no earlier one had."""
+    words: frozenset[int]
+    """Of the action, or of a reply without a tool call."""
+    lines: frozenset[int] | None
+    """Of the result; `None`: the result is not known."""
+
+
+class StepTrail(NamedTuple):
+    """What is remembered: the debt, its latest evidence, and what was seen; the newest last."""
+
+    points: int = 0
+    """In hundredths of a step."""
+    evidence: tuple[tuple[int, int, str], ...] = ()
+    """Points, kind, and the beginning of the text."""
+    steps: tuple[Earlier, ...] = ()
+    thoughts: tuple[frozenset[int], ...] = ()
+    words: Numbers = ()
+    paths: Numbers = ()
+    states: Numbers = ()
+    tests: Numbers = ()
+    tested: int = -1
+    """The state in which the tests ran last; -1: not known."""
+    context: int = 0
+    """How full the agent's context was, in percent."""
+
+
+class Stagnation(Detector):
+    """Trips when the agent has made no progress for `limit` steps (default 9).
+
+    Costs: the resemblance of the action times that of the result, to the most similar of the last 8
+    steps with the same tool (up to 1 step); a failure whose result resembles that of an earlier
+    failure (up to 1); an empty result (1); twice the resemblance of the thought to the last 8
+    thoughts, beyond 25 %; a turn without a tool call that gets the reply of an earlier such turn
+    (2.5); a return to an earlier state of the files (1); the same tests fail although the files have
+    changed (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not
+    fail; 1.25 for a new set of failing tests. A result that differs in its numbers only is the same
+    result if the last number is within the range of at least two earlier ones.
+    """
+
+    __slots__ = ("limit",)
+    kind: ClassVar[str] = "stagnation"
+    advice: ClassVar[str] = ADVICE[AGAIN]
+    limit: float
+
+    def __init__(self, limit: float = 9.0) -> None:
+        self._set(limit=values.positive("Stagnation.limit", limit))
+
+    @property
+    def most(self) -> int:
+        """The highest debt, so that later credits can matter."""
+        return round(2 * STEP * self.limit)
+
+    def start(self) -> StepTrail:
+        """No debt, and nothing is known."""
+        return StepTrail()
+
+    def fold(self, memory: StepTrail, signal: Signal, now_s: float) -> StepTrail:
+        """Each step by itself, until one more of the same changes nothing."""
+        del now_s
+        if signal.step is None and signal.state is None and signal.failing_tests is None:
+            return memory
+        for _ in range(signal.count):
+            after = self._one(memory, signal)
+            if after == memory:
+                break
+            memory = after
+        return memory
+
+    def _one(self, memory: StepTrail, signal: Signal) -> StepTrail:
+        costs, credit = _files_and_tests(memory, signal)
+        trail, texts = _seen(memory, signal), ("the files", "")
+        if (act := signal.step) is not None:
+            if act.result is None and signal.error:
+                act = act._replace(result=signal.error)
+            thought = act.thought or ""
+            texts = (f"{act.tool} {act.args}".strip() or thought, thought)
+            credit += PACE
+            facts = facts_of(act)
+            failed = signal.ok is False
+            step = _kept(
+                act,
+                facts,
+                is_new=not failed and bool(new_of(facts.names, trail.words)),
+                failed=failed,
+            )
+            costs |= _acted(trail, step, facts) if act.tool else _talked(trail, step)
+            if act.tool and not failed and new_of(facts.paths, trail.paths):
+                credit += NEW
+            trail = trail._replace(
+                steps=(*trail.steps, step)[-REMEMBER:],
+                words=known(trail.words, facts.names),
+                paths=known(trail.paths, facts.paths),
+            )
+            if len(facts.thought) >= FEWEST:
+                kept = (*trail.thoughts, facts.thought)[-REMEMBER:]
+                trail = trail._replace(thoughts=kept)
+        return _charged(trail, costs, credit, texts, self.most)
+
+    def heat(self, memory: StepTrail, now_s: float) -> float:
+        """The debt against the limit."""
+        del now_s
+        return memory.points / STEP / self.limit
+
+    def reason(self, memory: StepTrail, now_s: float) -> str:
+        """The debt in words, the steps that made it, and what to do differently."""
+        del now_s
+        debt = f"no progress for {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
+        if not memory.evidence:
+            return debt
+        steps = ", ".join(
+            f'{LABELS[kind]}: "{text}" (+{points / STEP:.2f})'
+            for points, kind, text in memory.evidence
+        )
+        most = max(memory.evidence)[1]
+        return f"{debt}: {steps}; {ADVICE[most]}"
+
+    def measure(self, memory: StepTrail, now_s: float) -> Measure:
+        """The debt."""
+        del now_s
+        return Measure(memory.points / STEP, self.limit, "steps")
+
+    def dump(self, memory: StepTrail) -> list[Any]:
+        """The fields; numbers in hexadecimal, one text for each field."""
+        steps = [
+            [
+                dump((each.tool, each.shape)),
+                each.failed,
+                each.is_new,
+                list(each.numbers),
+                dump(tuple(sorted(each.words))),
+                None if each.lines is None else dump(tuple(sorted(each.lines))),
+            ]
+            for each in memory.steps
+        ]
+        return [
+            memory.points,
+            [list(each) for each in memory.evidence],
+            steps,
+            [dump(tuple(sorted(words))) for words in memory.thoughts],
+            *map(dump, memory[4:8]),
+            memory.tested,
+            memory.context,
+        ]
+
+    def load(self, data: Any) -> StepTrail:
+        """The inverse of `dump`; raises ValueError on anything else."""
+        row = values.row("no progress", data, 10)
+        points, evidence, steps, thoughts, words, paths, states, tests, tested, context = row
+        points = min(values.whole("the points of no progress", points, least=0), self.most)
+        shown = [_evidence(each) for each in values.row("the evidence", evidence)[-EVIDENCE:]]
+        return StepTrail(
+            points,
+            tuple(shown) if points else (),
+            tuple(_earlier(each) for each in values.row("the last steps", steps)[-REMEMBER:]),
+            tuple(
+                frozenset(load(each))
+                for each in values.row("the last thoughts", thoughts)[-REMEMBER:]
+            ),
+            load(words)[-ROOM:],
+            load(paths)[-ROOM:],
+            load(states)[-RING:],
+            load(tests)[-RING:],
+            values.whole("the state of the tests", tested, least=-1),
+            values.whole("the fullness of the context", context, least=0),
+        )
+
+
+def _evidence(data: Any) -> tuple[int, int, str]:
+    points, kind, text = values.row("a piece of evidence", data, 3)
+    kind = values.whole("its kind", kind, least=0)
+    if kind >= len(LABELS) or not isinstance(text, str):
+        raise ValueError(f"{data!r} must be the text of a step")
+    return values.whole("its points", points), kind, excerpt(text)
+
+
+def _earlier(data: Any) -> Earlier:
+    pair, failed, is_new, numbers, words, lines = values.row("an earlier step", data, 6)
+    ids = load(pair)
+    if len(ids) != len(("tool", "shape")) or not (failed in BOTH and is_new in BOTH):
+        raise ValueError(f"{data!r} must be the text of a step")
+    few = values.row("the numbers of a result", numbers)[-NUMBERS:]
+    return Earlier(
+        ids[0],
+        failed,
+        ids[1],
+        tuple([values.number("the number of a result", each) for each in few]),
+        is_new,
+        frozenset(load(words)[-ROOM_FOR_ONE:]),
+        None if lines is None else frozenset(load(lines)[-ROOM_FOR_ONE:]),
+    )
+
+
+def _few(numbers: Numbers) -> frozenset[int]:
+    """The first and the last numbers of a text."""
+    if len(numbers) <= ROOM_FOR_ONE:
+        return frozenset(numbers)
+    return frozenset(numbers[: ROOM_FOR_ONE // 2] + numbers[-ROOM_FOR_ONE // 2 :])
+
+
+def _kept(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: bool) -> Earlier:
+    return Earlier(
+        number_of(act.tool),
+        failed,
+        facts.shape,
+        facts.numbers,
+        is_new,
+        _few(facts.names) if act.tool else words_of(act.thought or act.args),
+        None if act.result is None else _few(facts.lines),
+    )
+
+
+def _same_lines(one: frozenset[int], other: frozenset[int] | None) -> int:
+    """How much two results resemble each other, in percent; two empty results are the same."""
+    if other is None:
+        return 0
+    return alike(one, other) if one or other else 100
+
+
+def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
+    """What a tool call costs, by kind."""
+    costs = {}
+    if len(facts.thought) >= FEWEST and trail.thoughts:
+        most = max([alike(facts.thought, other) for other in trail.thoughts])
+        costs[THINKS] = THOUGHT * (most - USUAL)
+    if step.lines is None:
+        return costs
+    if not step.lines:
+        costs[EMPTY] = SILENT // 2 if step.is_new else SILENT
+    within = _within(trail.steps, step)
+    again, fails = 0, 0
+    for other in trail.steps:
+        result = (
+            100 if within and other.shape == step.shape else _same_lines(step.lines, other.lines)
+        )
+        if not result:
+            continue
+        if other.tool == step.tool:
+            again = max(again, alike(step.words, other.words) * result)
+        if step.failed and other.failed:
+            fails = max(fails, result)
+    if step.is_new:
+        again = 0
+    elif not step.failed and trail.steps and trail.steps[-1].is_new:
+        again //= 2
+    costs[AGAIN] = REPEATED * again // (100 * 100)
+    costs[FAILS] = FAILED * fails // 100
+    return costs
+
+
+def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether a result differs from earlier ones in numbers only, and is within their range."""
+    same = [each.numbers for each in steps if each.shape == step.shape]
+    return (
+        len(same) > 1
+        and bool(step.numbers)
+        and all(
+            min(row[:-1]) <= row[-1] <= max(row[:-1])
+            for row in zip(*same, step.numbers, strict=False)
+        )
+    )
+
+
+def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
+    """What a turn without a tool call costs: by its reply, or by its words if there was none."""
+    earlier = [each for each in trail.steps if each.tool == step.tool]
+    if not earlier:
+        return {}
+    if step.lines:
+        most = max([_same_lines(step.lines, each.lines) for each in earlier])
+    else:
+        most = max([alike(step.words, each.words) for each in earlier]) - USUAL
+    return {TALKS: TALK * most // 100}
+
+
+def _files_and_tests(memory: StepTrail, signal: Signal) -> tuple[dict[int, int], int]:
+    """What the state of the files and the failing tests cost and pay back."""
+    costs: dict[int, int] = {}
+    is_new, is_undone = moved(memory.states, signal.state)
+    if is_undone:
+        costs[UNDONE] = REPEATED
+    pays = int(is_new and not any(step.failed for step in memory.steps))
+    pays += moved(memory.tests, signal.failing_tests)[0]
+    if signal.ok is False and signal.failing_tests is not None and memory.tested != -1:
+        after = _seen(memory, signal)
+        if after.tests == memory.tests and after.tested != memory.tested:
+            costs[UNDONE] = costs.get(UNDONE, 0) + FAILED
+    return costs, NEW * pays
+
+
+def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
+    """With the state and the tests of a signal, and without what the agent itself forgot."""
+    trail = memory
+    if signal.context_used is not None:
+        full = round(100 * max(0.0, min(signal.context_used, 1.0)))
+        if 2 * full <= trail.context:
+            trail = trail._replace(steps=(), thoughts=(), words=(), paths=())
+        trail = trail._replace(context=full)
+    if signal.state is not None:
+        trail = trail._replace(states=known(trail.states, (number_of(signal.state),), RING))
+    if signal.failing_tests is not None:
+        tests = known(trail.tests, (number_of(signal.failing_tests),), RING)
+        trail = trail._replace(tests=tests, tested=trail.states[-1] if trail.states else -1)
+    return trail
+
+
+def _charged(
+    trail: StepTrail, costs: dict[int, int], credit: int, texts: tuple[str, str], most: int
+) -> StepTrail:
+    """The debt after a step with this action and thought: from 0 up to `most`."""
+    charge = sum(cost for cost in costs.values() if cost > 0) - credit
+    points = max(0, min(trail.points + charge, most))
+    if not points:
+        return trail._replace(points=0, evidence=())
+    if charge <= 0:
+        return trail._replace(points=points)
+    kind = max(costs, key=lambda each: (costs[each], each))
+    found = (*trail.evidence, (charge, kind, excerpt(texts[kind == THINKS])))[-EVIDENCE:]
+    return trail._replace(points=points, evidence=found)
