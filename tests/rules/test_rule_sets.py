@@ -73,6 +73,7 @@ def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: s
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(7200)  # a hundred thousand take long on a busy machine
 def test_random_commands_are_judged_without_failing_and_alike_behind_padding(
     project: Project,
 ) -> None:

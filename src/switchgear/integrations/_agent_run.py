@@ -255,6 +255,11 @@ class GuardedRun:
             return self.guard.budget
         return self.around.budget
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the run has taken a step, so that its progress is judged."""
+        return self._session is not None
+
     def model(self, name: ModelName) -> "ModelCall":
         """A context manager around one model call. Entering raises `Rejected` or `BudgetRefused`."""
         return ModelCall(self, name)

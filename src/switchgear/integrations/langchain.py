@@ -167,7 +167,7 @@ def _read(call: ModelCall, response: ModelResponse[Any]) -> None:
 
 def _said(run: GuardedRun, response: ModelResponse[Any]) -> None:
     for message in response.result:
-        if isinstance(message, AIMessage):
+        if isinstance(message, AIMessage) and (message.tool_calls or run.is_judged):
             run.said(message.text, calls_tools=bool(message.tool_calls))
 
 
