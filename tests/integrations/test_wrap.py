@@ -166,10 +166,10 @@ print(last.status_code, "Switchgear" in str(last))
 def test_child_processes_share_circuits_and_budget(
     wrap: Wrap, api: ModelApi, tmp_path: Path
 ) -> None:
-    api.fail(5)
+    api.always = Reply(503)
     child = f"""{CHAT}
 client = client.with_options(max_retries=0)
-for _ in range(2):
+for _ in range(3):
     try:
         ask()
     except Exception as error:
@@ -182,8 +182,12 @@ for _ in range(3):
     subprocess.run([sys.executable, sys.argv[1]], check=True)
 """
     done = wrap(script, words=(str(tmp_path / "child.py"),))
-    assert done.stdout.split() == ["failed"] * 5 + ["refused"], done.stderr
-    assert len(api.received) == 5
+    said = done.stdout.split()
+    # The fifth failure opens the circuit within 0.1 s, when the others' reports are in: the second
+    # child may make one more call, the third none.
+    assert said[:5] == ["failed"] * 5, done.stderr
+    assert said[6:] == ["refused"] * 3
+    assert len(api.received) == said.count("failed")
     assert done.report["processes"] == 4
 
 
