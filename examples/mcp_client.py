@@ -8,7 +8,6 @@ from mcp.server.mcpserver import MCPServer
 from switchgear import Panel, Rejected
 from switchgear.integrations.mcp import guard
 
-panel = Panel("memory:")
 server = MCPServer("search")
 
 
@@ -19,7 +18,7 @@ def search(query: str) -> str:
 
 
 async def main() -> None:
-    async with guard(Client(server), panel=panel, progress=False) as client:
+    async with guard(Client(server), panel=Panel("memory:"), progress=False) as client:
         for number in range(1, 8):
             try:
                 result = await client.call_tool("search", {"query": f"page {number}"})

@@ -12,7 +12,6 @@ from switchgear.integrations.pydantic_ai import guard
 
 
 def down(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Stands for a provider that is down."""
     raise ConnectionError("connection refused")
 
 

@@ -1,0 +1,71 @@
+"""No progress, in both directions: what is stopped, and what goes on although it looks alike."""
+
+import json
+
+from switchgear._core.types import AgentStep, Signal
+from switchgear._detectors import Stagnation
+
+NAMES = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "klmnp"]
+
+
+def heat(*steps: tuple[str, str, str | None, bool]) -> float:
+    """The highest heat over these steps: tool, arguments, result, success."""
+    detector, hottest = Stagnation(), 0.0
+    memory = detector.start()
+    for tool, args, result, ok in steps:
+        memory = detector.fold(memory, Signal(ok=ok, step=AgentStep(tool, args, result)), 0.0)
+        hottest = max(hottest, detector.heat(memory, 0.0))
+    return hottest
+
+
+def test_the_same_reply_to_turns_without_a_tool_call_is_stopped_whatever_is_said() -> None:
+    assert heat(*(("", f"I plan {name}", "Please go on.", True) for name in NAMES[:10])) >= 1
+
+
+def test_a_conversation_with_different_replies_goes_on() -> None:
+    assert heat(*(("", f"I ask {name}", f"The {name} is fine", True) for name in NAMES)) < 0.7
+
+
+def test_a_check_that_fails_alike_after_every_edit_is_stopped() -> None:
+    rounds = [("edit", f"a.py {name}", "saved", True) for name in NAMES[:12]]
+    check = ("bash", "pytest", "E assert 3 == 4\n1 failed", False)
+    assert heat(*(step for edit in rounds for step in (edit, check))) >= 1
+
+
+def test_a_check_with_fewer_failures_each_time_goes_on() -> None:
+    steps = []
+    for n, name in enumerate(NAMES[:20]):
+        steps.append(("edit", f"a.py {name}", "saved", True))
+        steps.append(("bash", "pytest", f"{20 - n} failed", False))
+    assert heat(*steps) < 1
+
+
+def test_timeouts_of_different_commands_are_stopped() -> None:
+    assert heat(*(("bash", name, "timed out after 30 s", False) for name in NAMES[:20])) >= 1
+
+
+def test_many_different_errors_of_a_set_up_go_on() -> None:
+    assert heat(*(("bash", f"install {n}", f"{n} needs lib{n}", False) for n in NAMES[:40])) < 0.7
+
+
+def test_numbers_and_texts_of_numbers_are_the_same_arguments() -> None:
+    pairs = (('{"id": 22}', '{"id": "22"}')[n % 2] for n in range(20))
+    assert heat(*(("get", args, "already done", True) for args in pairs)) >= 1
+
+
+def test_batch_work_over_new_files_goes_on() -> None:
+    assert heat(*(("sed", f"-i s/a/b/ src/{n}.py", "", True) for n in NAMES)) < 0.7
+
+
+def test_the_memory_is_flat_over_ten_thousand_steps_and_survives_the_store() -> None:
+    detector, sizes = Stagnation(), list[int]()
+    memory = detector.start()
+    for n in range(10_000):
+        act = AgentStep("bash", f"{NAMES[n % 125]} src/{n}.py", f"line {n}", f"I try {n}")
+        memory = detector.fold(memory, Signal(ok=n % 3 > 0, step=act), 0.0)
+        if n % 1000 == 999:
+            stored = json.dumps(detector.dump(memory))
+            assert detector.load(json.loads(stored)) == memory
+            sizes.append(len(stored))
+    assert max(sizes) < 20_000
+    assert sizes[-1] <= 1.1 * sizes[0]
