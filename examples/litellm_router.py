@@ -3,7 +3,7 @@
 import asyncio
 
 import litellm
-from litellm import Router
+from litellm.router import Router
 
 from switchgear import Panel
 from switchgear.integrations.litellm import guard
