@@ -185,9 +185,20 @@ def _end_with(code: int) -> None:
 
 def _import_all() -> None:
     """Import what the verbs import when they are called; test_lazy_imports.py does so in order."""
-    for found in pkgutil.walk_packages(switchgear.__path__, "switchgear."):
-        if not found.name.endswith("__main__"):
+    for found in pkgutil.walk_packages(switchgear.__path__, "switchgear.", onerror=_missing):
+        if found.name.endswith("__main__") or found.name.startswith("switchgear.integrations."):
+            continue
+        try:
             importlib.import_module(found.name)
+        except ModuleNotFoundError as error:
+            _missing(found.name, error)
+
+
+def _missing(name: str, error: BaseException | None = None) -> None:
+    """Pass over a module whose extra is not installed."""
+    error = error or sys.exc_info()[1]
+    if not isinstance(error, ModuleNotFoundError) or str(error.name).startswith("switchgear"):
+        raise RuntimeError(f"{name} cannot be imported") from error
 
 
 if __name__ == "__main__":

@@ -337,7 +337,10 @@ def run_copy(
 
 DAMAGE = [
     *(f"_hooks/{name}" for name in ("client", "process", "handler", "decide", "compiled")),
-    *(f"_hooks/{name}" for name in ("inspect_call", "pending", "undecided", "command", "deadline")),
+    *(
+        f"_hooks/{name}"
+        for name in ("inspect_call", "session", "undecided", "command", "open_calls")
+    ),
     *("_agents/claude_code/hooks", "_agents/pi/hooks"),
 ]
 

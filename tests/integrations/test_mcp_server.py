@@ -77,4 +77,5 @@ def test_the_real_client_asks_why_and_leaves_a_request(tmp_path: Path) -> None:
 
 def _read_only(tool: Any) -> bool:
     hints = tool.annotations
-    return bool(getattr(hints, "read_only_hint", getattr(hints, "readOnlyHint", False)))
+    name = "read_only_hint" if hasattr(hints, "read_only_hint") else "readOnlyHint"  # mcp 2, mcp 1
+    return bool(getattr(hints, name))

@@ -15,10 +15,12 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "configuration.md").read_text(encoding="utf-8")
 FILE = re.compile(r"^```(yaml|toml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILES = FILE.findall(PAGE)
+OTHER_FILES = {"configuration.md", "batch.md", "hosts.md", "metrics.md", "proxy.md", "sharing.md"}
+"""Pages with files of other kinds: batches, Prometheus, agents, CI."""
 OTHERS = [
     pytest.param(*found, id=page.name)
     for page in sorted(DOCS.glob("*.md"))
-    if page.name not in {"configuration.md", "batch.md"}  # a batch has a file of its own
+    if page.name not in OTHER_FILES
     for found in FILE.findall(page.read_text(encoding="utf-8"))
 ]
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##)", PAGE, re.DOTALL | re.MULTILINE))

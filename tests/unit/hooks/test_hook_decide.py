@@ -399,7 +399,12 @@ def test_red_and_green_in_turn_do_not_trip(agent: Guarded) -> None:
         red = f"Exit code 1\nFAILED test_{number}.py::test_it - assert 1 == {number}"
         said += [
             agent.call("Bash", {"command": "pytest"}, f"r{number}", error=red).action,
-            agent.call("Edit", {"file_path": "code.py"}, f"e{number}", result="edited").action,
+            agent.call(
+                "Edit",
+                {"file_path": "code.py", "new_string": f"def {chr(97 + number) * 5}(): ..."},
+                f"e{number}",
+                result="edited",
+            ).action,
             agent.call("Bash", {"command": "pytest"}, f"g{number}", result="1 passed").action,
         ]
     assert "deny" not in said
