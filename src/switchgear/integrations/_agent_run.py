@@ -547,7 +547,11 @@ class ToolCall(_GuardedCall):
 
     def __enter__(self) -> Self:
         self.run.check()
-        self._take(self.breaker.enter())
+        try:
+            self._take(self.breaker.enter())
+        except Rejected as refusal:
+            self._observe_refusal(refusal)
+            raise
         self._inside.__enter__()
         return self
 
@@ -564,7 +568,11 @@ class ToolCall(_GuardedCall):
 
     async def __aenter__(self) -> Self:
         await self.run.acheck()
-        self._take(await self.breaker.aenter())
+        try:
+            self._take(await self.breaker.aenter())
+        except Rejected as refusal:
+            await beside(lambda refusal=refusal: self._observe_refusal(refusal))
+            raise
         self._inside.__enter__()
         return self
 
@@ -578,6 +586,10 @@ class ToolCall(_GuardedCall):
         await self._arecord(error, failed=self._is_failure(error))
         if error is not None and self._is_failure(error):
             await beside(lambda: self._observe_error(error))
+
+    def _observe_refusal(self, refusal: Rejected) -> None:
+        """A refused call is a step too: an agent that repeats it makes no progress."""
+        self.run.observe(self._tool, self._arguments, f"refused: {refusal.reason}", ok=False)
 
     def _is_failure(self, error: BaseException | None) -> bool:
         if error is None:
