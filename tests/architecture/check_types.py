@@ -35,10 +35,25 @@ def main() -> int:
             f"{name} refuses line {number} of {MISSPELLED.name}" for number in found - marked
         ]
     verified = _run([BIN / "pyright", "--verifytypes", "switchgear", "--ignoreexternal"])
-    if "Type completeness score: 100%" not in verified:
+    if "Type completeness score" not in verified:
         problems.append(f"pyright --verifytypes switchgear:\n{verified}")
+    problems += _incomplete(verified)
     sys.stdout.write("".join(f"{problem}\n" for problem in problems) or "types: complete\n")
     return 1 if problems else 0
+
+
+def _incomplete(verified: str) -> list[str]:
+    """What pyright finds incomplete in the public modules.
+
+    Those of `integrations` need packages that are not here: `make integrations` checks them by mypy.
+    """
+    found, symbol = [], ""
+    for line in verified.splitlines():
+        if re.fullmatch(r"\s*switchgear[\w.]*", line):
+            symbol = line.strip()
+        elif "error:" in line and "integrations" not in symbol + line:
+            found.append(f"{symbol}: {line.strip()}")
+    return found
 
 
 def _run(command: Sequence[object]) -> str:

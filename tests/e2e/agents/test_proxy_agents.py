@@ -215,11 +215,13 @@ def test_a_tool_loop_ends_with_the_evidence_and_the_next_message_is_admitted(
         ran = agent(world, project)
         asked = api.requests
         refused = [line for line in refusals(proxy, log) if line["refused"] == "loop"]
-        # Gemini and Qwen end such a loop themselves after five calls; ours comes first.
-        assert 2 <= asked <= 12, ran.output
-        assert len(refused) == 1, ran.output
+        # Calls that are not marked as failed are stopped after 14 (docs/stuck.md); Gemini and Qwen end
+        # such a loop themselves after five.
+        assert 2 <= asked <= 20, ran.output
         assert ran.code is not None
-        assert "repeats itself without progress" in ran.output, ran.output
+        if name not in {"gemini", "qwen"}:
+            assert len(refused) == 1, ran.output
+            assert "repeats itself without progress" in ran.output, ran.output
         api.play("short")
         again = agent(world, project, "Use the default settings instead.")
         assert again.code == 0, again.output
