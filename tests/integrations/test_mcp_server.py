@@ -35,6 +35,7 @@ async def talk(folder: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[list[A
 
 
 def test_the_real_client_asks_why_and_leaves_a_request(tmp_path: Path) -> None:
+    (tmp_path / ".switchgear").mkdir()  # its own project, whatever lies in the folders above
     url = f"sqlite:///{tmp_path}/state.db"
     with Panel(url) as panel:
         name = note_name("s1")
