@@ -92,11 +92,17 @@ class Terminal:
         """Whether the terminal is as it was."""
         return self.after == self.before and self.output.rindex(SHOW) > self.output.rindex(HIDE)
 
+    def hang_up(self) -> None:
+        """Close the terminal under the command."""
+        os.close(self._ours)
+        os.close(self._theirs)
+        self._ours = self._theirs = -1
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._ours)
-        os.close(self._theirs)
+        if self._ours >= 0:
+            self.hang_up()
 
     def _read(self) -> None:
         ready, _, _ = select.select([self._ours], [], [], 0.1)

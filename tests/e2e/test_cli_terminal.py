@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.terminal import ENTER, LEAVE, Terminal
+from e2e.terminal import ENTER, LEAVE, LIMIT_S, Terminal
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
 """An escape that sets the colour of letters."""
@@ -63,6 +63,14 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
     assert LEAVE in terminal.output
     assert terminal.after == terminal.before
     assert "Traceback" not in terminal.output
+
+
+def test_watching_ends_when_its_terminal_is_gone(home: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal(home, "watch", "--interval", "0.1")
+    terminals.append(terminal)
+    terminal.read_until("q ends")
+    terminal.hang_up()
+    terminal.process.wait(LIMIT_S)
 
 
 def test_watching_shows_what_needs_attention_first_with_what_to_do(

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -474,6 +474,7 @@ def rounds_of(session: Session) -> Callable[[], None]:
 EVENTS = 5
 """Newest events below the table."""
 TERMINATED = 143
+END_OF_INPUT = "\x04"
 
 
 def watch_screen(
@@ -493,7 +494,7 @@ def watch_screen(
                 times -= 1
                 if not times:
                     return
-            if pressed(interval_s) in {"q", "Q", "\x1b", "\x04"}:
+            if pressed(interval_s) in {"q", "Q", "\x1b", END_OF_INPUT}:
                 return
 
 
@@ -633,14 +634,21 @@ def _keys() -> Iterator[Callable[[float], str]]:
             tty.setcbreak(sys.stdin)
             yield _key
         finally:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
+            with suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _key(wait_s: float) -> str:
+    """The key that is pressed; `END_OF_INPUT` once the terminal is gone, or the loop would never wait."""
     ready, _, _ = select.select([sys.stdin], [], [], wait_s)
-    return sys.stdin.read(1) if ready else ""
+    if not ready:
+        return ""
+    try:
+        return sys.stdin.read(1) or END_OF_INPUT
+    except OSError:
+        return END_OF_INPUT
 
 
 def _sleep(wait_s: float) -> str:
