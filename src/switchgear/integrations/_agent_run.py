@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from os import urandom
 from threading import Lock
 from types import TracebackType
@@ -571,7 +572,7 @@ class ToolCall(_GuardedCall):
         try:
             self._take(await self.breaker.aenter())
         except Rejected as refusal:
-            await beside(lambda refusal=refusal: self._observe_refusal(refusal))
+            await beside(partial(self._observe_refusal, refusal))
             raise
         self._inside.__enter__()
         return self
