@@ -198,7 +198,6 @@ class SessionCircuit(NamedTuple):
     policy: Policy
 
     def send(self, message: Message) -> Step:
-        """Send it a message."""
         return self.apply(self.key, self.policy, message)
 
     def is_open(self) -> bool:

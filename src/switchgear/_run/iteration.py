@@ -45,8 +45,6 @@ class AgentUnusable(Exception):
 
 
 class Iteration(NamedTuple):
-    """What one iteration was."""
-
     number: int
     run: AgentRun
     watch: StreamObserver
@@ -372,7 +370,6 @@ def _cost_facts(cost: UsageCost, run: AgentRun) -> dict[str, Any]:
 
 
 def state_after(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
-    """The state after an iteration."""
     tests = tests_passing(done.validated)
     paths = () if done.change is None else done.change.paths
     lost = done.judged.provider is not None

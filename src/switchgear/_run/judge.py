@@ -47,7 +47,6 @@ from switchgear._text.fingerprint import fingerprint, gist
 from switchgear._text.redact import redact
 
 KEPT_ERRORS = 20
-KEPT_TOOLS = 20
 COMPLAINTS = 3
 """Consecutive complaints from which a provider counts as down."""
 PATIENCE_S = 30.0
@@ -120,7 +119,6 @@ class StreamObserver:
         self.question: Question | None = None
         self.result: AgentResult | None = None
         self.repeated: RepeatedStep | None = None
-        self.last_tool_error: str | None = None
 
     def see(self, event: StreamEvent) -> str | None:
         """Note an event. Returns why the agent must be stopped now, if it must.
@@ -166,11 +164,6 @@ class StreamObserver:
         """The error of the agent's last step, if that one failed."""
         return None if self._row is None else self._row.error
 
-    @property
-    def last_words(self) -> str:
-        """The end of the agent's output."""
-        return self._said[-_KEPT_TEXT:]
-
     def _step(self, step: ToolStep) -> str | None:
         self.steps += 1
         self.tools[step.tool] += 1
@@ -181,7 +174,6 @@ class StreamObserver:
             return None
         if step.ok is None or step.error is None:
             return None
-        self.last_tool_error = step.error
         key = self._error("tool", step.tool, step.error)
         row = self._row if self._is_again(step, key) else None
         # Some agents lose the output of a command: the previous one counts then.
