@@ -213,7 +213,7 @@ def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
         lines = run_git(folder, ["show-ref", "--head"]).splitlines()
     except GitError:
         return None
-    commits = dict(reversed(line.split(" ", 1)) for line in lines)
+    commits = {name: commit for commit, name in (line.split(" ", 1) for line in lines)}
     first = f"refs/switchgear/runs/{run}"
     names = [name for name in commits if name == first or name.startswith(f"{first}-")]
     newest = max(names, key=lambda name: (len(name), name), default="")  # RUN, RUN-2, … RUN-10
