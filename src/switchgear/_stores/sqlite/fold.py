@@ -500,7 +500,10 @@ class Folding:
             undo(db)
             raise
         if seen is not None:
-            self._remember(key, seen)
+            if key in self._known:
+                self._known[key] = seen
+            else:
+                self._remember(key, seen)
             self._link.committed(key, seen.circuit.version, at_ns)
         return done
 
