@@ -8,6 +8,7 @@ import pytest
 from switchgear._analysis.selftest.plan import perform
 from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus
 from switchgear._config import load_config
+from switchgear._core.types import Signal
 from switchgear._fleet import router as routing
 from switchgear._fleet.router import Route, Router, Settings
 
@@ -204,7 +205,13 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
 def test_costs_that_the_router_stops_telling_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(routing._WORDS, "budget", routing._of_agent)
+    signals = routing._signals
+
+    def without_costs(**facts: Any) -> dict[str, Signal]:
+        told = signals(**facts)
+        return {**told, "budget": told["failure_rate"]}
+
+    monkeypatch.setattr(routing, "_signals", without_costs)
     rows = [row for row in rows_of(tmp_path, FLEET, "guards") if row.guard == "agent/*/budget"]
     assert [row.reason for row in rows] == [
         "spend: nobody tells it its facts on this path (router): cost_micros"
