@@ -329,6 +329,8 @@ def _redacted_act(act: AgentStep) -> AgentStep:
         redact_lines(act.args),
         None if act.result is None else redact_lines(act.result),
         None if act.thought is None else redact_lines(act.thought),
+        redact(act.call_key),
+        redact(act.result_key),
     )
 
 
