@@ -259,6 +259,17 @@ class Breaker:
         run = self._fresh_run()
         return self._ask() if run is None else run.permit
 
+    def known_permit(self) -> Permit | None:
+        """A permit by the last known state, without I/O; `None`: acquire one with `enter`.
+
+        For callers that pass changes of the store to `adopt` themselves, so that nothing is read here.
+        """
+        run = self._run
+        if run is not None and self._polls:
+            self._notice_failures()
+            run = self._run
+        return None if run is None else run.permit
+
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Record what happened; secrets in its error text are redacted.
 

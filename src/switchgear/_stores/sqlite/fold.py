@@ -744,7 +744,6 @@ class _SqliteTransaction:
         self.seen: dict[str, _KnownCircuit] = {}
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message."""
         folding, db = self._folding, self._db
         return folding.fold_inside(db, key, policy, message, self.now_s, seen=self.seen)
 
