@@ -175,7 +175,11 @@ class Stagnation(Detector):
                 failed=failed,
             )
             costs |= _acted(trail, step, facts) if act.tool else _talked(trail, step)
-            if act.tool and _is_third(trail.steps, step) and not moved(memory.states, signal.state)[0]:
+            if (
+                act.tool
+                and _is_third(trail.steps, step)
+                and not moved(memory.states, signal.state)[0]
+            ):
                 costs[FAILS if failed else AGAIN] += REPEATED
             if act.tool and not failed and new_of(facts.paths, trail.paths):
                 credit += NEW
