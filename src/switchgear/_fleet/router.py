@@ -123,11 +123,6 @@ class Route:
 
     # For the router
 
-    def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
-        """Somebody may."""
-        self.worker, self.model = worker, model
-        self.decision = RouteDecision.REROUTED if rerouted else RouteDecision.GO
-
     def refuse(self, decision: RouteDecision) -> None:
         """Nobody may: what was granted is given back."""
         self.give_back()
@@ -388,7 +383,9 @@ class Router:
             if is_free and self._asked(route, shared, None, None):
                 found = self._first(route, by, wanted, tried)
                 if found is not None and self._reserved(route, budget, estimate_micros):
-                    route.choose(*found, rerouted=found != Candidate(agent, wanted.model))
+                    is_own = found == (agent, wanted.model)
+                    route.decision = RouteDecision.GO if is_own else RouteDecision.REROUTED
+                    route.worker, route.model = found
                     self._note(wanted, found, route.refused)
                     return route
         except BaseException:
@@ -517,7 +514,8 @@ class Router:
                 route.refused.append(before._replace(agent=agent, model=model))
                 return False
             try:
-                is_latency = route.permits and breaker.name.endswith("/latency")
+                # The agent's own comes first; that of a model may find it among the permits.
+                is_latency = model is not None and breaker.name.endswith("/latency")
                 permit = _reduced_already(route, breaker) if is_latency else None
                 permit = permit or breaker.enter()
             except Rejected as refused:

@@ -169,7 +169,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
         ("dead-provider", Route, "record", lambda *_, **__: None, "provider/anthropic", "go on"),
-        ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
+        ("dead-provider", Settings, "circuits", lambda *_: [], "provider/anthropic", "go on"),
         ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
         ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "go on"),
