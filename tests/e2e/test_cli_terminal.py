@@ -114,7 +114,7 @@ def test_several_circuits_are_listed_and_a_no_changes_none(
     assert "op/git" in terminal.output
     terminal.type("n\n")
     assert terminal.wait() == 2
-    assert "no order was given" in terminal.output
+    assert "nothing was changed" in terminal.output
 
 
 def test_colour_is_there_at_a_terminal_unless_it_is_not_wanted(

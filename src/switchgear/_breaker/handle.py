@@ -137,7 +137,9 @@ class Breaker:
         if not isinstance(policy, Policy):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
-            raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
+            raise ValueError(
+                f"{owner}.clock is {clock!r}: it must be a callable that returns seconds"
+            )
         values.number(f"{owner}.clock()", clock())
         if store is not None and not callable(getattr(store, "apply", None)):
             raise ValueError(
@@ -145,7 +147,9 @@ class Breaker:
                 "Panel(url).breaker(name)"
             )
         if wall is not None and not callable(wall):
-            raise ValueError(f"{owner}.wall is {wall!r}: it must be callable, giving seconds")
+            raise ValueError(
+                f"{owner}.wall is {wall!r}: it must be a callable that returns seconds"
+            )
         self.name: str = name
         self.policy: Policy = policy
         self._clock = clock
@@ -347,7 +351,9 @@ class Breaker:
         ValueError for a breaker that keeps its circuit itself.
         """
         if self._wall is None:
-            raise ValueError(f"circuit {self.name!r} is of no panel: make a new breaker instead")
+            raise ValueError(
+                f"circuit {self.name!r} belongs to no panel: create a new breaker instead"
+            )
         self._fold_pending()
         self.policy = policy
         self._slow_from_s = policy.slow_from_s

@@ -79,7 +79,7 @@ from switchgear._system.files import write_regular
 BY = "switchgear run"
 NO_TESTS = (
     "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
-    "work; name one by --validate CMD"
+    "work; name one with --validate CMD"
 )
 
 

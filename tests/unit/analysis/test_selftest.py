@@ -122,7 +122,7 @@ circuits:
 @pytest.mark.parametrize(
     ("detector", "says"),
     [
-        ("{consecutive_failures: {threshold: 5000}}", "1,000 signals of the attack come to 20%"),
+        ("{consecutive_failures: {threshold: 5000}}", "1,000 signals of the attack reach 20%"),
         ("{failures_in_window: {threshold: 100, window_s: 2}}", "failures in 2 s (threshold 100)"),
         ("{context_burn: {per_minute: 0.9, window_s: 600}}", "10.0% of the context window"),
     ],
@@ -158,7 +158,7 @@ def test_a_guard_that_stops_telling_its_facts_is_found_out(
     rows = rows_of(project, "", "guards", "loop")
     bad = [row.reason for row in rows if row.status == "failed" and "session/*" in row.guard]
     assert any("same_tool: nobody tells it its facts" in why and "act" in why for why in bad)
-    assert any("such calls go on" in why for why in bad), "the loop itself is not cut either"
+    assert any("such calls are admitted" in why for why in bad), "the loop itself is not cut either"
 
 
 def test_a_row_that_an_earlier_one_hides_is_a_failure(project: Path) -> None:
@@ -226,7 +226,7 @@ def test_rules_that_do_not_guard_the_guard_let_it_be_switched_off(project: Path)
     bad = failures(rows_of(project, "rules: {builtin: [secrets]}", "self-release"))
     assert "guard: release" in bad
     assert "the hooks answer allow" in bad["guard: release"]
-    assert bad["guard: release"].endswith("no rule sees it")
+    assert bad["guard: release"].endswith("no rule matches it")
 
 
 def test_a_rule_that_its_own_allow_list_excuses_is_a_failure(project: Path) -> None:
@@ -268,7 +268,7 @@ def test_hooks_that_do_not_ask_the_rules_are_found_out(
 
     monkeypatch.setattr(deciding, "look_at", blind)
     bad = failures(rows_of(project, "", "rule-breach"))
-    assert bad["rule force-push"].endswith("the rules see it, the hooks do not ask them")
+    assert bad["rule force-push"].endswith("the rules match it, but the hooks do not apply them")
 
 
 def test_orders_without_the_token_are_refused_where_one_is_configured(project: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_lock_whose_wait_nobody_minds_in_time_is_a_failure(project: Path) -> N
     bad = failures(
         rows_of(project, f"circuits: [{{match: 'lock/*', policy: {policy}}}]", "lock-convoy")
     )
-    assert "a wait of a day goes on" in bad["lock/*"]
+    assert "a wait of a day does not open it" in bad["lock/*"]
 
 
 def test_what_breaks_is_a_row_and_the_others_go_on(

@@ -99,7 +99,7 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
     assert (row.detector, row.status) == ("operator token", GuardStatus.OK)
     monkeypatch.setattr("switchgear._panel.panel.Panel.order", lambda *_, **__: None)
     [row] = rows_of(tmp_path, config, "self-release")
-    assert row.reason == "a reset of rules/coder was obeyed without a token"
+    assert row.reason == "a reset of rules/coder was accepted without a token"
 
 
 # What is configured and cannot fire
@@ -112,7 +112,7 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
             "dead-provider",
             "external_dep: {threshold: 5000}",
             "provider/anthropic",
-            "such calls go on",
+            "such calls are admitted",
         ),
         ("same-error", "failure_rate: {window_calls: 5000}", "agent/coder/failure_rate", "go on"),
         ("lock-convoy", "resource_lock: {threshold_seconds: 90000}", "lock/*", "a day goes on"),
@@ -157,7 +157,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     config = f"{FLEET}\ncircuits: [{{match: 'agent/*/budget', policy: {policy}}}]"
     rows = [row for row in rows_of(tmp_path, config, "guards") if row.guard == "agent/*/budget"]
     bad = [row.reason for row in rows if row.status is GuardStatus.FAILED]
-    assert "same_tool: nobody tells it its facts on this path (router): step" in bad
+    assert "same_tool: the facts it needs are not recorded on this path (router): step" in bad
     assert [row.detector for row in rows if row.status is GuardStatus.OK] == ["spend"]
 
 
@@ -198,7 +198,7 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
     monkeypatch.setattr(Router, "_first", _only_the_first(Router._first))
     row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["provider/anthropic"]
     assert row.status is GuardStatus.FAILED
-    assert "provider/anthropic is cut, and no fallback works" in row.reason
+    assert "provider/anthropic is open, and no fallback is available" in row.reason
 
 
 def test_costs_that_the_router_stops_telling_are_found_out(
@@ -207,7 +207,7 @@ def test_costs_that_the_router_stops_telling_are_found_out(
     monkeypatch.setitem(routing._WORDS, "budget", routing._of_agent)
     rows = [row for row in rows_of(tmp_path, FLEET, "guards") if row.guard == "agent/*/budget"]
     assert [row.reason for row in rows] == [
-        "spend: nobody tells it its facts on this path (router): cost_micros"
+        "spend: the facts it needs are not recorded on this path (router): cost_micros"
     ]
 
 

@@ -59,11 +59,11 @@ def test_a_route_is_told_in_words_and_as_json_and_nobody_is_exit_code_1(folder: 
     assert code == 1
     found = json.loads(text)
     assert (found["agent"], found["state"], found["works"]) == ("junior", "halted", None)
-    assert found["why"] == ["junior: rules/junior: rule x; stays so until it is reset"]
+    assert found["why"] == ["junior: rules/junior: rule x; it stays open until it is reset"]
     code, text = run(folder, "fleet", "route", "junior")
     assert (code, text) == (
         1,
-        "junior: no agent available\n  not junior: rules/junior: rule x; stays so until it is reset\n",
+        "junior: no agent available\n  not junior: rules/junior: rule x; it stays open until it is reset\n",
     )
 
 

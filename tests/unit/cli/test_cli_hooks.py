@@ -62,7 +62,7 @@ def test_install_says_what_it_did_and_what_is_left_to_do(project: Path) -> None:
     assert lines[1].startswith("  events   PreToolUse, PostToolUse, ")
     assert lines[2].endswith(f"entry.py claude-code --root {project}")
     assert lines[3].startswith("  backup   ~/.local/state/switchgear/hooks/settings.json-")
-    assert lines[-1] == "  'switchgear hooks doctor claude-code' proves that it works."
+    assert lines[-1] == "  'switchgear hooks doctor claude-code' tests them."
     again = run("install", "claude-code").output.splitlines()
     assert again[0] == "Claude Code: the hooks are installed already in ./.claude/settings.json"
     assert not any("backup" in line for line in again)
@@ -195,7 +195,7 @@ def test_status_names_what_needs_attention(project: Path) -> None:
     assert not told[0]["current"]
     assert told[0]["worries"][-1] == "outdated: install again"
     path.write_text("{")
-    assert "cannot be read: it is no JSON" in run("status", "codex").output
+    assert "cannot be read: it is not valid JSON" in run("status", "codex").output
 
 
 @pytest.mark.parametrize("agent", some_of(AGENTS, ["claude-code", "codex"]))
@@ -257,7 +257,7 @@ def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path
     assert done.exit_code == 2
     assert "the event did not arrive in the store" in " ".join(done.output.split())
     assert f"sqlite:///{project}" in done.output.replace("\n  ", "")  # a long path is wrapped
-    assert "hooks.json is of another installation or version" in done.output
+    assert "hooks.json was written by another installation or version" in done.output
 
 
 def test_the_doctor_says_that_nothing_is_installed() -> None:
@@ -304,7 +304,7 @@ def test_without_the_token_a_refusal_is_not_tried_and_that_is_said(
     run("install", "pi")
     done = run("doctor", "pi")
     assert done.exit_code == 0
-    assert "that a refusal is understood was not tried: it takes the operator token" in done.output
+    assert "refusals were not tested: this needs the operator token" in done.output
     token = tmp_path / "token"
     token.write_text(TOKEN)
     assert "a refusal is written as pi obeys it: stop" in (
@@ -359,7 +359,7 @@ def test_codex_is_not_asked_where_there_is_no_place_for_a_copy(
     [
         ("trusted", 0, "Codex trusts all 1 hooks"),
         ("modified", 2, "Codex trusts 0 of 1 hooks, and skips the others silently"),
-        (None, 2, "Codex does not look at this project's hooks: it does not trust the project"),
+        (None, 2, "Codex ignores this project's hooks, because the project is not trusted"),
     ],
 )
 def test_the_doctor_says_whether_codex_will_run_the_hooks(

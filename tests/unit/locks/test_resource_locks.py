@@ -171,7 +171,7 @@ def test_somebody_who_no_longer_asks_holds_nobody_up(panel: Panel, clock: FakeCl
     next(waiting)  # and is never heard of again
     first.release()
     clock.advance(4.0)
-    with pytest.raises(LockTimeout, match="others came first"):
+    with pytest.raises(LockTimeout, match="other waiters came first"):
         panel.lock("db", timeout_s=0.0).acquire()
     clock.advance(2.0)
     with panel.lock("db", timeout_s=0.0):

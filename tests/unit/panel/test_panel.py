@@ -237,7 +237,7 @@ def test_orders_need_the_token_where_one_is_configured(clock: FakeClock) -> None
     for token in (None, "open", digest):
         guarded = Panel(owner.store.inner, clock=clock, operator_token_sha256=digest, token=token)
         with pytest.raises(
-            OverrideRefused, match="'api' takes orders only with the operator token"
+            OverrideRefused, match="'api' accepts overrides only with the operator token"
         ):
             guarded.order("api", by="agent", why="let me", mode=Mode.AUTO)
         with pytest.raises(OverrideRefused):

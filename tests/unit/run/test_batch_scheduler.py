@@ -188,7 +188,7 @@ def test_what_could_not_even_be_started_blocks_its_dependents_too(stage: Stage) 
     end = stage.run(gone, lambda _: outcome("completed"))
     assert (end.name, end.code) == ("incomplete", 21)
     assert stage.statuses == {"a": "failed", "b": "blocked"}
-    assert "is not there any more" in stage.progress["a"].reason
+    assert "no longer exists" in stage.progress["a"].reason
 
 
 def test_a_stand_ins_project_that_was_half_made_by_who_died_is_made_anew(tmp_path: Path) -> None:
