@@ -240,7 +240,7 @@ def test_a_store_that_is_gone_refuses_where_that_is_configured(project: Path) ->
     write_config(project / "switchgear.yaml", "hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
     told = hook(project, before()).told
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
-    assert "each hook is a process of its own" in told["systemMessage"]
+    assert "each hook is a separate process" in told["systemMessage"]
     assert hook(project, after()).told.keys() == {"systemMessage"}
 
 

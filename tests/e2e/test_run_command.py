@@ -525,7 +525,7 @@ def test_two_runs_in_one_folder_are_told_of_each_other(project: Project) -> None
     quick = project("run", "quick", agent=body)
     slow.terminate()
     slow.communicate(timeout=LIMIT_S)
-    assert "is at work in this folder too" in quick.stdout
+    assert "is active in this folder, too" in quick.stdout
 
 
 def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:

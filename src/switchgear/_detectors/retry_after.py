@@ -15,7 +15,7 @@ class RetryAfter(Detector):
     circuit then stays open is what was asked for (see `Cooldown`).
 
     >>> RetryAfter().reason(1, now_s=0.0)
-    '1 request to stay away in a row (threshold 1)'
+    '1 request to wait in a row (threshold 1)'
     """
 
     __slots__ = ("threshold",)

@@ -48,7 +48,7 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, COMMIT, TALK), True, "it ends with a commit (abc1234)"),
         (run(EDIT, COMMIT, RESET), False, "undone"),
         (run(EDIT, shell("git checkout -- .", "")), False, "discarded"),
-        (run(EDIT, TALK, said="Thanks, that works!"), True, "is content"),
+        (run(EDIT, TALK, said="Thanks, that works!"), True, "is positive"),
         (run(EDIT, TALK, said="No, it still fails with the same error"), False, "complains"),
         (run(EDIT, TALK, said="that's not great"), False, "complains"),
         (run(EDIT, FAILS, FAILS, FAILS), False, "last three tool calls failed"),

@@ -157,7 +157,9 @@ def test_a_guard_that_stops_telling_its_facts_is_found_out(
     monkeypatch.setattr(inspect_call, "call_signal", without_the_act)
     rows = rows_of(project, "", "guards", "loop")
     bad = [row.reason for row in rows if row.status == "failed" and "session/*" in row.guard]
-    assert any("same_tool: nobody tells it its facts" in why and "act" in why for why in bad)
+    assert any(
+        "same_tool: the facts it needs are not recorded" in why and "act" in why for why in bad
+    )
     assert any("such calls are admitted" in why for why in bad), "the loop itself is not cut either"
 
 
@@ -177,7 +179,7 @@ circuits: [{{match: 'provider/*', policy: used}}]
 """
     bad = failures(rows_of(project, config, "guards"))
     assert list(bad) == ["policy lost"]
-    assert "judges nothing" in bad["policy lost"]
+    assert "is unused" in bad["policy lost"]
 
 
 def test_a_loop_that_ends_before_its_guard_can_fire_is_a_failure(project: Path) -> None:
@@ -231,7 +233,7 @@ def test_rules_that_do_not_guard_the_guard_let_it_be_switched_off(project: Path)
 
 def test_a_rule_that_its_own_allow_list_excuses_is_a_failure(project: Path) -> None:
     config = "rules: {own: [{name: no-curl, commands: [curl], allow: {commands: ['curl*']}}]}"
-    assert "allow-lists excuse" in failures(rows_of(project, config, "rule-breach"))["rule no-curl"]
+    assert "allow-lists exempt" in failures(rows_of(project, config, "rule-breach"))["rule no-curl"]
 
 
 def test_rules_of_the_configuration_are_refused_by_the_hooks(project: Path) -> None:
@@ -339,7 +341,7 @@ def test_what_breaks_is_a_row_and_the_others_go_on(
     broken = plan.SelftestScenario("loop", "", (breaks, *SCENARIOS["loop"].acts))
     monkeypatch.setitem(SCENARIOS, "loop", broken)
     rows = rows_of(project, "", "loop")
-    assert rows[0].reason == "it broke: RuntimeError: no such thing"
+    assert rows[0].reason == "the test failed: RuntimeError: no such thing"
     assert rows[1].status is GuardStatus.OK
 
 
@@ -381,7 +383,7 @@ def test_installed_hooks_that_lead_nowhere_are_a_failure(project: Path) -> None:
     settings = project / ".claude" / "settings.json"
     settings.write_text(settings.read_text().replace(sys.executable, "/no/such/python"))
     bad = failures(rows_of(project, "", "standing"))
-    assert any("which is gone" in why for why in bad.values()), bad
+    assert any("which is missing" in why for why in bad.values()), bad
 
 
 # The verb

@@ -114,8 +114,18 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
             "provider/anthropic",
             "such calls are admitted",
         ),
-        ("same-error", "failure_rate: {window_calls: 5000}", "agent/coder/failure_rate", "go on"),
-        ("lock-convoy", "resource_lock: {threshold_seconds: 90000}", "lock/*", "a day goes on"),
+        (
+            "same-error",
+            "failure_rate: {window_calls: 5000}",
+            "agent/coder/failure_rate",
+            "are admitted",
+        ),
+        (
+            "lock-convoy",
+            "resource_lock: {threshold_seconds: 90000}",
+            "lock/*",
+            "a day does not open it",
+        ),
     ],
 )
 def test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads(
@@ -167,12 +177,33 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
-        ("dead-provider", Route, "record", lambda *_, **__: None, "provider/anthropic", "go on"),
-        ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
-        ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
+        (
+            "dead-provider",
+            Route,
+            "record",
+            lambda *_, **__: None,
+            "provider/anthropic",
+            "are admitted",
+        ),
+        (
+            "dead-provider",
+            Settings,
+            "dependencies",
+            lambda *_: [],
+            "provider/anthropic",
+            "are admitted",
+        ),
+        (
+            "same-error",
+            Settings,
+            "circuits",
+            lambda *_: [],
+            "agent/coder/failure_rate",
+            "are admitted",
+        ),
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
-        ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "go on"),
-        ("overspend", Router, "_reserved", lambda *_: True, "budgets", "anything be spent"),
+        ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "are admitted"),
+        ("overspend", Router, "_reserved", lambda *_: True, "budgets", "does not limit spending"),
         ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
     ],
 )

@@ -346,9 +346,9 @@ def test_money_that_is_none_is_a_value_error(budgets: Budgets, amount: object) -
 def test_who_does_it_is_a_text(budgets: Budgets) -> None:
     who: Any = 5
     before = budgets.book("atlas")
-    with pytest.raises(ValueError, match="owner is 5: it must be a text that says who it is"):
+    with pytest.raises(ValueError, match="owner is 5: it must be a text that identifies it"):
         budgets.reserve("atlas", 1, owner=who)
-    with pytest.raises(ValueError, match="who is 5: it must be a text that says who it is"):
+    with pytest.raises(ValueError, match="who is 5: it must be a text that identifies it"):
         budgets.charge("atlas", 1, who=who)
     assert budgets.book("atlas") == before
 

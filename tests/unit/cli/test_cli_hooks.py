@@ -75,7 +75,7 @@ def test_broken_settings_are_an_error_and_stay(project: Path) -> None:
     assert path.read_text() == '{"model": "opus",}'
     whole = CliRunner().invoke(main, ["hooks", "install", "claude-code"], standalone_mode=True)
     assert whole.exit_code == 2
-    assert whole.stderr.startswith(f"switchgear: {path}: it is no JSON that Claude Code could read")
+    assert whole.stderr.startswith(f"switchgear: {path}: invalid JSON at ")
     assert "line 1, column 18" in whole.stderr
 
 
@@ -128,8 +128,8 @@ def test_uninstall_gives_back_what_was_there(project: Path) -> None:
     assert done.exit_code == 0
     first = done.output.splitlines()[0]
     assert first == (
-        "Claude Code: the hooks are out of ./.claude/settings.json; "
-        "everything else in it is as it was"
+        "Claude Code: the hooks were removed from ./.claude/settings.json; "
+        "everything else in it is unchanged"
     )
     assert path.read_text() == '{"model": "opus"}'
     done = run("uninstall", "claude-code")
@@ -207,7 +207,7 @@ def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
     good = [finding["what"] for finding in told["findings"] if finding["level"] == "good"]
     assert any("was sent through the command and answered: allow" in what for what in good)
     assert any("it arrived in sqlite:///" in what for what in good)
-    assert any("a refusal is written as" in what for what in good)
+    assert any("refusals have the form" in what for what in good)
     notes = [finding["what"] for finding in told["findings"] if finding["level"] == "note"]
     assert f"{HOOKED[agent].program} is not on the PATH here" in notes
 
@@ -291,7 +291,7 @@ def test_in_ones_home_a_project_would_be_all_projects(
     monkeypatch.chdir(tmp_path)
     done = run("install", "claude-code")
     assert done.exit_code == 2
-    assert "in this folder ./.claude/settings.json holds for all your projects" in done.stderr
+    assert "in this folder ./.claude/settings.json applies to all your projects" in done.stderr
     assert run("install", "claude-code", "--scope", "user").exit_code == 0
     assert run("status", "claude-code").output.count("\n") == 1
     assert run("doctor", "claude-code").exit_code == 0
@@ -307,7 +307,7 @@ def test_without_the_token_a_refusal_is_not_tried_and_that_is_said(
     assert "refusals were not tested: this needs the operator token" in done.output
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    assert "a refusal is written as pi obeys it: stop" in (
+    assert "refusals have the form that pi obeys: stop" in (
         run("doctor", "pi", "--token-file", str(token)).output
     )
 

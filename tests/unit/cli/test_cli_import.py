@@ -118,7 +118,10 @@ BAD: dict[str, tuple[list[bytes], str]] = {
     "a stray event": ([LINES[0], LINES[2]], "line 2: an event of 'a', whose circuit"),
     "an event twice": ([*LINES[:3], LINES[2], *LINES[3:]], "line 4: event number 1 of 'a'"),
     "an event too many": (edited(3, lambda d: put(d, "event", "seq", 9)), "line 3: event number 9"),
-    "the future": (edited(2, lambda d: put(d, "circuit", "seen_s", 9e9)), "comes from the future"),
+    "the future": (
+        edited(2, lambda d: put(d, "circuit", "seen_s", 9e9)),
+        "has a time in the future",
+    ),
     "not a number": (edited(2, lambda d: put(d, "circuit", "heat", float("nan"))), "line 2: NaN"),
     "a huge number": (edited(2, lambda d: put(d, "circuit", "version", 10**25)), "too large"),
     "a deep line": ([*LINES, b"[" * 100_000], "nested too deeply"),

@@ -314,7 +314,7 @@ def test_who_types_nonsense_is_asked_again(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().err
     first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the escalation decides)?"
     assert said.startswith(first)
-    assert "'what?' is none of them" in said
+    assert "'what?' is not one of them" in said
 
 
 def test_when_nobody_answers_nothing_is_chosen() -> None:

@@ -77,7 +77,7 @@ def test_the_loop_of_a_name_is_one_object_and_its_limits_are_given_once(panel: P
         panel.loop("loop/1", QUICK)
     with pytest.raises(ValueError, match="'loop/1' already has a breaker"):
         panel.loop("loop/1", sinks=[print])
-    with pytest.raises(ValueError, match="and limits of its own too"):
+    with pytest.raises(ValueError, match="together with limits of its own"):
         panel.loop("loop/2", QUICK, no_progress=8)
 
 

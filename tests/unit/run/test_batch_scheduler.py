@@ -406,7 +406,7 @@ def test_while_a_test_is_under_way_the_others_wait_for_it(stage: Stage) -> None:
 
     def act(attempt: Attempt) -> AttemptOutcome:
         at_work.append(attempt.task.name)
-        while attempt.task.name == "b" and not any("half-open test" in why for why in looks):
+        while attempt.task.name == "b" and not any("the probe of" in why for why in looks):
             looks[:] = [why for why, _ in stage.view.waits]
         return fails_first(attempt)
 
