@@ -323,7 +323,7 @@ class _Reading:
     def _account(self, number: int, account: Account) -> None:
         name = (account.shelf, account.key)
         if name in self.accounts:
-            raise WireError(f"the {account.shelf} {account.key!r} was there before")
+            raise WireError(f"the {account.shelf} {account.key!r} occurs twice")
         self.accounts[name] = (number, account)
         self._last = account
 

@@ -139,7 +139,7 @@ def changed(at: int, **fields: Any) -> str:
         (changed(1, value=None), "it has no value"),
         (changed(1, type="line", line=[]), "a line that comes before its account"),
         (changed(-1, shelf="budget"), "line 8: the budgets cannot be read"),
-        (changed(0) + "\n" + changed(0).splitlines()[-1], "the lock 'press' was there before"),
+        (changed(0) + "\n" + changed(0).splitlines()[-1], "the lock 'press' occurs twice"),
         (changed(0) + '\n{"type":"line","line":[]}', "locks have none"),
     ],
 )

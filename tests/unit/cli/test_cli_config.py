@@ -222,7 +222,7 @@ def test_a_sealed_store_asks_for_its_token_whatever_the_configuration_says(proje
     configure(project, TOKEN)
     assert run("config", "seal").exit_code == 2, "sealing is an order"
     done = run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
-    assert "orders need the configured operator token from now on" in done.output
+    assert "overrides need the configured operator token from now on" in done.output
     for other in (None, "another"):
         configure(project, other)
         assert [hold("another"), hold(TOKEN)] == [2, 0]

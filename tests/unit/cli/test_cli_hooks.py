@@ -134,7 +134,9 @@ def test_uninstall_gives_back_what_was_there(project: Path) -> None:
     assert path.read_text() == '{"model": "opus"}'
     done = run("uninstall", "claude-code")
     assert done.exit_code == 0
-    assert done.output == "Claude Code: there are no hooks of ours in ./.claude/settings.json\n"
+    assert (
+        done.output == "Claude Code: there are no hooks of Switchgear in ./.claude/settings.json\n"
+    )
 
 
 def test_where_there_is_an_operator_token_removing_hooks_needs_it(
@@ -195,7 +197,7 @@ def test_status_names_what_needs_attention(project: Path) -> None:
     assert not told[0]["current"]
     assert told[0]["worries"][-1] == "outdated: install again"
     path.write_text("{")
-    assert "cannot be read: it is not valid JSON" in run("status", "codex").output
+    assert "cannot be read: invalid JSON at line 1" in run("status", "codex").output
 
 
 @pytest.mark.parametrize("agent", some_of(AGENTS, ["claude-code", "codex"]))

@@ -114,8 +114,11 @@ BAD: dict[str, tuple[list[bytes], str]] = {
     ),
     "no policy": (edited(2, lambda d: put(d, "policy", None)), "line 2: not a policy"),
     "no name": (edited(2, lambda d: put(d, "circuit", "key", " ")), "line 2: key is ' '"),
-    "a name twice": ([*LINES, LINES[1]], "the circuit 'a' was there before"),
-    "a stray event": ([LINES[0], LINES[2]], "line 2: an event of 'a', whose circuit"),
+    "a name twice": ([*LINES, LINES[1]], "the circuit 'a' occurs twice"),
+    "a stray event": (
+        [LINES[0], LINES[2]],
+        "line 2: an event of 'a', which comes before its circuit",
+    ),
     "an event twice": ([*LINES[:3], LINES[2], *LINES[3:]], "line 4: event number 1 of 'a'"),
     "an event too many": (edited(3, lambda d: put(d, "event", "seq", 9)), "line 3: event number 9"),
     "the future": (

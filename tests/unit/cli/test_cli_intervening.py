@@ -251,7 +251,7 @@ def test_waiting_ends_with_the_half_open_test(
 
 def test_without_a_test_the_next_call_is_one(desk: Desk) -> None:
     _open_long_ago(desk)
-    assert desk.run(SPAWN, "--do", "wait").output.endswith("The next call is the test.\n")
+    assert desk.run(SPAWN, "--do", "wait").output.endswith("The next call is the probe.\n")
 
 
 def _open_long_ago(desk: Desk) -> None:

@@ -153,8 +153,8 @@ def test_the_doctor_names_circuits_that_another_policy_judges(project: Path) -> 
 def test_a_refusal_says_which_of_the_options_are_the_operators(project: Path) -> None:
     run("record", "x", "failure", "--count", "5")
     told = run("check", "x").stdout
-    assert "on the operator's word; it needs the token" in told
+    assert "this needs the operator token" in told
     assert "switchgear hold closed x --why WHY --token-file FILE" in told
     told = run("check", "x", SWITCHGEAR_TOKEN=TOKEN).stdout
-    assert "on your word" in told
+    assert "admit every call until you release it\n" in told
     assert "--token-file" not in told

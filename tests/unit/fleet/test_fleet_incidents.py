@@ -445,7 +445,7 @@ def test_false_positives_loosen_and_false_negatives_tighten(stage: Stage, tmp_pa
     both = marked("failure_rate", "false_positive", 3) + marked("failure_rate", "false_negative", 3)
     assert as_configuration(review(default_breakers(), events, both)) == ""
     fine = review(default_breakers(), events, marked("failure_rate", "confirmed", 6))
-    assert fine[1].why == ("nothing speaks against threshold 0.5",)
+    assert fine[1].why == ("no reason to change threshold 0.5",)
 
 
 def test_tests_that_fail_again_and_again_ask_for_a_longer_cooldown(stage: Stage) -> None:

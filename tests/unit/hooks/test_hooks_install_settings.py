@@ -206,7 +206,7 @@ def test_the_mode_stays_and_a_link_stays_a_link(project: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("agent", "data", "why"),
     [
-        ("claude-code", b'{"a": 1,}', "no JSON that Claude Code could read, line 1, column 9"),
+        ("claude-code", b'{"a": 1,}', "invalid JSON at line 1, column 9"),
         ("claude-code", b'{ // mine\n"a": 1}', "line 1, column 3: there is a comment"),
         ("codex", "\ufeff{}".encode(), "a byte order mark, and Codex cannot read that"),
         ("gemini", b'{"a": "\xff"}', "it is not UTF-8 text (byte 7)"),
