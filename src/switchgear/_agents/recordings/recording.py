@@ -392,7 +392,6 @@ class RunBuilder:
             self._steps[-1] = last._replace(usages=(*last.usages, usage))
 
     def call(self, call_id: object, tool: object, arguments: object, at_s: float | None) -> None:
-        """A tool is called."""
         if len(self._steps) >= MOST_STEPS:
             self._left_out += 1
             return
