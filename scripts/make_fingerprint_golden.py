@@ -10,7 +10,7 @@ from pathlib import Path
 
 from switchgear._text.fingerprint import documented, fingerprint, template
 
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "fingerprints-v1.json"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "fingerprints-v2.json"
 
 
 def main() -> None:

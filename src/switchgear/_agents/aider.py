@@ -88,7 +88,6 @@ class Aider(Agent):
         return Invocation((*argv, *extra, f"--message={as_argument(prompt)}"), None, env)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return AiderReader(model=model)
 
 

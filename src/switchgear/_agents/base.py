@@ -95,8 +95,6 @@ def as_argument(prompt: str) -> str:
 class StreamReader:
     """Plain text: every line is something the agent said. One per run, one thread."""
 
-    reads_stdout_errors: ClassVar[bool] = False
-
     def __init__(self, *, model: str | None = None) -> None:
         self.model = model
         self.lines = 0
@@ -195,7 +193,6 @@ class JsonReader(StreamReader):
     """One JSON object a line; other lines are counted as not understood."""
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """The events of one JSON line."""
         if not text.strip():
             return
         value = json.loads(text)

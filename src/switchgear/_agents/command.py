@@ -64,7 +64,6 @@ class CommandReader(StreamReader):
         self._result: AgentResult | None = None
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """The events of one line."""
         value = _object(text)
         if isinstance(value, dict) and at(value, "type") in _KINDS:
             yield from self._read(value)
@@ -172,7 +171,6 @@ class CommandAgent(Agent):
         return Invocation((*(part.replace(PLACEHOLDER, told) for part in self.argv), *extra))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return self._reader(model=model)
 
 

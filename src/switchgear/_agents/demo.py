@@ -107,7 +107,6 @@ class Demo(Agent):
         return Invocation((*argv, "--speed", str(self.speed), *extra), prompt)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return CommandReader(model=model)
 
 

@@ -99,5 +99,4 @@ class Goose(Agent):
         return Invocation((*argv, *extra, "-i", "-"), prompt, {"GOOSE_MODE": "auto"})
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return GooseReader(model=model)

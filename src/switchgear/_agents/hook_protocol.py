@@ -286,7 +286,6 @@ class HookSettings(NamedTuple):
 
     @property
     def events(self) -> tuple[str, ...]:
-        """All events that are hooked."""
         return (*self.tool_events, *self.other_events)
 
     def file(self, scope: str, folder: str, environment: Mapping[str, str] | None = None) -> str:

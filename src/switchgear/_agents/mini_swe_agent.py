@@ -108,7 +108,6 @@ class Mini(Agent):
         return Invocation((*argv, *extra, "--task", as_argument(prompt)), None, env)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return MiniReader(model=model)
 
 
@@ -150,7 +149,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The run of a file."""
     document = source.document()
     info = document.get("info")
     task = source.name.removesuffix(".gz").removesuffix(".traj.json").removesuffix(".json")

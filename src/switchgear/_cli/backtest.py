@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from switchgear._cli.options import Fail, fail, json_option, store_options
+from switchgear._cli.options import F, Fail, fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:
@@ -103,6 +103,39 @@ FORMATS = (
 )
 
 
+format_option = click.option(
+    "--format",
+    "force",
+    metavar="NAME",
+    type=click.Choice(FORMATS),
+    help=f"Force this input format: {', '.join(FORMATS)}.",
+)
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
+)
+
+
+def outcome_options(verb: F) -> F:
+    """Options that say which runs were solved."""
+    for option in (
+        click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes."),
+        click.option(
+            "--confidence",
+            type=click.FloatRange(0.5, 1.0),
+            default=0.7,
+            show_default=True,
+            help="Count an inferred outcome from this confidence on.",
+        ),
+        click.option(
+            "--outcomes",
+            metavar="FILE",
+            help="Which runs were solved: JSON of ids and true/false.",
+        ),
+    ):
+        verb = option(verb)
+    return verb
+
+
 @click.command(short_help="Replay recorded sessions with a policy.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
@@ -116,24 +149,8 @@ FORMATS = (
     multiple=True,
     help="Another policy to compare with. May be repeated.",
 )
-@click.option(
-    "--format",
-    "force",
-    metavar="NAME",
-    type=click.Choice(FORMATS),
-    help=f"Force this input format: {', '.join(FORMATS)}.",
-)
-@click.option(
-    "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
-)
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0.5, 1.0),
-    default=0.7,
-    show_default=True,
-    help="Count an inferred outcome from this confidence on.",
-)
-@click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes.")
+@format_option
+@outcome_options
 @click.option("--html", metavar="FILE", help="Write an HTML report with a chart for each run.")
 @click.option(
     "--pictures",
@@ -149,9 +166,7 @@ FORMATS = (
     show_default=True,
     help="Show at most this many stopped runs in the terminal.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
-)
+@jobs_option
 @click.option("--live", is_flag=True, help="Evaluate the circuits in shadow mode instead of files.")
 @json_option
 @store_options

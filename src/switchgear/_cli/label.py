@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from switchgear._cli.backtest import FORMATS, check_paths
+from switchgear._cli.backtest import check_paths, format_option, jobs_option
 from switchgear._cli.options import fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
@@ -80,16 +80,8 @@ def summary(run: "RecordedRun") -> LabelledRun:
     "--all", "everything", is_flag=True, help="Also prompt for runs with a known outcome."
 )
 @click.option("--list", "listing", is_flag=True, help="List runs and outcomes; do not prompt.")
-@click.option(
-    "--format",
-    "force",
-    metavar="NAME",
-    type=click.Choice(FORMATS),
-    help=f"Force this input format: {', '.join(FORMATS)}.",
-)
-@click.option(
-    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
-)
+@format_option
+@jobs_option
 @json_option
 @store_options
 def label(

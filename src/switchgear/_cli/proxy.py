@@ -144,7 +144,6 @@ def proxy(**given: Any) -> None:
     a response.
     """
     try:
-        import aiohttp  # noqa: F401
         import httptools  # noqa: F401
     except ImportError:
         fail("this command needs more packages: python3 -m pip install 'switchgear[proxy]'")

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.backtest import DEFAULT, FORMATS, check_folder, check_paths
+from switchgear._cli.backtest import (
+    DEFAULT,
+    check_folder,
+    check_paths,
+    format_option,
+    jobs_option,
+    outcome_options,
+)
 from switchgear._cli.options import fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
 
@@ -38,27 +45,9 @@ NAME = "tuned"
 @click.option(
     "--write", metavar="FILE", help="Write the policy to a new configuration file (.yaml)."
 )
-@click.option(
-    "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
-)
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0.5, 1.0),
-    default=0.7,
-    show_default=True,
-    help="Count an inferred outcome from this confidence on.",
-)
-@click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes.")
-@click.option(
-    "--format",
-    "force",
-    metavar="NAME",
-    type=click.Choice(FORMATS),
-    help=f"Force this input format: {', '.join(FORMATS)}.",
-)
-@click.option(
-    "--jobs", type=click.IntRange(1, 256), help="Number of processes [default: one per core]."
-)
+@outcome_options
+@format_option
+@jobs_option
 @json_option
 @store_options
 def tune(  # noqa: PLR0917  click passes them by name

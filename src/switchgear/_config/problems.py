@@ -177,7 +177,6 @@ class Report:
         raise self.error()
 
     def error(self) -> ConfigError:
-        """All problems as an error."""
         by_line = sorted(self._problems, key=lambda problem: problem.line or 0)
         return ConfigError(tuple(by_line))
 

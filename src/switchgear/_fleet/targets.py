@@ -132,7 +132,6 @@ class _Http(urllib.request.HTTPHandler):
         self._owner = owner
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open one."""
         return self.do_open(partial(_Connection, self._owner), req)
 
 
@@ -144,7 +143,6 @@ class _Https(urllib.request.HTTPSHandler):
         self._owner = owner
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open one."""
         return self.do_open(partial(_TlsConnection, self._owner), req)
 
 

@@ -145,8 +145,7 @@ def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
     if kept is not None and kept[0] != about:
         kept = None
     data = read(place) if kept is None else kept[1]
-    if is_current(root, place, data, during_call=during_call):
-        assert data is not None
+    if data is not None and is_current(root, place, data, during_call=during_call):
         made = loaded(data, root) if kept is None else kept[2]
         is_constant = "${" not in data["store"]
         if is_constant and about[1] is not None and about[1] == _mark(place):
@@ -172,11 +171,9 @@ def _mark(place: str) -> tuple[int, ...] | None:
     return found.st_ctime_ns, found.st_ino, found.st_dev, found.st_size, found.st_mode
 
 
-def is_current(
-    root: str, place: str, data: Mapping[str, Any] | None, *, during_call: bool | None
-) -> bool:
+def is_current(root: str, place: str, data: Mapping[str, Any], *, during_call: bool | None) -> bool:
     """Whether what was compiled still holds: nothing has changed, and nothing waits for repair."""
-    if data is None or data.get("mark") != signature(root, data) or not is_whole(data):
+    if data.get("mark") != signature(root, data) or not is_whole(data):
         return False
     if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
         return False

@@ -333,7 +333,6 @@ class _BodyReader(RawIOBase):
         return self._until_s is not None
 
     def readable(self) -> bool:
-        """It is for reading."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -16,8 +16,6 @@ SCHEMA = 1
 
 
 class LockHolder(NamedTuple):
-    """Who has it."""
-
     id: str
     owner: str
     since_s: float
@@ -26,8 +24,6 @@ class LockHolder(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """Who waits for it."""
-
     id: str
     owner: str
     since_s: float

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 
 from switchgear._breaker.views import View
 from switchgear._console.requests import (
-    MONEY,
     OPEN,
-    TIME,
     AgentRequest,
     RequestRefused,
     add_request,
@@ -86,7 +84,6 @@ class GuardAnswers:
         )
 
     def request_status(self, request_id: str = "") -> str:
-        """The requests and their answers."""
         rows = [
             row for row in all_requests(self._panel.store.transact) if request_id in {"", row.id}
         ]
@@ -152,7 +149,6 @@ def _safe(text: str) -> str:
 
 
 def request_line(row: AgentRequest) -> str:
-    """One request in a line."""
     answer = f": {_safe(row.answer)}" if row.answer else ""
     state = (
         "waits for an answer" if row.state == OPEN else f"{row.state} by {_safe(row.by)}{answer}"
@@ -169,6 +165,3 @@ def answered_or_error(work: "GuardAnswers", name: str, **arguments: object) -> s
     except SwitchgearError as error:
         return f"cannot be read now: {_safe(str(error))}"
     return text
-
-
-REQUEST_KINDS = (TIME, MONEY)

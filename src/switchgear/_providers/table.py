@@ -15,8 +15,6 @@ from enum import StrEnum
 
 
 class ProviderErrorKind(StrEnum):
-    """What kind of error of a provider it is."""
-
     RATE_LIMIT = "rate_limit"
     OVERLOAD = "overload"
     OUTAGE = "outage"

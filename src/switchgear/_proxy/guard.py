@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
@@ -29,6 +30,7 @@ from switchgear._providers.usage import Metered
 from switchgear._providers.verdicts import ResponseVerdict
 from switchgear._proxy import lanes
 from switchgear._proxy.allotments import BudgetShare, BudgetShort, CallEstimate, NodeBudget
+from switchgear._proxy.changes import ChangeFeed
 from switchgear._proxy.history import PendingCall, ToolTurn, is_user_turn, turns_of
 from switchgear._proxy.identity import Identity
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
@@ -46,8 +48,8 @@ _BUSY_S = 2.0
 """How long a call waits for money that other calls have reserved and may give back."""
 _BUSY_STEP_S = 0.05
 _MOST_CALLS = 64
-_STALE_S = 0.03
-"""After how long without a call the circuits of a file are read again; see `refresh_s` of the stores."""
+_RECENT_NAMES = 100
+"""Breakers and sessions, each, that are read again now and then although no event names them."""
 _READ_S = 1.0
 """How long a request waits for the store to tell whether its session is held."""
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
@@ -116,6 +118,7 @@ class Known:
         "checked_s",
         "costs",
         "heat",
+        "identity",
         "keys",
         "refusal",
         "spent_micros",
@@ -123,6 +126,7 @@ class Known:
     )
 
     def __init__(self) -> None:
+        self.identity = Identity("")
         self.keys: frozenset[str] = frozenset()
         """The turns that are recorded, as far as this worker knows."""
         self.heat = 0.0
@@ -160,8 +164,7 @@ class Guard:
         self._sessions: OrderedDict[str, Known] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
-        self._active_s = time.monotonic()
-        """When the last call came."""
+        self._changes = ChangeFeed(panel.store, self._changed)
         self._returning: set[asyncio.Future[None]] = set()
         """Probes that are being given back."""
         self._unsaved_costs: set[str] = set()
@@ -175,18 +178,11 @@ class Guard:
 
     # Before
 
-    async def admit(self, call: ProxiedCall, circuit: str = "") -> AdmittedCall:
-        """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held.
-
-        `circuit` is that of the upstream, which is asked next.
-        """
+    async def admit(self, call: ProxiedCall) -> AdmittedCall:
+        """Check everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
         admission = AdmittedCall(call)
         identity = call.identity
-        now_s = time.monotonic()
-        idle_s, self._active_s = now_s - self._active_s, now_s
         try:
-            if idle_s > _STALE_S:
-                await self._read_ahead(identity, circuit)
             if identity.session:
                 await self._check_session(admission)
             if identity.key:
@@ -198,31 +194,12 @@ class Guard:
             raise
         return admission
 
-    async def _read_ahead(self, identity: Identity, circuit: str) -> None:
-        """Read all that this call needs from the store at once: each look would wait for a thread."""
-        names = (f"key/{identity.key}", circuit)
-        breakers = [found for name in names if (found := self._breakers.get(name)) is not None]
-        known = self._sessions.get(identity.session) if identity.session else None
-
-        def read() -> None:
-            for breaker in breakers:
-                if breaker.last_known.phase is Phase.CLOSED:  # else a permit could be a probe
-                    with suppress(Rejected):
-                        breaker.enter()  # an ordinary permit holds nothing
-            if known is not None:
-                checked_s = time.monotonic()
-                known.refusal = self._standing(identity)
-                known.checked_s = checked_s
-
-        with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(_READ_S):
-                await self.beside(read)
-
     async def _check_session(self, admission: AdmittedCall) -> None:
         identity = admission.call.identity
         known = self._known(identity.session)
         admission.session = known
-        if time.monotonic() - known.checked_s > CHECK_S:
+        known.identity = identity
+        if self._is_due(known):
             known.checked_s = time.monotonic()
             with suppress(StoreError, TimeoutError):  # else: as it stood when it was last read
                 async with asyncio.timeout(_READ_S):
@@ -231,6 +208,34 @@ class Guard:
             raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
             await self._record_steps(admission, known)
+
+    def _is_due(self, known: Known) -> bool:
+        """Whether it must be read whether a session is held: changes are reported by the feed."""
+        if known.checked_s == -math.inf or known.refusal is not None:
+            return time.monotonic() - known.checked_s > CHECK_S
+        return not self._changes.is_current and time.monotonic() - known.checked_s > CHECK_S
+
+    def _changed(self, names: set[str] | None) -> None:
+        """Take note of circuits that moved; `None`: any may have. Called in the thread of the feed."""
+        if names is None:
+            breakers = list(self._breakers.values())[-_RECENT_NAMES:]
+            sessions = list(self._sessions.values())[-_RECENT_NAMES:]
+        else:
+            found = [self._breakers.get(name) for name in names]
+            breakers = [breaker for breaker in found if breaker is not None]
+            moved = {name.split("/")[1] for name in names if name.startswith("session/")}
+            sessions = [
+                known
+                for known in (list(self._sessions.values()) if moved else ())
+                if moved & {known.identity.session, known.identity.parent}
+            ]
+        store = self.panel.store
+        for breaker in breakers:
+            stored = store.get(breaker.name)
+            if stored is not None:
+                breaker.adopt(store.seen(stored.circuit))
+        for known in sessions:
+            known.refusal = self._standing(known.identity)
 
     def _standing(self, identity: Identity) -> ProxyRefusal | None:
         """Whether the session, or the one that started it, is held or open now."""
@@ -323,7 +328,7 @@ class Guard:
     async def _check_key(self, admission: AdmittedCall) -> None:
         breaker = await self.breaker(f"key/{admission.call.identity.key}")
         try:
-            admission.key = (breaker, await breaker.aenter())
+            admission.key = (breaker, await self._permit(breaker))
         except Rejected as error:
             wait_s = error.retry_after_s
             reaction = Reaction.STOP if wait_s is None else Reaction.WAIT
@@ -458,7 +463,12 @@ class Guard:
     async def enter(self, upstream: str, model: str) -> tuple[CircuitBreaker, Permit]:
         """A permit of the circuit of an upstream and model. Raises `Rejected`."""
         breaker = await self.breaker(circuit_name(upstream, model))
-        return breaker, await breaker.aenter()
+        return breaker, await self._permit(breaker)
+
+    async def _permit(self, breaker: CircuitBreaker) -> Permit:
+        """By the last known state while changes arrive; else the store is asked. Raises `Rejected`."""
+        permit = breaker.known_permit() if self._changes.is_current else None
+        return permit or await breaker.aenter()
 
     async def record(
         self,
@@ -605,6 +615,8 @@ class Guard:
             self._breakers[name] = found
             if len(self._breakers) > MOST_KNOWN:
                 self._breakers.popitem(last=False)
+        else:
+            self._breakers.move_to_end(name)
         return found
 
     def policy_for(self, name: str) -> Policy:
@@ -613,8 +625,15 @@ class Guard:
 
     # In the background
 
+    def start(self) -> None:
+        """Begin to read what other processes do."""
+        self._changes.start()
+
     def tick(self) -> None:
-        """Settle and renew what is due. Called in a thread; errors of the store are kept for later."""
+        """Settle, renew and report what is due. In a thread; errors of the store are kept for later."""
+        for breaker in list(self._breakers.values())[-_RECENT_NAMES:]:
+            with suppress(StoreError):
+                breaker.flush()
         for node in list(self._nodes.values()):
             if not node.is_idle:
                 try:
@@ -634,6 +653,7 @@ class Guard:
 
     def close(self) -> None:
         """Settle everything and let the threads go. At the end of the process."""
+        self._changes.stop()
         self.tick()
         for node in list(self._nodes.values()):
             node.close()
@@ -641,6 +661,7 @@ class Guard:
         self._threads.shutdown(wait=True)
 
 
+@lru_cache(4096)
 def circuit_name(upstream: str, model: str) -> str:
     """The circuit of an upstream and model: `provider/<upstream>/<model>`."""
     kept = _name(model)

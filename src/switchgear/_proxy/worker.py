@@ -59,6 +59,7 @@ class Worker:
         self._loop = loop = asyncio.get_running_loop()
         self._stop = stop = asyncio.Event()
         guard = Guard(self._panel, settings.guard)
+        guard.start()
         relay = Relay(guard, settings.relay, self._log)
         server = Server(relay.handle, settings.limits)
         accepting = await loop.create_server(

@@ -12,7 +12,6 @@ from celery import Celery
 
 TASK = "switchgear.execute"
 QUEUE = "switchgear"
-BROKER_VARIABLE = "SWITCHGEAR_BROKER"
 MOST_LABELS = 4
 
 

@@ -104,7 +104,6 @@ def host_of(authority: str) -> str:
 
 
 def may_call(program: str) -> bool:
-    """Whether a program is one that calls hosts."""
     return program in _CALLS or program in _CLOUDS or program == "gh"
 
 

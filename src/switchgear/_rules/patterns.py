@@ -9,7 +9,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WILD = "*?"
 LONGEST_PATTERN = 500
 LONGEST_NAME = 255
 ANY = "\ue004"

@@ -207,7 +207,6 @@ class _Command(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """As it is."""
         del prompt, cwd, model, extra
         return Invocation(self._argv)
 

@@ -41,13 +41,12 @@ from switchgear._providers.prices import Rates
 from switchgear._run import formats, validation
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.record import full_sentence
-from switchgear._run.stuck import STUCK
+from switchgear._run.stuck import OPERATOR, STUCK
 from switchgear._run.validation import ValidationResult
 from switchgear._text.fingerprint import fingerprint, gist
 from switchgear._text.redact import redact
 
 KEPT_ERRORS = 20
-KEPT_TOOLS = 20
 COMPLAINTS = 3
 """Consecutive complaints from which a provider counts as down."""
 PATIENCE_S = 30.0
@@ -120,7 +119,6 @@ class StreamObserver:
         self.question: Question | None = None
         self.result: AgentResult | None = None
         self.repeated: RepeatedStep | None = None
-        self.last_tool_error: str | None = None
 
     def see(self, event: StreamEvent) -> str | None:
         """Note an event. Returns why the agent must be stopped now, if it must.
@@ -144,6 +142,11 @@ class StreamObserver:
             self._say(event.text)
         return None
 
+    def grant(self, micros: int) -> None:
+        """Raise what may still be spent, where that is limited."""
+        if self._left_micros is not None:
+            self._left_micros += micros
+
     @property
     def usages(self) -> tuple[Usage, ...]:
         """The latest usage of each model."""
@@ -161,11 +164,6 @@ class StreamObserver:
         """The error of the agent's last step, if that one failed."""
         return None if self._row is None else self._row.error
 
-    @property
-    def last_words(self) -> str:
-        """The end of the agent's output."""
-        return self._said[-_KEPT_TEXT:]
-
     def _step(self, step: ToolStep) -> str | None:
         self.steps += 1
         self.tools[step.tool] += 1
@@ -176,7 +174,6 @@ class StreamObserver:
             return None
         if step.ok is None or step.error is None:
             return None
-        self.last_tool_error = step.error
         key = self._error("tool", step.tool, step.error)
         row = self._row if self._is_again(step, key) else None
         # Some agents lose the output of a command: the previous one counts then.
@@ -245,7 +242,8 @@ class Measurements(NamedTuple):
     run: AgentRun
     watch: StreamObserver
     stopped: str | None = None
-    """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`, `provider`; `None`: not."""
+    """Why we stopped the agent: `interrupt`, `operator`, `stuck`, `score`, `budget`, `provider`;
+    `None`: not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
@@ -300,6 +298,8 @@ def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for 
         return _end(ExitReason.AGENT_ERROR, run.problem)
     if seen.stopped == "interrupt":
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
+    if seen.stopped == OPERATOR:
+        return Judgement("stopped", remark="An operator stopped the last agent")
     if seen.stopped == STUCK:
         return Judgement("stuck", remark="The last agent was stopped: it appeared stuck")
     if seen.stopped == "disk":

@@ -181,7 +181,6 @@ class _Shell(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """By the shell."""
         del prompt, cwd, model, extra
         return Invocation(("/bin/sh", "-c", self._command))
 

@@ -54,35 +54,27 @@ class GuardedView(RunView):
         self._view: RunView | None = view
 
     def started(self, run: dict[str, Any]) -> None:
-        """Pass it on."""
         self._show("started", run)
 
     def waiting(self, why: str, left_s: float) -> None:
-        """Pass it on."""
         self._show("waiting", why, left_s)
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """Pass it on."""
         self._show("iteration_started", number, run)
 
     def event(self, event: StreamEvent) -> None:
-        """Pass it on."""
         self._show("event", event)
 
     def validating(self, command: str) -> None:
-        """Pass it on."""
         self._show("validating", command)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """Pass it on."""
         self._show("iteration_ended", facts, run)
 
     def noted(self, text: str) -> None:
-        """Pass it on."""
         self._show("noted", text)
 
     def ended(self, result: "RunResult") -> None:
-        """Pass it on."""
         self._show("ended", result)
 
     def _show(self, what: str, *about: Any) -> None:
@@ -123,7 +115,6 @@ class LineView(RunView):
             self._say(f"waiting {duration(left_s)}: {why}")
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """Its number."""
         self._waiting = None
         self._say(
             f"iteration {number} of {run['options']['max_iterations'] + run['state']['lost']}"
@@ -140,7 +131,6 @@ class LineView(RunView):
             self._say(f"  {event.kind}: {_line(event.text)}")
 
     def validating(self, command: str) -> None:
-        """The command."""
         self._say(f"  validation: {_line(command)}")
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
@@ -155,7 +145,6 @@ class LineView(RunView):
             self.noted(note)
 
     def noted(self, text: str) -> None:
-        """The note."""
         self._say(f"  note: {_line(text, 600)}")
 
     def ended(self, result: "RunResult") -> None:

@@ -170,7 +170,6 @@ class GuardedStore:
             return self.inner.transact(name, work)
 
     def get(self, key: str) -> StoredCircuit | None:
-        """One circuit as stored."""
         checked_name(key)
         with self._asking():
             return self.inner.get(key)

@@ -77,8 +77,6 @@ def checked(plan: Interventions) -> Interventions:
 
 
 class StepTaken(NamedTuple):
-    """One step that is taken."""
-
     step_name: str
     tried: tuple[str, ...]
     """The earlier steps of the same incident."""

@@ -1,7 +1,6 @@
 """Text to key: the same for what is the same error, although its numbers and paths differ.
 
-A key is a pure function of the text, the same in every process and every version (golden files
-keep it so). Two ways, by name: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
+A key is a pure function of the text, the same in every process (golden files keep it so). Two ways, by name: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
 
 `re` and `hashlib` cost a hook process milliseconds, so they are imported when a first error comes.
 No pattern can explode: repeats are bounded and never nested in a repeat of the same characters,
@@ -54,15 +53,40 @@ Not those of the web, which say no more than https; nor with the bare number of 
 where they are as variable as it: one of many, or a peer's.
 """
 _WEB_PORTS = (80, 443)
-_LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
+_LOOPBACK = ("127.", "0.0.0.0", "[::1]", "::1")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
 """The word behind one of these is the name of a user."""
+_MACHINES = frozenset(
+    (
+        *("host", "hostname", "node", "server", "machine", "peer", "proxy", "upstream", "backend"),
+        *("tcp", "udp", "ECONNREFUSED"),
+    )
+)
+"""After one of these, a bare name with a digit or a port is the name of a machine."""
+_LINKS = frozenset(
+    (
+        *("connect", "connecting", "connected", "connection", "connections", "disconnected"),
+        *("packet", "reply", "response", "request", "route"),
+    )
+)
+"""So it is after one of these and `to`, `from` or `by`."""
+_RESOLVED = frozenset(("resolve", "resolving", "unknown"))
+"""After one of these and `host`, every word is the name of a machine."""
+_BEFORE_MACHINES = frozenset(
+    f"{word}{colon}"
+    for word in (*_MACHINES, "name", "to", "from", "by", "lookup", "ENOTFOUND", "EAI_AGAIN")
+    for colon in ("", ":")
+)
+_PRIVATE = ("localhost", ".local", ".internal", ".localdomain", ".lan")
+"""Names of this machine and of machines nearby end like this."""
+_POSITIONS = ("line", "col", "column", "row")
 _UNITS = (
     *("ns", "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "min", "minute", "minutes"),
     *("h", "hour", "hours", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes", "%"),
 )
 """A unit behind a number is as variable as the number."""
+_PLURALS = (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("s", ""))
 _CALENDAR = frozenset(
     (
         *("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
@@ -77,12 +101,18 @@ _VARIABLE = r"""
 | (?P<url>  \b[a-zA-Z][a-zA-Z0-9+.]{1,9}:// [^\s/'"<>()\[\]{},;]{0,300} (?:/[^\s'"<>()\[\]{},;]{0,2000})? )
 | (?P<path> (?<![\w)\]>]) (?:~|\.{1,2}|[A-Za-z]:)? [/\\] [^\s'"`<>()\[\]{},;:|=]{1,2000}
           | (?<![\w./-]) (?=[\w.-]{1,200}/) [\w./-]{1,400} \.[a-zA-Z]\w{0,5} \b )
-| (?P<mail> (?<![\w.+-]) [\w.+-]{1,64} @ [\w-]{1,63} \.[\w.-]{1,200} )
+| (?P<mail> (?<![\w.+-]) [\w.+-]{1,64} @ [a-zA-Z][\w-]{0,62} (?: \.[\w.-]{1,200} | (?<=\d)(?!\w) ) )
 | (?P<host> (?<![\w.-]) (?=[a-zA-Z0-9-]{1,63}\.) [a-zA-Z0-9.-]{1,250}
             \.(?:com|net|org|edu|gov|io|local|internal|localdomain|lan
                |au|br|ca|ch|cn|de|eu|fr|jp|kr|nl|ru|se|uk) (?:\.[a-z]{2})? (?![\w.-])
-            (?::\d{1,5}\b)? | \blocalhost:\d{1,5}\b )
-| (?P<ip>   (?<![\w.]) \d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3} (?![\w.]) (?::\d{1,5}\b)? )
+            (?::\d{1,5}\b)? | \blocalhost:\d{1,5}\b
+          | (?<![\w.-]) (?=[a-z0-9-]{1,63}\.[a-z0-9-]{1,63}\.) [a-z0-9.-]{1,250}
+            \.(?:ai|asia|at|be|biz|cloud|co|cz|dev|dk|es|fi|gr|hk|hu|ie|il|it|mx|no|nz|pl|pt|ro|sg|tr|tv
+               |tw|ua|us|xyz|za) (?![\w.-]) (?::\d{1,5}\b)? )
+| (?P<ip>   (?<![\w.]) \d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3} (?![\w.]) (?::\d{1,5}\b)? | \[::1\]:\d{1,5}\b )
+| (?P<ip6>  (?<![\w:.]) (?=[a-fA-F:]{0,40}\d)
+            (?: (?=[0-9a-fA-F:]{0,40}::) [0-9a-fA-F:]{3,45}
+              | (?:[0-9a-fA-F][0-9a-fA-F]{0,3}:){7} [0-9a-fA-F]{1,4} ) (?<!:) (?:%\w{1,15})? (?![\w:]) )
 | (?P<hex>  (?<!\w) [0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12} (?!\w)
           | 0[xX][0-9a-fA-F]{1,2000}
           | (?<![A-Za-z0-9]) (?=[a-fA-F]{0,40}\d) [0-9a-fA-F]{7,2000} (?![A-Za-z0-9])
@@ -91,6 +121,13 @@ _VARIABLE = r"""
           | (?<![A-Za-z0-9]) [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F:]{3,40} )
 | (?P<number> (?:(?<![A-Za-z0-9])[-+])? \d [\d.,:]{0,2000} (?:(?:[numkKMGT]?i?[sBb]|min|sec|hours?|%)(?!\w))? )
 """
+_LIST = r"""
+  (?<![\w.<-]) (?P<item> [\w.-]{1,40}\# ) (?: [ ,;]{1,3} (?P=item) ){2,8000} (?![\w.#-])
+| (?P<same> \# | <\w{3,4}> ) (?: [ ,;]{1,3} (?: (?P=same) | \( (?P=same)? \) ) ){1,8000}
+"""
+"""A list: the same variable twice, or the same name with a number three times."""
+_JOINED = r"\#(?: [-_.:/,]? [A-Za-z]? [-_.:/]? \# ){1,8000} | (?<=[A-Za-z0-9][_-]) [A-Z] \# | \A [<>~]=? \#"
+"""Numbers that are joined to one identifier, and a counter with its letter: `rack-B7`."""
 _STACK = (
     r"\bat (?:async |new )?[^\s()]{1,200} (?:\[as [^\s()\[\]]{1,100}\] )?"
     r"\([^\n()]{1,500}:\d{1,9}:\d{1,9}\)"
@@ -103,7 +140,7 @@ _tools: "dict[str, Any]" = {}
 def fingerprint(text: str) -> str:
     """The key of an error: 16 hexadecimal digits, equal for texts that differ in variables only.
 
-    Numbers, addresses, paths, hexadecimal values and the values of `name=value` are variables.
+    Numbers, addresses, paths, hexadecimal values, lists and the values of `name=value` are variables.
     Error codes and the ports of services are not. Of an output of several lines, those count that
     are about an error.
 
@@ -187,41 +224,113 @@ def _is_telling(line: str) -> bool:
 
 def _masked_line(line: str) -> str:
     words = line.split()
-    substitute = _tool("variable").sub
     suspicious = _tool("suspicious").search
     out: list[str] = []
-    before = ""
+    earlier = before = ""
+    counting = False
     for word, after in zip(words, [*words[1:], ""], strict=True):
+        masked = word
         if before in _NAMES or (before == "for" and after == "from"):
-            out.append("<name>")
+            masked = "<name>"
         elif word in _CALENDAR and (after[:1].isdecimal() or after in _CALENDAR):
-            out.append("#")
+            masked = "#"
+        elif before in _BEFORE_MACHINES and _is_machine(word, before, earlier, after):
+            masked = _masked_machine(word)
         elif not word.isalpha() and suspicious(word):
-            if _tells_which(word, before, after, out):
-                out.append(word)
+            if not _tells_which(word, before, after, out):
+                masked = _masked_word(word) if out else _masked_first(word, after)
+        elif counting:
+            bare = word.rstrip(_AROUND)
+            if bare in _UNITS:
+                masked = out.pop() + word[len(bare) :]
             else:
-                out.append(substitute(_mask, word))
-        elif not (out and out[-1] == "#" and word in _UNITS):
-            out.append(word)
+                masked = _singular(bare) + word[len(bare) :]
+        out.append(masked)
+        counting = masked.endswith("#") and masked is not word
         # A user may be called "user": the word behind that name is no name.
-        before = "" if out and out[-1] == "<name>" else word
-    masked: str = _tool("run").sub("#", " ".join(out))
+        earlier, before = before, "" if masked == "<name>" else word
+    listed: str = _tool("list").sub(_masked_list, " ".join(out))
+    return listed
+
+
+def _masked_word(word: str) -> str:
+    masked: str = _tool("variable").sub(_mask, word)
+    if "#" in masked:
+        masked = _tool("joined").sub("#", masked)
     return masked
+
+
+def _masked_first(word: str, after: str) -> str:
+    """The first word of a line: if it is an address elsewhere, it names a peer and no service."""
+    name = word.partition(":")[0]
+    if after and word.endswith((":80", ":443")) and name not in _POSITIONS and _is_bare(word):
+        return "<host>"
+    masked = _masked_word(word)
+    port = masked.removeprefix("<host>:")
+    if port != masked and port[:1].isdecimal() and not name.endswith(_PRIVATE):
+        return f"<host>{port.lstrip('0123456789')}" if name[:1].isalpha() else masked
+    return masked
+
+
+def _is_machine(word: str, before: str, earlier: str, after: str) -> bool:
+    """Whether a word is the bare name of a machine, by the words around it."""
+    before, name = before.rstrip(":"), word.strip(_AROUND)
+    if before in ("ENOTFOUND", "EAI_AGAIN") or (before == "lookup" and after == "on"):
+        return name.isalpha() or _is_bare(name)
+    if before in ("host", "hostname") and earlier in _RESOLVED and name.isalpha():
+        return True
+    if before in ("to", "from", "by"):
+        expected = earlier in _LINKS
+    elif before == "name":
+        expected = earlier in _MACHINES or earlier == "domain"
+    else:
+        expected = before != "lookup"
+    return expected and _is_bare(name)
+
+
+def _is_bare(name: str) -> bool:
+    """Whether a word can be the name of a machine: it has a digit or a port."""
+    host = name.partition(":")[0]
+    return _tool("bare").fullmatch(name) is not None and not _names_a_code(host)
+
+
+def _masked_machine(word: str) -> str:
+    name = word.strip(_AROUND)
+    port = name.partition(":")[2]
+    return word.replace(name, f"<host>:{port}" if _tells_service(port) else "<host>", 1)
+
+
+def _singular(word: str) -> str:
+    """The singular of a counted word, so that 1 error and 2 errors are the same."""
+    if len(word) > 3 and word.isalpha() and word.islower() and not word.endswith("ss"):
+        for plural, singular in _PLURALS:
+            if word.endswith(plural):
+                return word.removesuffix(plural) + singular
+    return word
+
+
+def _masked_list(match: Any) -> str:
+    same: str | None = match["same"]
+    return same or "#"
 
 
 def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
     """Whether a word that is a number says which error it is, by the words around it."""
     number = word.strip(_AROUND)
-    if not (number.isdecimal() and len(number) <= 5):
+    digits = number.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    if not (digits.isdecimal() and len(digits) <= 5 and len(number) - len(digits) <= 5):
         return False
-    sign = before.strip(_AROUND).lower()
+    sign = "" if before[-1:] in (",", ";") else before.strip(_AROUND).lower()
+    if digits != number:
+        return _names_a_code(sign)
     if sign == "port":  # the port of a peer is whatever was free
-        return len(out) < 2 or out[-2] != "<host>"
+        return int(number) < _SERVICE_PORTS and (len(out) < 2 or out[-2] != "<host>")
     if _names_a_code(sign) or sign.startswith("http/"):
         return True
     # 404 Not Found, 529 overloaded; but 512 files is a count.
     if len(number) == 3 and number[0] in "45":
-        return after[:1].isupper() or (not out and number in _HTTP)
+        phrase = after[:1].isupper() and after.rstrip(_AROUND) not in _UNITS
+        return phrase or (not out and number in _HTTP)
     return False
 
 
@@ -236,13 +345,17 @@ def _mask(match: Any) -> str:
         return found if len(found) <= 16 and found.isalnum() and _names_a_code(name) else "#"
     if kind == "hex":
         return "#"
-    if kind not in ("host", "ip", "url"):
-        return f"<{kind}>"
+    return _masked_address(kind, found) if kind in ("host", "ip", "ip6", "url") else f"<{kind}>"
+
+
+def _masked_address(kind: str, found: str) -> str:
     shown = "<url>" if kind == "url" else "<host>"
     host, _, port = (found if kind != "url" else found.split("/")[2]).rpartition(":")
-    if not _is_service(port) or (kind == "ip" and not host.startswith(_LOOPBACK)):
-        return shown
-    return shown if kind != "ip" and int(port) in _WEB_PORTS else f"{shown}:{port}"
+    if kind in ("ip", "ip6"):
+        keeps = host.startswith(_LOOPBACK) and _is_service(port)
+    else:
+        keeps = _tells_service(port)
+    return f"{shown}:{port}" if keeps else shown
 
 
 def _masked_number(word: str, start: int, end: int, number: str) -> str:
@@ -267,6 +380,10 @@ def _names_a_code(head: str) -> bool:
 
 def _is_service(port: str) -> bool:
     return port.isdecimal() and len(port) <= 5 and int(port) < _SERVICE_PORTS
+
+
+def _tells_service(port: str) -> bool:
+    return _is_service(port) and int(port) not in _WEB_PORTS
 
 
 def _is_series(head: str) -> bool:
@@ -296,7 +413,12 @@ def _made() -> Iterable[tuple[str, Any]]:
         "md5": hashlib.md5,
         "variable": re.compile(_VARIABLE, re.VERBOSE | re.ASCII),
         "suspicious": re.compile(r"[0-9/\\=@]|\.[a-z]"),
-        "run": re.compile(r"#(?:[ ,]{1,3}#)+"),
+        "bare": re.compile(
+            r"[A-Za-z][A-Za-z_-]{0,60}\d{1,9}[a-z]?(?::\d{1,5})?|[A-Za-z][\w.-]{0,60}:\d{1,5}",
+            re.ASCII,
+        ),
+        "joined": re.compile(_JOINED, re.VERBOSE | re.ASCII),
+        "list": re.compile(_LIST, re.VERBOSE | re.ASCII),
         "escape": re.compile(r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?"),
         "stack": re.compile(_STACK, re.ASCII),
         "digits": re.compile(r"0x[0-9a-f]+|[0-9]+"),

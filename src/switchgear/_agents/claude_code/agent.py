@@ -51,7 +51,6 @@ class ClaudeReader(JsonReader):
         self._seen: dict[str, int] = {}
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """The events of one line, by its type."""
         kind = line.get("type")
         self.subagent = one_line(str(line.get("parent_tool_use_id") or ""), 80)
         if kind == "assistant":
@@ -171,7 +170,6 @@ class Claude(Agent):
         return Invocation((*argv, *(("--model", model) if model else ()), *extra), prompt)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return ClaudeReader(model=model)
 
 

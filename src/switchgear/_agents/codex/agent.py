@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
 from switchgear._agents.codex.hooks import token_counts
@@ -94,11 +94,10 @@ def _asked(program: str, folder: str, commands: Iterable[str], home: str) -> Tru
     except OSError:
         return Trust(asked=False)
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.writelines(json.dumps(request) + "\n" for request in requests)
-        process.stdin.flush()
-        answer = _answer(process.stdout, 2, time.monotonic() + WAIT_S)
+        sent, received = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
+        sent.writelines(json.dumps(request) + "\n" for request in requests)
+        sent.flush()
+        answer = _answer(received, 2, time.monotonic() + WAIT_S)
     except OSError:
         answer = None
     finally:
@@ -152,7 +151,6 @@ class CodexReader(JsonReader):
         self._last_words = ""
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """The events of one line, by its type."""
         kind = line.get("type")
         if kind == "item.started":
             yield from self._started(line["item"])
@@ -232,7 +230,6 @@ class Codex(Agent):
         return Invocation((*argv, *extra, "-"), prompt)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return CodexReader(model=model)
 
 

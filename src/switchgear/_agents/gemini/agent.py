@@ -54,7 +54,6 @@ class GeminiReader(JsonReader):
         self._stopped_itself = False
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """The events of one line, by its type."""
         kind = line.get("type")
         if kind == "tool_use":
             self._last_words = ""
@@ -131,7 +130,6 @@ class Gemini(Agent):
         return Invocation((*argv, *extra, f"--prompt={as_argument(prompt)}"))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return GeminiReader(model=model)
 
 

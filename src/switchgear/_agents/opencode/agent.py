@@ -56,7 +56,6 @@ class OpenCodeReader(JsonReader):
         self._stop_reason: str | None = None
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """The events of one line, by its type."""
         kind, part = line.get("type"), line.get("part")
         if kind == "tool_use":
             self._last_words = ""
@@ -134,7 +133,6 @@ class OpenCode(Agent):
         return Invocation((*argv, *extra, "--", as_argument(prompt)))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return OpenCodeReader(model=model)
 
 

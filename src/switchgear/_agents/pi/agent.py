@@ -48,7 +48,6 @@ class PiReader(JsonReader):
         self._failed = ""
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """The events of one line, by its type."""
         kind = line.get("type")
         if kind == "message_end":
             if at(line, "message", "role") == "assistant":
@@ -106,7 +105,6 @@ class Pi(Agent):
         return Invocation((*argv, *extra, as_argument(prompt)))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return PiReader(model=model)
 
 

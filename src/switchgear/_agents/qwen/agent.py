@@ -55,7 +55,6 @@ class Qwen(Agent):
         return Invocation((*argv, *extra, f"--prompt={as_argument(prompt)}"))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run."""
         return QwenReader(model=model)
 
 

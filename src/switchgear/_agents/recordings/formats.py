@@ -44,7 +44,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read_plain(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The runs of a file."""
     head = source.head()
     lines = source.lines(tally, _PLAIN) if len(head) > 1 or source.is_part else [source.document()]
     for place, line in enumerate(lines, source.first_line):
@@ -145,7 +144,6 @@ def _is_run_folder(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The run of a folder."""
     run = source.document()
     end = run.get("end")
     success = at(end, "success")

@@ -54,7 +54,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The runs of a file."""
     first = source.head()[0]
     whole = "[]" in first or len(source.head()) == 1
     spans: dict[str, _Span] = {}

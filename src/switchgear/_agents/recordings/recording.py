@@ -392,7 +392,6 @@ class RunBuilder:
             self._steps[-1] = last._replace(usages=(*last.usages, usage))
 
     def call(self, call_id: object, tool: object, arguments: object, at_s: float | None) -> None:
-        """A tool is called."""
         if len(self._steps) >= MOST_STEPS:
             self._left_out += 1
             return
@@ -546,7 +545,7 @@ class RecordingFile:
                 data = _read(file, LARGEST_DOCUMENT + 1)
             if len(data) > LARGEST_DOCUMENT:
                 raise UnreadableRecording(
-                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document"
+                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document document"
                 )
             try:
                 self._document = json.loads(data)

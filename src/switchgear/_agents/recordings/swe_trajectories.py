@@ -268,7 +268,6 @@ def _is_swe_agent(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read_swe_agent(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The run of a file."""
     document = source.document()
     task = source.name.removesuffix(".gz").removesuffix(".traj")
     info = document.get("info")

@@ -117,7 +117,6 @@ class Judging(NamedTuple):
     pictures: bool = False
 
     def row(self, run: RecordedRun) -> RunRow:
-        """The row of one run."""
         return judge(run, self.policies, pictures=self.pictures)
 
 

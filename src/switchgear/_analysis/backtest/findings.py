@@ -112,7 +112,6 @@ class BacktestFindings:
         self.counts = [Counts(named.name) for named in policies]
 
     def add(self, row: RunRow) -> None:
-        """Add one run."""
         if not self.counts:
             self.counts = [Counts(judged.policy) for judged in row.judged]
         self.runs += 1

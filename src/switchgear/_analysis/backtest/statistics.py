@@ -93,7 +93,6 @@ class Counts:
         self.by_detector: Counter[str] = Counter()
 
     def add(self, run: RunFacts, judged: Judged) -> None:
-        """Count one run."""
         self.runs += 1
         self.steps += run.steps
         self.tokens += run.tokens

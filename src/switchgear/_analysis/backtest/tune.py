@@ -103,7 +103,6 @@ class Profiling(NamedTuple):
     learning: bool = False
 
     def profile(self, run: RecordedRun) -> Profile:
-        """The profile of one run."""
         stops = _stops(self.policy, run)
         samples = _samples(run) if self.learning else ()
         inferred = run.outcome_from == INFERRED

@@ -265,11 +265,6 @@ def facts_of(signal: Signal) -> set[str]:
     return told - {"count", "refused"}
 
 
-def attacked(policy: Policy, attack: Attack, mask: Mask | None = None) -> Trial:
-    """Send an attack to a new circuit until it opens; an open one must refuse."""
-    return _sent(policy, attack.name, attack.begin(), mask)
-
-
 def against(policy: Policy, detector: Detector, mask: Mask | None = None) -> Trial:
     """The attack that makes this detector of the policy open the circuit, or the nearest miss.
 

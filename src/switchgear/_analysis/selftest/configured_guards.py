@@ -91,12 +91,10 @@ class Listening(MemoryStore):
             self.heard[family_of(key)] |= facts_of(message.signal)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """As in memory."""
         self.note(key, message)
         return super().apply(key, policy, message, now_s)
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """As in memory."""
 
         def listened(inside: Transaction) -> T:
             fold = inside.apply

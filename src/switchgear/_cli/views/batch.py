@@ -171,7 +171,6 @@ class _TaskView(RunView):
         self._table.news()
 
     def waiting(self, why: str, left_s: float) -> None:
-        """It waits."""
         self._notebook.waiting(why, left_s)
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
@@ -180,11 +179,9 @@ class _TaskView(RunView):
         self._table.news()
 
     def event(self, event: StreamEvent) -> None:
-        """The agent did something."""
         self._notebook.event(event)
 
     def validating(self, command: str) -> None:
-        """The validation runs."""
         self._notebook.validating(command)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:

@@ -125,7 +125,6 @@ class Notebook:
             self._began_s, self._used_before_s = self._told_s, run["state"]["seconds"]
 
     def waiting(self, why: str, left_s: float) -> None:
-        """It waits."""
         with self._lock:
             self._waits_until_s = self._clock() + left_s
             self._do(f"waiting {one_line(why)}")
@@ -587,7 +586,6 @@ class LiveView(RunView):
         self._live.news()
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """Its number."""
         self._notebook.iteration_started(number, run)
         self._live.news()
 
@@ -597,7 +595,6 @@ class LiveView(RunView):
         self._live.news()
 
     def validating(self, command: str) -> None:
-        """The command."""
         self._notebook.validating(command)
         self._live.news()
 
@@ -607,7 +604,6 @@ class LiveView(RunView):
         self._live.news()
 
     def noted(self, text: str) -> None:
-        """The note."""
         self._notebook.noted(text)
         self._live.news()
 

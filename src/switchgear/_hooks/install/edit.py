@@ -8,7 +8,7 @@ and ends directly behind our own text, so cutting it out is the exact inverse.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 DEEPEST = 100
 """Nested values beyond any settings by hand."""
@@ -215,8 +215,11 @@ class _Place(NamedTuple):
     root: JsonNode
     hooks: Item
     event: Item
+    inner: JsonNode
+    """The list of hooks in the group that holds it."""
     group: int
     hook: int
+    command: str
 
 
 def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[FoundHook]:
@@ -226,10 +229,9 @@ def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[FoundHook]:
     """
     found = []
     for place in _places(parse(text, comments=comments)):
-        command = _command(place)
-        if ours(command):
+        if ours(place.command):
             group = place.event.node.items[place.group].node.value
-            found.append(FoundHook(place.event.key, command, group))
+            found.append(FoundHook(place.event.key, place.command, group))
     return found
 
 
@@ -251,8 +253,7 @@ def insert(text: str, groups: Mapping[str, Group]) -> tuple[str, Containers]:
 
 def _insert_one(text: str, event: str, group: Group, containers: Containers) -> str:
     root = parse(text)
-    hooks = _hooks(root)
-    assert hooks is not None
+    hooks = cast("Item", _hooks(root))  # `insert` has seen it
     held = _array(hooks.node, event)
     target, path = (hooks.node, HOOKS) if held is None else (held.node, f"{HOOKS}.{event}")
     if not target.items:
@@ -269,7 +270,7 @@ def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
     `containers` is what `insert` told; without it, what becomes empty is taken for ours.
     """
     while True:
-        place = next((each for each in _places(parse(text)) if ours(_command(each))), None)
+        place = next((each for each in _places(parse(text)) if ours(each.command)), None)
         if place is None:
             return text
         text = _cut_one(text, place, containers)
@@ -306,19 +307,8 @@ def _places(root: JsonNode) -> Iterator[_Place]:
             for index, hook in enumerate(inner.node.items):
                 command = hook.node.get("command")
                 if command is not None and isinstance(command.node.scalar, str):
-                    yield _Place(root, hooks, event, number, index)
-
-
-def _command(place: _Place) -> str:
-    hook = _inner(place).items[place.hook].node.get("command")
-    assert hook is not None
-    return str(hook.node.scalar)
-
-
-def _inner(place: _Place) -> JsonNode:
-    inner = place.event.node.items[place.group].node.get(HOOKS)
-    assert inner is not None
-    return inner.node
+                    text = command.node.scalar
+                    yield _Place(root, hooks, event, inner.node, number, index, text)
 
 
 def _put(text: str, root: JsonNode, target: JsonNode, value: Any, key: str | None = None) -> str:
@@ -380,8 +370,8 @@ def _cut_one(text: str, place: _Place, containers: Containers | None) -> str:
     """Cut one hook, or the largest thing around it that holds nothing else and is ours."""
     held = containers or {}
     path, event, hooks = f"{HOOKS}.{place.event.key}", place.event, place.hooks
-    if not _only(text, _inner(place)):
-        return _without(text, _inner(place), place.hook)
+    if not _only(text, place.inner):
+        return _without(text, place.inner, place.hook)
     if not _only(text, event.node) or _stays(containers, path):
         return _without(text, event.node, place.group, held.get(path))
     if not _only(text, hooks.node) or _stays(containers, HOOKS):

@@ -59,8 +59,6 @@ class AttemptDependencies(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What one attempt is given."""
-
     task: Task
     progress: Progress
     """With its run and its folder."""

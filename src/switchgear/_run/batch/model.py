@@ -89,7 +89,6 @@ class Batch(NamedTuple):
 
     @property
     def by_name(self) -> dict[str, Task]:
-        """The tasks by their names."""
         return {task.name: task for task in self.tasks}
 
 

@@ -50,11 +50,9 @@ class GuardedBatchView(BatchView):
         self._view = view
 
     def began(self, batch: str, names: list[str]) -> None:
-        """Pass it on."""
         self._show("began", batch, names)
 
     def changed(self, name: str, progress: Progress) -> None:
-        """Pass it on."""
         self._show("changed", name, progress)
 
     def run_view(self, name: str) -> RunView:
@@ -62,11 +60,9 @@ class GuardedBatchView(BatchView):
         return self._view.run_view(name)
 
     def said(self, text: str) -> None:
-        """Pass it on."""
         self._show("said", text)
 
     def waiting(self, why: str, left_s: float) -> None:
-        """Pass it on."""
         self._show("waiting", why, left_s)
 
     def _show(self, what: str, *about: object) -> None:
