@@ -5,6 +5,7 @@ Nothing is sent twice: a request that an upstream may have received is never rep
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import lru_cache
@@ -56,11 +57,13 @@ def origin_of(url: str) -> tuple[Origin, str]:
 class UpstreamResponse:
     """A response whose body is read part by part, by one task. Close it in any case."""
 
-    __slots__ = ("_link", "headers", "is_complete", "is_framed", "reason", "status")
+    __slots__ = ("_link", "head_s", "headers", "is_complete", "is_framed", "reason", "status")
 
     def __init__(self, link: "_Link") -> None:
         self._link = link
         self.status = 0
+        self.head_s = 0.0
+        """When the head arrived, on the monotonic clock."""
         self.reason = b""
         self.headers: Headers = []
         self.is_complete = False
@@ -291,6 +294,7 @@ class _Link(asyncio.Protocol):
             response.headers, response.reason = [], b""
             return
         self._has_head = True
+        response.head_s = time.monotonic()
         self._is_reusable = parser.should_keep_alive() and not self._is_head
         names = {name.lower() for name, _ in response.headers}
         bare = self._is_head or response.status in {204, 304}
