@@ -35,11 +35,12 @@ from switchgear._breaker.tickets import (
 from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
-from switchgear._core.machine import refuses_until_s, standing, step
+from switchgear._core.machine import count_only, refuses_until_s, standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     EventKind,
     Message,
     Mode,
@@ -685,7 +686,8 @@ class Breaker:
             return message
         if message.source is None:
             times = ((now_s, message.signal.count),)
-            message = message._replace(source=ReportSource(shared.process(), now_s, times))
+            source = ReportSource(shared.process(), now_s, times)
+            message = Record(message.signal, message.permit, source)
         shared.since_s, shared.submitted_s = now_s, self._clock()
         if message.signal.ok is False:
             shared.failed_s = max(shared.failed_s, now_s)
@@ -707,7 +709,14 @@ class Breaker:
         own = shared.own
         if isinstance(message, Record) and message.signal.count and message.source is not None:
             own = self.policy.start(self.name, now_s) if own is None else own
-            shared.own = own = step(self.policy, own, Record(message.signal), now_s).circuit
+            record = Record(message.signal)
+            is_calm = own.phase is Phase.CLOSED and not shared.isolated
+            if is_calm and not others(circuit, shared.process(), now_s):
+                # Alone: the shared circuit judges the same evidence.
+                own = count_only(self.policy, own, (DatedRecord(now_s, record),))
+                shared.own = own if own.heat < 1.0 else None
+                return
+            shared.own = own = step(self.policy, own, record, now_s).circuit
         if own is None:
             return
         was, is_cut = shared.isolated, own.phase not in FLOWING
@@ -715,7 +724,7 @@ class Breaker:
             if others(circuit, shared.process(), now_s) and own.outage.retry_at_s is not None:
                 shared.isolated, shared.generation = True, circuit.generation
             else:
-                shared.own = None  # alone: the shared circuit has heard all that there is
+                shared.own = None
         elif was and not is_cut:
             shared.isolated = False
         if was or shared.isolated:

@@ -211,6 +211,11 @@ class Console:
         """What a run has saved."""
         return PlainTextResponse(await asyncio.to_thread(self.sources.run_diff, _id(request)))
 
+    async def run_log(self, request: Request) -> Response:
+        """What the agent did in one iteration."""
+        name, number = _id(request), _whole(request, "iteration", 1, 1, 1_000_000)
+        return PlainTextResponse(await asyncio.to_thread(self.sources.run_log, name, number))
+
     async def batches(self, request: Request) -> Response:
         """The newest batches."""
         limit = _whole(request, "limit", 50, 1, MOST_LISTED)
@@ -291,6 +296,20 @@ class Console:
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.intervene, name, given, key)
         await self.hub.refresh(f"session/{name}")
+        self._now = None
+        return _acted(answer)
+
+    async def intervene_run(self, request: Request) -> Response:
+        """Help or stop a run."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.intervene_run, name, given, key)
+        self._now = None
+        return _acted(answer)
+
+    async def close_incident(self, request: Request) -> Response:
+        """Close an incident."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
         self._now = None
         return _acted(answer)
 

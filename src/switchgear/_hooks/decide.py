@@ -166,6 +166,9 @@ class GuardedAgent:
 
             opinions.remember(self, signal)
         step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
+        if not self.lane_name:
+            heat = step.verdict.heat
+            self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
         if signal.files_changed and not self.lane_name:
             self.notes = session.progressed(self.notes)
         self.judge(step)

@@ -322,12 +322,16 @@ class Marks:
         self._path = path + ".warm"
         self._view: memoryview[float] | None = None
         self._tried = False
+        self._last = "", 0
 
     def set(self, key: str, at_s: float) -> None:
         """A circuit fails now."""
         view = self._view if self._tried else self._opened()
         if view is not None:
-            view[_slot(key)] = at_s
+            last = self._last  # one read: another thread may replace it
+            if last[0] != key:
+                self._last = last = key, _slot(key)
+            view[last[1]] = at_s
 
     def of(self, key: str) -> Callable[[], float]:
         """Tells when a circuit last failed, as far as is known; 0: never."""
