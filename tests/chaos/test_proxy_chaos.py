@@ -81,7 +81,12 @@ def test_a_locked_file_stops_calls_with_a_budget_and_no_others(tmp_path: Path) -
 
     def lose() -> Callable[[], object]:
         lock = _locked(place)
-        return lambda: (lock.terminate(), lock.wait())
+
+        def unlock() -> None:
+            lock.terminate()
+            lock.wait()
+
+        return unlock
 
     _without_its_store(panel, lose)
 
@@ -134,7 +139,6 @@ def _without_its_store(
             assert free.status == 200  # it costs nothing, so it needs no budget
         finally:
             give_back()
-        paid = [heard for heard in up.heard if "count_tokens" not in heard.line]
         if not keeps:  # a server without persistence starts empty: the budget is gone with it
             panel.budgets.open("proxy", 10_000_000)
             eventually(lambda: stage.post(ask()).status == 200, "it goes on with the store")
