@@ -140,7 +140,9 @@ class Breaker:
         if not isinstance(policy, Policy):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
-            raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
+            raise ValueError(
+                f"{owner}.clock is {clock!r}: it must be a callable that returns seconds"
+            )
         values.number(f"{owner}.clock()", clock())
         if store is not None and not callable(getattr(store, "apply", None)):
             raise ValueError(
@@ -148,7 +150,9 @@ class Breaker:
                 "Panel(url).breaker(name)"
             )
         if wall is not None and not callable(wall):
-            raise ValueError(f"{owner}.wall is {wall!r}: it must be callable, giving seconds")
+            raise ValueError(
+                f"{owner}.wall is {wall!r}: it must be a callable that returns seconds"
+            )
         self.name: str = name
         self._clock = clock
         self._wall = wall
@@ -372,7 +376,9 @@ class Breaker:
         ValueError for a breaker that keeps its circuit itself.
         """
         if self._wall is None:
-            raise ValueError(f"circuit {self.name!r} is of no panel: make a new breaker instead")
+            raise ValueError(
+                f"circuit {self.name!r} belongs to no panel: create a new breaker instead"
+            )
         self._fold_pending()
         self._use(policy)
         self._apply(TIME_PASSES)

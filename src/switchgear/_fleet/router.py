@@ -123,6 +123,11 @@ class Route:
 
     # For the router
 
+    def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
+        """Somebody may."""
+        self.worker, self.model = worker, model
+        self.decision = RouteDecision.REROUTED if rerouted else RouteDecision.GO
+
     def refuse(self, decision: RouteDecision) -> None:
         """Nobody may: what was granted is given back."""
         self.give_back()
@@ -383,9 +388,7 @@ class Router:
             if is_free and self._asked(route, shared, None, None):
                 found = self._first(route, by, wanted, tried)
                 if found is not None and self._reserved(route, budget, estimate_micros):
-                    is_own = found == (agent, wanted.model)
-                    route.decision = RouteDecision.GO if is_own else RouteDecision.REROUTED
-                    route.worker, route.model = found
+                    route.choose(*found, rerouted=found != (agent, wanted.model))
                     self._note(wanted, found, route.refused)
                     return route
         except BaseException:
@@ -463,7 +466,7 @@ class Router:
             before = len(route.permits)
             if self._asked(route, self._kept(by, one), one.name, None):
                 own = len(route.permits)
-                for model in one.models:
+                for model in (one.model, *one.fallback_models):
                     found = Candidate(one.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))

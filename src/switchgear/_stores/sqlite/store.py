@@ -77,7 +77,7 @@ class Link:
             raise StoreUnavailable(
                 self.label,
                 "a finalizer or signal handler came in the middle of a transaction",
-                "tell it later, from ordinary code",
+                "record it later, from ordinary code",
             )
         asked_s = time.monotonic()
         with self._lock:
@@ -108,7 +108,9 @@ class Link:
                     return result
                 self._let_go()
             raise StoreUnavailable(
-                self.label, "the file is replaced again and again", "see what else writes it"
+                self.label,
+                "the file is replaced again and again",
+                "find out which program writes it",
             )
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -659,7 +661,7 @@ class SqliteStore:
             raise self._link.too_new(newer) from None
 
     def _corrupt(self, why: str) -> StoreCorrupt:
-        what = "the next message to it keeps what is stored beside, and starts it anew"
+        what = "the next update sets the stored state aside and starts the circuit from scratch"
         return StoreCorrupt(self.label, why, what)
 
 
