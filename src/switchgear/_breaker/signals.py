@@ -330,6 +330,8 @@ def _redacted_act(act: AgentStep) -> AgentStep:
         redact_lines(act.args),
         None if act.result is None else redact_lines(act.result),
         None if act.thought is None else redact_lines(act.thought),
+        redact(act.call_key),
+        redact(act.result_key),
     )
 
 
@@ -346,7 +348,7 @@ def check_message(message: Any) -> None:
 
 def checked_permit(permit: Any) -> Permit | None:
     if permit is not None and not isinstance(permit, Permit):
-        raise ValueError(f"permit is {permit!r}: it must be a Permit, of enter()")
+        raise ValueError(f"permit is {permit!r}: it must be a Permit that enter() returned")
     return permit
 
 
