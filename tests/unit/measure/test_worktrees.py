@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._measure import worktrees
+from switchgear._measure import git_command, worktrees
 from switchgear._measure.git_command import GitError
 from switchgear._measure.worktrees import add_worktree
 
@@ -83,7 +83,7 @@ def test_what_fails_leaves_nothing_behind(
 ) -> None:
     with pytest.raises(GitError):
         add_worktree(project, tmp_path / "tree", "switchgear/b/t", "no-such-commit")
-    run = worktrees.run_git
+    run = git_command.run_git
 
     def failing(folder: Path, arguments: list[str]) -> str:
         if arguments[0] == "reset":
