@@ -88,7 +88,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     start, tally = chosen(policy), RecordingTally()
     from switchgear._cli.views.terminal import progress
 
-    with progress("replaying recordings", hidden=as_json) as tell:
+    with progress("replaying recordings", hidden=as_json, passes=2) as tell:
         least = None if recorded_only else confidence
         read = Recordings(paths, told, force, jobs, tell, read_labels(), least)
         found = tuned(read, start.policy, share, tally)
