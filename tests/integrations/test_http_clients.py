@@ -509,7 +509,7 @@ def test_options_out_of_range_are_explained(options: dict[str, Any], message: st
 
 
 def test_what_is_no_client_is_not_guarded() -> None:
-    with pytest.raises(TypeError, match="is no Client or AsyncClient of httpx or httpx2"):
+    with pytest.raises(TypeError, match="is not a Client or AsyncClient of httpx or httpx2"):
         CASES[0].guard(object())
 
 

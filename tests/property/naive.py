@@ -371,7 +371,7 @@ def retry_after(detector: _detectors.RetryAfter, history: History, now_s: float)
         if signal.ok:
             break
         row += signal.ok is False and (signal.retry_after_s or 0) > 0
-    reason = f"{some(row, 'request')} to stay away in a row (threshold {detector.threshold})"
+    reason = f"{some(row, 'request')} to wait in a row (threshold {detector.threshold})"
     return Reading(row / detector.threshold, reason)
 
 

@@ -266,7 +266,8 @@ class AgentProcess:
     `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never; time
     in which this process was suspended counts for neither.
     `grace_s` is what a gentle end may take before all that is left is killed. While nothing is
-    printed, `on_silence` is called every `silence_s` seconds with how long. `env` is the whole
+    printed, `on_silence` is called every `silence_s` seconds with how long; `on_tick` is called at least
+    once a second. While `is_paused`, no time counts. `env` is the whole
     environment (default: ours); variables of `WITHHELD` are left out in any case. `supervisors` has
     one ready for this run, and is asked for the next while the agent works.
     """
@@ -286,6 +287,7 @@ class AgentProcess:
         silence_s: float = 15.0,
         on_event: Callable[[StreamEvent], None] | None = None,
         on_silence: Callable[[float], object] | None = None,
+        on_tick: Callable[[], object] | None = None,
         supervisors: SupervisorPool | None = None,
     ) -> None:
         self.agent = agent
@@ -298,6 +300,10 @@ class AgentProcess:
         self.silence_s = silence_s
         self.on_event = on_event
         self.on_silence = on_silence
+        self.on_tick = on_tick
+        self.is_paused = False
+        self.supervisor: int | None = None
+        """The process id of its supervisor; `None`: it has none yet."""
         self._told_s = 0.0
         """When a silence was last told, on the clock of spans."""
         self.env = _environment(env, self.invocation, self.cwd)
@@ -334,6 +340,7 @@ class AgentProcess:
         supervisor = SupervisorProcess() if self._supervisors is None else self._supervisors.take()
         try:
             with supervisor.process as process:
+                self.supervisor = process.pid
                 try:
                     self._begin(supervisor)
                     self._watch(process, supervisor.status, began_s)
@@ -374,7 +381,10 @@ class AgentProcess:
             while status in ready.get_map():
                 patience_s = min(_TICK_S, self._patience_s(began_s, last_output_s))
                 found = ready.select(patience_s)
-                looked_s = AWAKE.looked(looked_s, patience_s)
+                before_s, looked_s = looked_s, AWAKE.looked(looked_s, patience_s)
+                if self.is_paused:
+                    began_s += looked_s - before_s
+                    last_output_s += looked_s - before_s
                 for key, _ in found:
                     chunk = os.read(key.fd, _CHUNK)
                     if not chunk:
@@ -385,6 +395,8 @@ class AgentProcess:
                         last_output_s = AWAKE()
                         self._read(chunk, *outputs[key.fd])
                 self._look_at_the_clock(began_s, last_output_s)
+                if self.on_tick is not None:
+                    self.on_tick()
             for descriptor, sink in outputs.items():  # what was printed just before the end
                 if descriptor in ready.get_map():
                     self._drain(descriptor, *sink)

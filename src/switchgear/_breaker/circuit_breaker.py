@@ -140,7 +140,7 @@ class CircuitBreaker(Breaker):
         elif numbers != (5, 60.0, 300.0):
             raise ValueError(
                 f"CircuitBreaker.policy is given, and threshold is {threshold!r}, base_timeout "
-                f"{base_timeout!r}, max_timeout {max_timeout!r}: they belong into the policy then"
+                f"{base_timeout!r}, max_timeout {max_timeout!r}: set them in the policy instead"
             )
         owner = type(self).__name__
         hooks = checked_hooks(f"{owner}.on_call", on_call)
@@ -509,7 +509,7 @@ class CircuitBreaker(Breaker):
 
     def log_trouble(self) -> None:
         """Log what went wrong with the bookkeeping of a call; it is being handled."""
-        log_exception("circuit %r could not take note of a call", self.name)
+        log_exception("circuit %r could not record a call", self.name)
 
     def _report(self, signal: Signal, seconds: float | None, error: BaseException | None) -> None:
         """Let the hooks see a call that ended in what the signal says."""

@@ -35,11 +35,12 @@ from switchgear._breaker.tickets import (
 from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
-from switchgear._core.machine import refuses_until_s, standing, step
+from switchgear._core.machine import count_only, refuses_until_s, standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     EventKind,
     Message,
     Mode,
@@ -137,7 +138,9 @@ class Breaker:
         if not isinstance(policy, Policy):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
-            raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
+            raise ValueError(
+                f"{owner}.clock is {clock!r}: it must be a callable that returns seconds"
+            )
         values.number(f"{owner}.clock()", clock())
         if store is not None and not callable(getattr(store, "apply", None)):
             raise ValueError(
@@ -145,7 +148,9 @@ class Breaker:
                 "Panel(url).breaker(name)"
             )
         if wall is not None and not callable(wall):
-            raise ValueError(f"{owner}.wall is {wall!r}: it must be callable, giving seconds")
+            raise ValueError(
+                f"{owner}.wall is {wall!r}: it must be a callable that returns seconds"
+            )
         self.name: str = name
         self.policy: Policy = policy
         self._clock = clock
@@ -259,6 +264,17 @@ class Breaker:
         run = self._fresh_run()
         return self._ask() if run is None else run.permit
 
+    def known_permit(self) -> Permit | None:
+        """A permit by the last known state, without I/O; `None`: acquire one with `enter`.
+
+        For callers that pass changes of the store to `adopt` themselves, so that nothing is read here.
+        """
+        run = self._run
+        if run is not None and self._polls:
+            self._notice_failures()
+            run = self._run
+        return None if run is None else run.permit
+
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Record what happened; secrets in its error text are redacted.
 
@@ -347,7 +363,9 @@ class Breaker:
         ValueError for a breaker that keeps its circuit itself.
         """
         if self._wall is None:
-            raise ValueError(f"circuit {self.name!r} is of no panel: make a new breaker instead")
+            raise ValueError(
+                f"circuit {self.name!r} belongs to no panel: create a new breaker instead"
+            )
         self._fold_pending()
         self.policy = policy
         self._slow_from_s = policy.slow_from_s
@@ -674,7 +692,8 @@ class Breaker:
             return message
         if message.source is None:
             times = ((now_s, message.signal.count),)
-            message = message._replace(source=ReportSource(shared.process(), now_s, times))
+            source = ReportSource(shared.process(), now_s, times)
+            message = Record(message.signal, message.permit, source)
         shared.since_s, shared.submitted_s = now_s, self._clock()
         if message.signal.ok is False:
             shared.failed_s = max(shared.failed_s, now_s)
@@ -696,7 +715,14 @@ class Breaker:
         own = shared.own
         if isinstance(message, Record) and message.signal.count and message.source is not None:
             own = self.policy.start(self.name, now_s) if own is None else own
-            shared.own = own = step(self.policy, own, Record(message.signal), now_s).circuit
+            record = Record(message.signal)
+            is_calm = own.phase is Phase.CLOSED and not shared.isolated
+            if is_calm and not others(circuit, shared.process(), now_s):
+                # Alone: the shared circuit judges the same evidence.
+                own = count_only(self.policy, own, (DatedRecord(now_s, record),))
+                shared.own = own if own.heat < 1.0 else None
+                return
+            shared.own = own = step(self.policy, own, record, now_s).circuit
         if own is None:
             return
         was, is_cut = shared.isolated, own.phase not in FLOWING
@@ -704,7 +730,7 @@ class Breaker:
             if others(circuit, shared.process(), now_s) and own.outage.retry_at_s is not None:
                 shared.isolated, shared.generation = True, circuit.generation
             else:
-                shared.own = None  # alone: the shared circuit has heard all that there is
+                shared.own = None
         elif was and not is_cut:
             shared.isolated = False
         if was or shared.isolated:

@@ -171,7 +171,7 @@ policy that it renews."""
 def budget_policy(limit_micros: int) -> Policy:
     """How the circuit of a node is judged unless the configuration says: open when all is spent.
 
-    From 75 % of the limit on it is TRIPPING; open, it stays so until it is reset.
+    From 75 % of the limit on it is TRIPPING; open, it it stays open until it is reset.
 
     >>> budget_policy(2_000_000).detectors[0].limit_micros
     1999999
@@ -308,7 +308,7 @@ class Budgets:
         owner = redacted_name("owner", owner)
         amount_micros = micros_of("amount", amount, amount_micros)
         if amount_micros is None and not allow_unknown:
-            raise BudgetRefused(path, "the price is unknown, so nothing can be set aside", None)
+            raise BudgetRefused(path, "the price is unknown, so nothing can be reserved", None)
         if circuit:
             checked_name(circuit)
         held = core.checked_micros("amount_micros", amount_micros or 0)
@@ -426,7 +426,7 @@ class Budgets:
             if path in known and known[path] == limit:
                 return Applied(path, "kept")
             if limit is None:
-                raise BudgetRefused(path, "a limit can be changed, but not taken away", None)
+                raise BudgetRefused(path, "a limit can be changed, but not removed", None)
             self.limit(path, limit, who=who)
         except (BudgetRefused, OverrideRefused) as error:
             return Applied(path, "refused", str(error))

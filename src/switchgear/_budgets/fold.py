@@ -219,7 +219,7 @@ class _Draft:
         used = node.spent_micros + node.held_micros
         if asked.limit_micros < used:
             return BudgetAnswer(
-                f"{dollars(used)} of it are spent or set aside", path, node.free_micros
+                f"{dollars(used)} of it are spent or reserved", path, node.free_micros
             )
         changed = node._replace(limit_micros=asked.limit_micros)
         refusal = self._hold(path, changed.claim_micros - node.claim_micros)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from switchgear._breaker.views import View
     from switchgear._cli.context import Session
     from switchgear._hooks.session import Notes
+    from switchgear._run.inbox import Extension
+    from switchgear._run.record import RunFolder
     from switchgear._stores.base import Transaction
     from switchgear._stuck.escalation import Interventions
     from switchgear._stuck.messages import Option
@@ -38,8 +40,17 @@ KEYS = (
 @click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without asking.")
 @click.option("--hint", metavar="TEXT", help="With --do nudge: the hint for the agent.")
 @click.option("--for", "span", metavar="D", help="With --do extend: additional time (5m, 1h).")
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="With --do extend, of a run: additional iterations.",
+)
+@click.option("--money", metavar="D", help="With --do extend, of a run: additional dollars.")
 @click.option("--test", "command", metavar="CMD", help="With --do wait: the command to probe with.")
-@click.option("--why", metavar="TEXT", help="With --do resume, force or skip: the reason.")
+@click.option(
+    "--why", metavar="TEXT", help="With --do resume, force or skip, or for a run: the reason."
+)
 @token_option
 @store_options
 def intervene(
@@ -48,13 +59,18 @@ def intervene(
     choice: str | None,
     hint: str | None,
     span: str | None,
+    iterations: int | None,
+    money: str | None,
     command: str | None,
     why: str | None,
 ) -> int:
-    """Deal with CIRCUIT: a session by its id, or any other circuit; the start of a name is enough.
+    """Deal with CIRCUIT: a session or a run by its id, or any other circuit.
+
+    The start of a name is enough.
 
     A session can be resumed after a stop, nudged (a hint at its next step), given more time, handed
-    over to the agent that `interventions.escalate` names, paused and continued, or aborted. A tripped
+    over to the agent that `interventions.escalate` names, paused and continued, or aborted. So can a run
+    at work; it can also be given more iterations and money, and its hint is in the next prompt. A tripped
     circuit can be waited for, closed by force, or skipped, and all agents can be stopped (abort).
     Only possible actions are offered. Without a terminal, the configured escalation decides about a
     stuck agent, and a circuit is only shown.
@@ -62,10 +78,16 @@ def intervene(
     from switchgear._cli.context import open_session, view_named
 
     with open_session() as session:
+        extra_s = None if span is None else seconds("--for", span)
+        record = _run_named(circuit)
+        if record is not None:
+            more = _extension(extra_s, iterations, money)
+            return _run(session, record, choice, hint=hint, more=more, why=why)
+        if iterations is not None or money is not None:
+            fail("--iterations and --money are for a run at work")
         view = view_named(session, circuit)
         name = view.name
         if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
-            extra_s = None if span is None else seconds("--for", span)
             return _session(session, view, choice, hint=hint, extra_s=extra_s, why=why)
         return _tripped(session, view, choice, command, why)
 
@@ -92,6 +114,75 @@ def _picked(
         return key
     say(block)
     return None
+
+
+# A run
+
+
+def _run_named(name: str) -> "RunFolder | None":
+    """The run at work with this id; `None`: there is none, so the name is a circuit's."""
+    from pathlib import Path
+
+    from switchgear._run.record import RunUnreadable, find_run, is_alive, runs_root
+
+    wanted = name.removeprefix(SESSION).removeprefix("run-")
+    if wanted == "last" or len(wanted) < 4:
+        return None
+    try:
+        record = find_run(runs_root(Path.cwd()), wanted)
+        return record if is_alive(record.read()) else None
+    except RunUnreadable:
+        return None
+
+
+def _extension(extra_s: float | None, iterations: int | None, money: str | None) -> "Extension":
+    from switchgear._run.inbox import Extension
+    from switchgear._run.options import micros
+
+    spent = 0 if money is None else micros("--money", money)
+    return Extension(extra_s or 0.0, iterations or 0, spent)
+
+
+def _run(
+    session: "Session",
+    record: "RunFolder",
+    choice: str | None,
+    *,
+    hint: str | None,
+    more: "Extension",
+    why: str | None,
+) -> int:
+    from switchgear._cli.run_options import reason, who
+    from switchgear._cli.views.terminal import is_attended
+    from switchgear._console.interventions import (
+        Author,
+        NotPossible,
+        intervene_in_run,
+        run_options_of,
+    )
+    from switchgear._stuck import messages
+
+    plan = session.config.interventions
+    if hint is not None:
+        plan = plan._replace(hint=hint)
+    run = record.read()
+    options = run_options_of(session.transact, record, plan)
+    seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
+    key = _picked(choice, messages.agent_calm(seen, "running", options), options)
+    if key is None:
+        say("\nNo terminal: nothing done. Choose an action with --do.")
+        return 0
+    if key == "extend" and not any(more):
+        if not is_attended():
+            fail("--do extend of a run needs --for, --iterations or --money")
+        more = more._replace(seconds=plan.extend_s)
+    session.demand_operator(str(run["circuit"]), "an intervention")
+    author = Author(who(), reason(why, "an intervention in a run"), audited=True)
+    try:
+        say(intervene_in_run(session.transact, record, key, plan=plan, author=author, more=more))
+    except NotPossible as problem:
+        fail(str(problem))
+    return 0
 
 
 # A session
@@ -214,7 +305,7 @@ def _wait(session: "Session", view: "View", command: str | None) -> int:
     opened_s = session.now_s() - view.circuit.outage.opened_at_s
     say(f"{messages.recovery_begins(view.name, opened_s, 0.0)}\n\n{messages.PROBING}\n")
     if command is None:
-        say("The next call is the test.")
+        say("The next call is the probe.")
         return 0
     return _test(session, view.name, command)
 
@@ -229,7 +320,7 @@ def _test(session: "Session", name: str, command: str) -> int:
 
     leave = session.send(name, Acquire()).verdict
     if not leave.admitted:
-        fail(f"{name} lets no test through now: {leave.reason}")
+        fail(f"{name} admits no probe now: {leave.reason}")
     done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
     ok = done.returncode == 0
     said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]

@@ -222,14 +222,14 @@ def wait_visibly(seconds: float) -> None:
         raise KeyboardInterrupt
 
 
-def reason(why: str | None) -> str:
+def reason(why: str | None, what: str = "closing a circuit by force") -> str:
     """Reason; prompted for at a terminal."""
     from switchgear._text.redact import redact
 
     if why is None and sys.stdin.isatty():
         why = click.prompt("Why", err=True)
     if why is None or not redact(why):
-        fail("closing a circuit by force needs a reason: add --why TEXT")
+        fail(f"{what} needs a reason: add --why TEXT")
     return redact(why)
 
 

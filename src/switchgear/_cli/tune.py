@@ -127,7 +127,7 @@ def _check_place(path: str | None) -> None:
     if not path.endswith((".yaml", ".yml")):
         fail(f"--write {path!r}: the name must end in .yaml")
     if Path(path).exists():
-        fail(f"--write {path!r}: the file is there already; name a new one, and copy what you want")
+        fail(f"--write {path!r}: the file exists already; name a new one, and copy what you want")
 
 
 def _write(path: str, text: str) -> None:

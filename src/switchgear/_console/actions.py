@@ -15,9 +15,11 @@ from switchgear._breaker.circuit_breaker import classic
 from switchgear._breaker.signals import check_probes
 from switchgear._console.interventions import (
     IMPOSSIBLE,
+    RUN_ACTIONS,
     Author,
     NotPossible,
     intervene,
+    intervene_in_run,
     options_of,
 )
 from switchgear._console.permits import dump_permit, load_permit
@@ -26,9 +28,21 @@ from switchgear._console.sources import NotFound, Sources
 from switchgear._console.values import finite, of_event, stands
 from switchgear._core.errors import StoreCorrupt
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Event, Message, Mode, Override, Record, Signal, Step
+from switchgear._core.types import (
+    Acquire,
+    Event,
+    EventKind,
+    Message,
+    Mode,
+    Override,
+    Record,
+    Signal,
+    Step,
+)
 from switchgear._hooks import session as guarded
 from switchgear._hooks.after_reply import Recorder
+from switchgear._run.inbox import Extension
+from switchgear._run.record import find_run, runs_root
 from switchgear._sinks.dispatch import emit
 from switchgear._stores.base import Transaction, checked_name
 from switchgear._stores.operator import OperatorLock
@@ -42,6 +56,10 @@ LONGEST_KEY = 200
 LONGEST_TEXT = 10_000
 LONGEST_HOLD_S = 365 * 86_400.0
 MOST_AT_ONCE = 1_000_000
+MOST_ITERATIONS = 10_000
+MOST_MICROS = 10**12
+VERDICTS = ("confirmed", "false_positive")
+"""Whether the trip of an incident was right."""
 OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
     "hold_open": (Mode.HELD_OPEN, False, False),
     "hold_closed": (Mode.HELD_CLOSED, False, False),
@@ -113,22 +131,78 @@ class Actions:
     def intervene(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Help or stop a session. Raises ValueError, `NotFound`, `NotPossible`."""
         _only(given, "action", "by", "why", "hint", "for_s")
-        action = given.get("action")
-        if not isinstance(action, str) or action not in INTERVENTIONS:
-            raise ValueError(f"action is {action!r}: it must be one of {', '.join(INTERVENTIONS)}")
-        author = Author(*who_and_why(given), audited=True)
-        plan = self._sources.config.interventions
-        hint, for_s = _text(given, "hint"), _number(given, "for_s", LONGEST_HOLD_S)
-        if hint is not None:
-            plan = plan._replace(hint=redact(hint, 2000))
+        action, author, plan = self._intervention(given, INTERVENTIONS)
+        for_s = _number(given, "for_s", LONGEST_HOLD_S)
         if for_s is not None:
             plan = plan._replace(extend_s=for_s)
-        request = _digest(f"{name}\0intervene {json.dumps(dict(given), sort_keys=True)}")
+
+        def work() -> dict[str, Any]:
+            return {"session": name, "done": self._intervened(name, action, plan, author)}
+
+        return self._once(key, f"{name}\0intervene {json.dumps(dict(given), sort_keys=True)}", work)
+
+    def intervene_run(
+        self, name: str, given: Mapping[str, Any], key: str | None = None
+    ) -> ApiAnswer:
+        """Help or stop a run. Raises ValueError, `RunUnreadable`, `NotPossible`."""
+        _only(given, "action", "by", "why", "hint", "for_s", "iterations", "cost_micros")
+        action, author, plan = self._intervention(given, RUN_ACTIONS)
+        more = Extension(
+            _number(given, "for_s", LONGEST_HOLD_S) or 0.0,
+            _whole(given, "iterations", 0, MOST_ITERATIONS) or 0,
+            _whole(given, "cost_micros", 0, MOST_MICROS) or 0,
+        )
+        if any(more) and action != "extend":
+            raise ValueError("for_s, iterations and cost_micros belong to extend")
+        record = find_run(runs_root(self._sources.root), name)
+
+        def work() -> dict[str, Any]:
+            done = intervene_in_run(
+                self._transact, record, action, plan=plan, author=author, more=more
+            )
+            return {"run": record.id, "done": done}
+
+        wanted = f"{record.id}\0intervene run {json.dumps(dict(given), sort_keys=True)}"
+        return self._once(key, wanted, work)
+
+    def close_incident(
+        self, name: str, given: Mapping[str, Any], key: str | None = None
+    ) -> ApiAnswer:
+        """Close an incident. Raises ValueError, `IncidentTrouble`."""
+        _only(given, "verdict", "by", "why")
+        by, why = who_and_why(given)
+        verdict = given.get("verdict")
+        if verdict not in {None, *VERDICTS}:
+            raise ValueError(f"verdict is {verdict!r:.60}: it must be one of {', '.join(VERDICTS)}")
+
+        def work() -> dict[str, Any]:
+            circuit = self._sources.close_incident(name, by=by, why=why, verdict=verdict)
+            audit = Override(by, f"incident {name} closed: {why}", kind=EventKind.INTERVENED)
+            policy = self._policy(circuit)
+            self._transact(circuit, lambda tx: tx.apply(circuit, policy, audit))
+            return {"incident": name, "done": "closed"}
+
+        return self._once(key, f"{name}\0close {json.dumps(dict(given), sort_keys=True)}", work)
+
+    def _intervention(
+        self, given: Mapping[str, Any], actions: tuple[str, ...]
+    ) -> tuple[str, Author, Interventions]:
+        action = given.get("action")
+        if not isinstance(action, str) or action not in actions:
+            raise ValueError(f"action is {action!r:.60}: it must be one of {', '.join(actions)}")
+        plan, hint = self._sources.config.interventions, _text(given, "hint")
+        if hint is not None:
+            plan = plan._replace(hint=redact(hint, 2000))
+        return action, Author(*who_and_why(given), audited=True), plan
+
+    def _once(self, key: str | None, wanted: str, work: Callable[[], dict[str, Any]]) -> ApiAnswer:
+        """Do what consists of several transactions; with a key, a repetition gets the first answer."""
+        request = _digest(wanted)
         if key is not None:
             kept = self._transact(_note_name(key), lambda tx: _replayed(tx.note, request))
             if kept is not None:
                 return ApiAnswer(kept, is_replay=True)
-        body = {"session": name, "done": self._intervened(name, action, plan, author)}
+        body = work()
         if key is not None:
             self._transact(_note_name(key), lambda tx: _keep(tx, request, body))
         return ApiAnswer(body)

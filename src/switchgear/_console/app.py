@@ -211,6 +211,11 @@ class Console:
         """What a run has saved."""
         return PlainTextResponse(await asyncio.to_thread(self.sources.run_diff, _id(request)))
 
+    async def run_log(self, request: Request) -> Response:
+        """What the agent did in one iteration."""
+        name, number = _id(request), _whole(request, "iteration", 1, 1, 1_000_000)
+        return PlainTextResponse(await asyncio.to_thread(self.sources.run_log, name, number))
+
     async def batches(self, request: Request) -> Response:
         """The newest batches."""
         limit = _whole(request, "limit", 50, 1, MOST_LISTED)
@@ -294,6 +299,20 @@ class Console:
         self._now = None
         return _acted(answer)
 
+    async def intervene_run(self, request: Request) -> Response:
+        """Help or stop a run."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.intervene_run, name, given, key)
+        self._now = None
+        return _acted(answer)
+
+    async def close_incident(self, request: Request) -> Response:
+        """Close an incident."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
+        self._now = None
+        return _acted(answer)
+
 
 def _nothing() -> None:
     pass
@@ -361,7 +380,7 @@ async def _json(request: Request, *, empty: bool = False) -> dict[str, Any]:
     try:
         given = json.loads(body.decode())
     except (ValueError, RecursionError):
-        raise ApiProblem(400, "invalid_json", "the body is no valid JSON") from None
+        raise ApiProblem(400, "invalid_json", "the body is not valid JSON") from None
     if not isinstance(given, dict):
         raise ApiProblem(422, "invalid", "the body must be a JSON object")
     return given

@@ -79,6 +79,7 @@ def attention(
     *,
     circuits: Iterable[Mapping[str, Any]],
     sessions: Iterable[Mapping[str, Any]] = (),
+    runs: Iterable[Mapping[str, Any]] = (),
     budgets: Iterable[Mapping[str, Any]] = (),
     incidents: Iterable[Mapping[str, Any]] = (),
 ) -> list[Attention]:
@@ -86,6 +87,7 @@ def attention(
     found = [
         *filter(None, map(_session, sessions)),
         *filter(None, map(circuit_attention, circuits)),
+        *filter(None, map(_run, runs)),
         *filter(None, map(_budget, budgets)),
         *filter(None, map(_incident, incidents)),
     ]
@@ -142,6 +144,22 @@ def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
         since_s=row.get("opened_at_s"),
         heat=row.get("heat"),
         spend_micros_per_min=row.get("spend_micros_per_min"),
+    )
+
+
+def _run(row: Mapping[str, Any]) -> Attention | None:
+    """A run that waits for an operator; one that refuses to go on is a circuit."""
+    if row["status"] != "paused":
+        return None
+    name = str(row["id"])
+    return Attention(
+        2,
+        "run",
+        name,
+        "paused",
+        f"{row['agent']}: {row['task']}",
+        "Continue it when you are ready.",
+        f"switchgear intervene {name} --do continue --why TEXT",
     )
 
 

@@ -4,7 +4,14 @@ from typing import Any, NamedTuple
 
 from switchgear import __version__
 from switchgear._console.access import Role
-from switchgear._console.actions import INTERVENTIONS, LONGEST_KEY, LONGEST_TEXT, OVERRIDES
+from switchgear._console.actions import (
+    INTERVENTIONS,
+    LONGEST_KEY,
+    LONGEST_TEXT,
+    OVERRIDES,
+    VERDICTS,
+)
+from switchgear._console.interventions import RUN_ACTIONS
 from switchgear._core.types import Mode, Phase
 
 
@@ -63,11 +70,23 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/runs", "runs", "List the newest runs of the project.", query=("limit",)),
     Endpoint("GET", "/v1/runs/{id}", "run", "Show one run with its iterations."),
     Endpoint("GET", "/v1/runs/{id}/diff", "run_diff", "The changes that a run has saved.", media="text/plain"),
+    Endpoint(
+        "GET", "/v1/runs/{id}/log", "run_log", "What the agent did in one iteration of a run.",
+        query=("iteration",), media="text/plain",
+    ),
+    Endpoint(
+        "POST", "/v1/runs/{id}/intervene", "intervene_run", "Help or stop a run.",
+        Role.OPERATOR, body="RunIntervention",
+    ),
     Endpoint("GET", "/v1/batches", "batches", "List the newest batches of the project.", query=("limit",)),
     Endpoint("GET", "/v1/batches/{id}", "batch", "Show one batch with its tasks."),
     Endpoint("GET", "/v1/budgets", "budgets", "List all nodes of all budgets."),
     Endpoint("GET", "/v1/incidents", "incidents", "List incidents, oldest first.", query=("all",)),
     Endpoint("GET", "/v1/incidents/{id}", "incident", "Show one incident with its report."),
+    Endpoint(
+        "POST", "/v1/incidents/{id}/close", "close_incident", "Close an incident, with author and reason.",
+        Role.OPERATOR, body="Closure",
+    ),
     Endpoint("GET", "/v1/fleet", "fleet", "Agents, routes, stories, providers and locks."),
     Endpoint("GET", "/v1/role", "role", "The role of the token that was sent."),
     Endpoint("GET", "/metrics", "metrics", "Metrics in the text format of Prometheus.", media="text/plain"),
@@ -75,6 +94,10 @@ ENDPOINTS = (
 )  # fmt: skip
 
 QUERY: dict[str, dict[str, Any]] = {
+    "iteration": {
+        "schema": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 1},
+        "description": "The number of the iteration.",
+    },
     "glob": {"schema": {"type": "string", "maxLength": 500, "default": "*"}, "description": "Match names."},
     "state": {
         "schema": {"type": "string", "enum": [*map(str, Phase), *(str(mode) for mode in Mode if mode != "auto")]},
@@ -172,6 +195,34 @@ SCHEMAS: dict[str, dict[str, Any]] = {
                 "for_s": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "With extend: seconds."},
             },
             *("action", "by", "why"),
+        ),
+        "additionalProperties": False,
+    },
+    "RunIntervention": {
+        **_object(
+            {
+                "action": {"type": "string", "enum": list(RUN_ACTIONS)},
+                "by": {**_TEXT, "minLength": 1},
+                "why": {**_TEXT, "minLength": 1},
+                "hint": {**_TEXT, "description": "With nudge: the hint, in the next prompt."},
+                "for_s": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "With extend: seconds."},
+                "iterations": {"type": ["integer", "null"], "minimum": 1, "description": "With extend: iterations."},
+                "cost_micros": {
+                    "type": ["integer", "null"], "minimum": 1, "description": "With extend: millionths of a dollar.",
+                },
+            },
+            *("action", "by", "why"),
+        ),
+        "additionalProperties": False,
+    },
+    "Closure": {
+        **_object(
+            {
+                "by": {**_TEXT, "minLength": 1},
+                "why": {**_TEXT, "minLength": 1, "description": "How it was resolved."},
+                "verdict": {"type": ["string", "null"], "enum": [*VERDICTS, None], "description": "Whether the trip was right."},
+            },
+            *("by", "why"),
         ),
         "additionalProperties": False,
     },

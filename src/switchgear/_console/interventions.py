@@ -1,20 +1,37 @@
-"""Interventions in a guarded session, for `switchgear intervene` and the console: one transaction each."""
+"""Interventions in a guarded session or a run, for `switchgear intervene` and the console.
 
-from collections.abc import Callable
+One transaction each. A session reads its note at the agent's next step, a run within a second.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from switchgear._breaker.circuit_breaker import classic
 from switchgear._breaker.views import View
+from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind, Mode, Override
 from switchgear._hooks import interrupt
 from switchgear._hooks import session as sessions
 from switchgear._hooks.after_reply import start_help
 from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.session import Notes, SessionCircuit, here
+from switchgear._run.circuits import policy_of
+from switchgear._run.inbox import (
+    Extension,
+    announce,
+    inbox_name,
+    with_extension,
+    with_hand_over,
+)
+from switchgear._run.loop import MONEY, TIME
+from switchgear._run.options import RunOptions
+from switchgear._run.record import RunFolder, is_alive
 from switchgear._stores.base import Transaction
 from switchgear._stuck import escalation
 from switchgear._stuck.escalation import Interventions, StepTaken
-from switchgear._stuck.messages import Option, stuck_options
+from switchgear._stuck.messages import SAID, Option, stuck_options
 from switchgear._stuck.score import session_policy
+from switchgear._text.formats import dollars, duration, plural
 
 Transact = Callable[[str, Callable[[Transaction], Any]], Any]
 """`Store.transact`, or one that calls sinks after it."""
@@ -159,3 +176,119 @@ def _decided(
         "abort": "the agent is stopped at its next step, and the task is given up",
     }
     return notes, done[key], taken
+
+
+# A run
+
+RUN_ACTIONS = ("nudge", "extend", "escalate", "pause", "continue", "abort")
+"""What can be done about a run at work."""
+
+
+def run_objection(
+    run: Mapping[str, Any], action: str, plan: Interventions, *, is_paused: bool
+) -> str:
+    """Why an action is not possible for a run now; empty: it is possible."""
+    if not is_alive(dict(run)):
+        return "the run has ended; switchgear resume continues it"
+    if action == "escalate" and plan.escalate is None:
+        return IMPOSSIBLE["escalate"]
+    if action == "escalate" and (run.get("state") or {}).get("helped"):
+        return "the escalation agent is at work already"
+    if action == "pause" and is_paused:
+        return "the run is paused"
+    if action == "continue" and not is_paused:
+        return "the run is not paused"
+    return ""
+
+
+def run_options_of(
+    transact: Transact, record: RunFolder, plan: Interventions
+) -> tuple[Option, ...]:
+    """The actions that are possible for a run now. Raises `RunUnreadable`."""
+    run = record.read()
+    notes = transact(inbox_name(record.id), lambda tx: Notes.load(tx.note))
+    shown = stuck_options(plan, pausable=True, paused=notes.paused, in_batch=False)
+    return tuple(
+        option
+        for option in shown
+        if option.key in RUN_ACTIONS
+        and not run_objection(run, option.key, plan, is_paused=notes.paused)
+    )
+
+
+def _extension_objection(run: Mapping[str, Any], more: Extension) -> str:
+    limits = run.get("may_extend") or ()
+    if not any(more):
+        return "name what to extend: time, iterations or money"
+    if more.seconds and TIME not in limits:
+        return "the run has no time limit"
+    if more.micros and MONEY not in limits:
+        return "the run has no budget of its own; raise the one it is reserved from"
+    return ""
+
+
+def intervene_in_run(
+    transact: Transact,
+    record: RunFolder,
+    action: str,
+    *,
+    plan: Interventions,
+    author: Author,
+    more: Extension = Extension(),  # noqa: B008  immutable
+) -> str:
+    """Send a run a message, with an audit event of its circuit; a sentence about it.
+
+    Raises `NotPossible`, `RunUnreadable`.
+    """
+    run = record.read()
+    circuit, policy = str(run["circuit"]), _loop_policy(run)
+    by, why = author.by, author.why
+
+    def work(tx: Transaction) -> None:
+        notes = Notes.load(tx.note)
+        if tx.note is None or notes.ended:  # of an earlier process
+            notes = Notes(str(run.get("agent") or ""), began_s=tx.now_s, works=True)
+        problem = run_objection(run, action, plan, is_paused=notes.paused)
+        if not problem and action == "extend":
+            problem = _extension_objection(run, more)
+        if problem:
+            raise NotPossible(f"{action} is not possible now: {problem}")
+        changes: dict[str, Callable[[], Notes]] = {
+            "nudge": lambda: sessions.remind(notes, f"{SAID}a hint from {by}: {plan.hint}"),
+            "extend": lambda: with_extension(notes, more),
+            "escalate": lambda: with_hand_over(notes, f"{by}: {why}"),
+            "pause": lambda: notes._replace(paused=True),
+            "continue": lambda: notes._replace(paused=False),
+            "abort": lambda: notes._replace(stop=f"stopped by {by}: {why}"),
+        }
+        after = changes[action]()
+        tx.apply(circuit, policy, Override(by, f"{action}: {why}", kind=EventKind.INTERVENED))
+        tx.note = after.dump()
+
+    transact(inbox_name(record.id), work)
+    announce(record.path)
+    return _run_sentence(record.id, action, plan, more)
+
+
+def _run_sentence(run: str, action: str, plan: Interventions, more: Extension) -> str:
+    granted = [
+        *([duration(more.seconds)] if more.seconds else []),
+        *([plural(more.iterations, "iteration")] if more.iterations else []),
+        *([dollars(more.micros)] if more.micros else []),
+    ]
+    return {
+        "nudge": "the next prompt of the run has the hint",
+        "extend": f"the run gets {' and '.join(granted)} more",
+        "escalate": f"the agent is stopped, and {plan.helper} takes over",
+        "pause": f"the agent is paused; to continue: switchgear intervene {run} --do continue",
+        "continue": "the agent continues",
+        "abort": "the agent is stopped, and the run ends; its work is kept",
+    }[action]
+
+
+def _loop_policy(run: Mapping[str, Any]) -> Policy:
+    """The policy of a run's circuit, for a run that has not used it yet."""
+    try:
+        return policy_of(RunOptions.load(run["options"]))
+    except (ValueError, TypeError, KeyError):
+        return classic()

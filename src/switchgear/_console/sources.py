@@ -6,7 +6,7 @@ The API, the page and the commands that look at the installation as a whole take
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -20,21 +20,25 @@ from switchgear._console.attention import (
     attention,
     circuit_attention,
 )
-from switchgear._console.runs import run_row, run_status
+from switchgear._console.interventions import RUN_ACTIONS, options_of, run_objection
+from switchgear._console.runs import run_row
 from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
 from switchgear._console.values import heat_of, of_entry, of_page, of_view
 from switchgear._core.errors import StoreError
-from switchgear._core.types import Mode
+from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.incidents import Incidents
 from switchgear._fleet.watcher import INCIDENTS, folder_of, world
-from switchgear._hooks.session import Notes
+from switchgear._hooks.session import Notes, State, is_stopped
+from switchgear._hooks.session import state_of as state_of_session
 from switchgear._measure.git_command import Deadline, GitError, run_git
 from switchgear._panel.panel import Panel
 from switchgear._run.batch.file import read_batch
 from switchgear._run.batch.record import BatchFolder, BatchUnreadable, batches_root
+from switchgear._run.inbox import has_messages, inbox_name
 from switchgear._run.record import find_run, is_alive, list_runs, pruned_circuits, runs_root
 from switchgear._stores.base import StoredCircuit
+from switchgear._system.files import read_regular
 from switchgear._text.glob import is_plain
 
 NEWEST_RUNS = 1_000
@@ -43,6 +47,7 @@ NOTES_S = 30.0
 LONGEST_DIFF = 200_000
 """Characters of a saved diff that are shown."""
 DIFF_S = 10.0
+_LIMITS = ("budget_micros", "max_iterations", "timeout_s")
 _ID = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _REVISION = re.compile(r"[\w./~^:@-]{1,200}", re.ASCII)
 
@@ -113,7 +118,8 @@ class Sources:
         if view is None:
             raise NotFound(f"there is no circuit {name!r}")
         entries = self.panel.events(glob=literal(name), limit=events) if events else []
-        return {**of_page(view, entries), **self.circuit_row(view)}
+        page = {**of_page(view, entries), **self.circuit_row(view)}
+        return {**page, "history": heat_history([each.event for each in entries], view)}
 
     def events(self, after: str | None, glob: str, limit: int) -> list[dict[str, Any]]:
         """Events behind a cursor, oldest first; without one, the newest."""
@@ -194,8 +200,17 @@ class Sources:
             "points": notes.points,
             "limit_s": notes.limit_s,
             "pending": list(notes.pending),
+            "steps": [_step_values(row) for row in notes.steps if len(row) == 5],
+            "possible": self._possible(found, notes),
             "circuit": self.circuit(found.circuit.key),
         }
+
+    def _possible(self, found: StoredCircuit, notes: Notes) -> list[str]:
+        """What an operator can do about a session now."""
+        if state_of_session(notes, found.circuit) is State.ENDED:
+            return []
+        plan, stopped = self.config.interventions, is_stopped(found.circuit)
+        return [option.key for option in options_of(plan, notes, stopped=stopped)]
 
     # Runs and batches
 
@@ -205,22 +220,63 @@ class Sources:
         return [
             {"id": each.id, "problem": each.problem}
             if each.run is None
-            else {**run_row(each.run), "problem": None}
+            else {**self._run_row(each.run), "problem": None}
             for each in found
         ]
 
     def run(self, name: str) -> dict[str, Any]:
         """A run with its iterations and its end. Raises `RunUnreadable`."""
         record = find_run(runs_root(self.root), name)
-        run = record.read()
+        run, plan = record.read(), self.config.interventions
+        notes = self._inbox(run)
+        possible = [
+            action
+            for action in RUN_ACTIONS
+            if not run_objection(run, action, plan, is_paused=notes.paused)
+        ]
         return {
-            **run_row(run),
+            **self._run_row(run),
             "folder": run.get("folder"),
             "end": run.get("end"),
-            "budget_micros": (run.get("options") or {}).get("budget_micros"),
+            **{limit: (run.get("options") or {}).get(limit) for limit in _LIMITS},
+            "time_left_s": run.get("time_left_s"),
             "readings": run.get("readings"),
             "iterations": list(record.iterations()),
+            "possible": possible,
+            "may_extend": run.get("may_extend") or [],
+            "pending": list(notes.pending),
+            "events": self._events_of(str(run["circuit"])),
         }
+
+    def _events_of(self, circuit: str) -> list[dict[str, Any]]:
+        try:
+            entries = self.panel.events(glob=literal(circuit), limit=50)
+        except StoreError:
+            return []
+        return [of_entry(entry) for entry in entries]
+
+    def _run_row(self, run: dict[str, Any]) -> dict[str, Any]:
+        row = run_row(run)
+        is_paused = row["status"] == "running" and self._inbox(run).paused
+        return {**row, "status": "paused" if is_paused else row["status"]}
+
+    def _inbox(self, run: dict[str, Any]) -> Notes:
+        """The note of a run that operators have written to; else an empty one."""
+        if not has_messages(runs_root(self.root) / str(run["id"])):
+            return Notes()
+        try:
+            return notes_of(self.panel, inbox_name(str(run["id"])))
+        except StoreError:
+            return Notes()
+
+    def run_log(self, name: str, number: int) -> str:
+        """What the agent did in an iteration of a run, step by step. Raises `NotFound`."""
+        record = find_run(runs_root(self.root), name)
+        try:
+            text = read_regular(record.log_file(number), LONGEST_DIFF)
+        except (OSError, ValueError):
+            raise NotFound(f"run {record.id!r} has no log of iteration {number}") from None
+        return text.decode(errors="replace")
 
     def run_diff(self, name: str) -> str:
         """What a run has changed and kept, as a diff; empty: nothing. Raises `NotFound`."""
@@ -311,6 +367,14 @@ class Sources:
         kept = self._incidents()
         return {**kept.get(name), "report": kept.report_of(name)}
 
+    def close_incident(self, name: str, *, by: str, why: str, verdict: str | None) -> str:
+        """Close an incident; returns its circuit. Raises `IncidentTrouble`."""
+        kept, now_s = self._incidents(), self.panel.store.now_s()
+        if kept.get(name)["status"] == "closed":
+            raise ValueError(f"incident {name!r} is closed already")
+        kept.close(name, by=by, why=why, mark=verdict, now_s=now_s)
+        return str(kept.get(name)["circuit"])
+
     def _incidents(self) -> Incidents:
         return Incidents(os.path.join(folder_of(self.panel.store.url), INCIDENTS))  # noqa: PTH118
 
@@ -331,15 +395,16 @@ class Sources:
         except StoreError:
             budgets = []  # a store without a ledger
         incidents = self.incidents(everything=False)
+        running = [self._run_row(run) for run in hidden.running]
         found: list[Attention] = attention(
-            circuits=rows, sessions=sessions, budgets=budgets, incidents=incidents
+            circuits=rows, sessions=sessions, runs=running, budgets=budgets, incidents=incidents
         )
         return {
             "at_s": self.panel.store.now_s(),
             "store": self.panel.store.label,
             "attention": [item._asdict() for item in found],
             "sessions": sessions,
-            "running": [{**run_row(run), "status": run_status(run)} for run in hidden.running],
+            "running": running,
             "circuits": {"shown": len(rows), "states": _states(rows)},
         }
 
@@ -347,6 +412,25 @@ class Sources:
 def literal(name: str) -> str:
     """A glob that matches this very name, whatever characters are in it."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+def _step_values(row: Sequence[Any]) -> dict[str, Any]:
+    """A step of a session, as the API lists it."""
+    at_s, heat, ok, call, error = row
+    return {"at_s": at_s, "heat": heat, "ok": ok, "call": call, "error": error}
+
+
+def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float]]:
+    """Heat over time as far as events tell it: where it tripped, warned and calmed down; then now."""
+    warns_at = view.policy.tripping_at or 1.0
+    heat_of_phase = {Phase.OPEN: 1.0, Phase.HALF_OPEN: 1.0, Phase.TRIPPING: warns_at}
+    points = [
+        (event.at_s, heat_of_phase.get(event.after, 0.0))
+        for event in events
+        if event.kind is EventKind.MOVED
+    ]
+    newest_s = max([view.circuit.seen_s, *(at_s for at_s, _ in points)])
+    return [*points, (newest_s, min(heat_of(view), 1.0))]
 
 
 def budget_values(one: Any) -> dict[str, Any]:

@@ -166,6 +166,9 @@ class GuardedAgent:
 
             opinions.remember(self, signal)
         step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
+        if not self.lane_name:
+            heat = step.verdict.heat
+            self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
         if signal.files_changed and not self.lane_name:
             self.notes = session.progressed(self.notes)
         self.judge(step)
@@ -264,7 +267,7 @@ class GuardedAgent:
         for call in self.state.calls:
             if call.until_s <= self.tx.now_s:
                 began = duration(self.tx.now_s - call.began_s)
-                self.give_up(call, f"it began {began} ago and its end was never told")
+                self.give_up(call, f"it began {began} ago, and no result was reported")
 
     def give_up(self, call: OpenCall, why: str) -> None:
         """Give up a call whose end will not be told: counted, and an event says so."""

@@ -189,6 +189,13 @@ def resume(pid: int, began: str) -> int:
     return _signal_tree(pid, began, "SIGCONT")
 
 
+def signal_children(pid: int, *, suspend: bool) -> int:
+    """Suspend or continue everything that a process started, but not itself; how many that were."""
+    import signal  # noqa: PLC0415  only for an operator
+
+    return _signalled(_descendants(pid), signal.SIGSTOP if suspend else signal.SIGCONT)
+
+
 def began_at(pid: int) -> str:
     """When a process began, as the system counts it; empty: it is gone, or the system does not say."""
     try:
@@ -203,11 +210,15 @@ def _signal_tree(pid: int, began: str, name: str) -> int:
 
     if not began or began_at(pid) != began:
         return 0
+    return _signalled([pid, *_descendants(pid)], getattr(signal, name))
+
+
+def _signalled(pids: Sequence[int], number: int) -> int:
+    """Send a signal to processes, parents first: a stopped parent starts nothing new."""
     sent = 0
-    # Parents first: a stopped parent starts nothing new.
-    for each in (pid, *_descendants(pid)):
+    for each in pids:
         try:
-            os.kill(each, getattr(signal, name))
+            os.kill(each, number)
             sent += 1
         except OSError:
             continue

@@ -22,7 +22,7 @@ the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -149,6 +149,8 @@ class Notes(NamedTuple):
     """Steps until a delayed stop is due; progress ends the delay."""
     recent: tuple[str, ...] = ()
     """The last steps, one redacted line each, where a second opinion is configured."""
+    steps: tuple[Sequence[Any], ...] = ()
+    """The last steps for people: time, heat after it, whether it succeeded, the call, the error."""
     paused: bool = False
     """Whether an operator has paused the agent: its silence is no sign then."""
     more: Mapping[str, Any] = {}
@@ -169,7 +171,7 @@ class Notes(NamedTuple):
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
-            for key in ("warned", "pending", "indicators", "tried", "recent"):
+            for key in ("warned", "pending", "indicators", "tried", "recent", "steps"):
                 known[key] = tuple(known.get(key, ()))
             return cls(**known)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -338,6 +340,17 @@ def remind(notes: Notes, text: str) -> Notes:
     return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
 
 
+MOST_STEPS, LONGEST_STEP = 30, 80
+
+
+def with_step(notes: Notes, signal: Signal, heat: float, now_s: float) -> Notes:
+    """The notes with one more step of the agent; texts are redacted already."""
+    error = (signal.error or "")[:LONGEST_STEP]
+    call = notes.last_step[:LONGEST_STEP]
+    row = (round(now_s, 1), round(min(heat, 1.0), 3), signal.ok, call, error)
+    return notes._replace(steps=(*notes.steps, row)[-MOST_STEPS:])
+
+
 def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
     """The user wrote a message: a stopped session starts afresh, unless its time is over.
 
@@ -432,7 +445,7 @@ def after_escalation_step(
     tried = (*taken.tried, taken.step_name)
     fresh = remind(notes, texts.fresh_start(seen, tried))
     who = plan.helper[:1].upper() + plan.helper[1:]
-    what = "It must start afresh." if taken.step_name == escalation.RESET else f"{who} takes over."
+    what = "It must start over." if taken.step_name == escalation.RESET else f"{who} takes over."
     return fresh._replace(stop=texts.stopped(seen, what))
 
 

@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
@@ -29,8 +30,10 @@ from switchgear._providers.usage import Metered
 from switchgear._providers.verdicts import ResponseVerdict
 from switchgear._proxy import lanes
 from switchgear._proxy.allotments import BudgetShare, BudgetShort, CallEstimate, NodeBudget
+from switchgear._proxy.changes import ChangeFeed
 from switchgear._proxy.history import PendingCall, ToolTurn, is_user_turn, turns_of
 from switchgear._proxy.identity import Identity
+from switchgear._proxy.metrics import ProxyCounts
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
 from switchgear._stuck.score import grounds_of, session_policy
@@ -46,14 +49,18 @@ _BUSY_S = 2.0
 """How long a call waits for money that other calls have reserved and may give back."""
 _BUSY_STEP_S = 0.05
 _MOST_CALLS = 64
-_STALE_S = 0.03
-"""After how long without a call the circuits of a file are read again; see `refresh_s` of the stores."""
+_RECENT_NAMES = 100
+"""Breakers and sessions, each, that are read again now and then although no event names them."""
 _READ_S = 1.0
 """How long a request waits for the store to tell whether its session is held."""
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
 _DAY_S = 86_400.0
 CHECK_S = 0.25
 """How long it is not read again whether a session is held."""
+_STORE_S = 2.0
+"""How long a request waits for the store, for money and for its steps."""
+_AWAY_S = 1.0
+"""How long the store is left alone after it did not answer; requests do not wait for it meanwhile."""
 
 
 class GuardSettings(NamedTuple):
@@ -116,6 +123,7 @@ class Known:
         "checked_s",
         "costs",
         "heat",
+        "identity",
         "keys",
         "refusal",
         "spent_micros",
@@ -123,6 +131,7 @@ class Known:
     )
 
     def __init__(self) -> None:
+        self.identity = Identity("")
         self.keys: frozenset[str] = frozenset()
         """The turns that are recorded, as far as this worker knows."""
         self.heat = 0.0
@@ -160,13 +169,26 @@ class Guard:
         self._sessions: OrderedDict[str, Known] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
-        self._active_s = time.monotonic()
-        """When the last call came."""
+        self._changes = ChangeFeed(panel.store, self._changed)
+        self.counts = ProxyCounts()
         self._returning: set[asyncio.Future[None]] = set()
         """Probes that are being given back."""
         self._unsaved_costs: set[str] = set()
         """Models whose first cost is not in the store yet."""
         self._responses: OrderedDict[str, str] = OrderedDict()
+        self._away_until_s = -math.inf
+        self._away = ""
+        """Why the store did not answer."""
+
+    @property
+    def is_store_away(self) -> bool:
+        """Whether the store cannot be read or did not answer a moment ago."""
+        return time.monotonic() < self._away_until_s or not self._changes.is_current
+
+    def _went_away(self, error: BaseException) -> None:
+        self._away_until_s = time.monotonic() + _AWAY_S
+        late = f"it did not answer within {_STORE_S:g} s"
+        self._away = late if isinstance(error, TimeoutError) else redact(str(error), 300)
 
     async def beside(self, work: Callable[[], T]) -> T:
         """What `work` returns, from a thread; it runs to its end even if the task is cancelled."""
@@ -175,18 +197,11 @@ class Guard:
 
     # Before
 
-    async def admit(self, call: ProxiedCall, circuit: str = "") -> AdmittedCall:
-        """Everything but the upstream's circuit. Raises `CallRefused`; then nothing is held.
-
-        `circuit` is that of the upstream, which is asked next.
-        """
+    async def admit(self, call: ProxiedCall) -> AdmittedCall:
+        """Check everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
         admission = AdmittedCall(call)
         identity = call.identity
-        now_s = time.monotonic()
-        idle_s, self._active_s = now_s - self._active_s, now_s
         try:
-            if idle_s > _STALE_S:
-                await self._read_ahead(identity, circuit)
             if identity.session:
                 await self._check_session(admission)
             if identity.key:
@@ -198,31 +213,12 @@ class Guard:
             raise
         return admission
 
-    async def _read_ahead(self, identity: Identity, circuit: str) -> None:
-        """Read all that this call needs from the store at once: each look would wait for a thread."""
-        names = (f"key/{identity.key}", circuit)
-        breakers = [found for name in names if (found := self._breakers.get(name)) is not None]
-        known = self._sessions.get(identity.session) if identity.session else None
-
-        def read() -> None:
-            for breaker in breakers:
-                if breaker.last_known.phase is Phase.CLOSED:  # else a permit could be a probe
-                    with suppress(Rejected):
-                        breaker.enter()  # an ordinary permit holds nothing
-            if known is not None:
-                checked_s = time.monotonic()
-                known.refusal = self._standing(identity)
-                known.checked_s = checked_s
-
-        with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(_READ_S):
-                await self.beside(read)
-
     async def _check_session(self, admission: AdmittedCall) -> None:
         identity = admission.call.identity
         known = self._known(identity.session)
         admission.session = known
-        if time.monotonic() - known.checked_s > CHECK_S:
+        known.identity = identity
+        if self._is_due(known):
             known.checked_s = time.monotonic()
             with suppress(StoreError, TimeoutError):  # else: as it stood when it was last read
                 async with asyncio.timeout(_READ_S):
@@ -231,6 +227,34 @@ class Guard:
             raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
             await self._record_steps(admission, known)
+
+    def _is_due(self, known: Known) -> bool:
+        """Whether it must be read whether a session is held: changes are reported by the feed."""
+        if known.checked_s == -math.inf or known.refusal is not None:
+            return time.monotonic() - known.checked_s > CHECK_S
+        return not self._changes.is_current and time.monotonic() - known.checked_s > CHECK_S
+
+    def _changed(self, names: set[str] | None) -> None:
+        """Take note of circuits that moved; `None`: any may have. Called in the thread of the feed."""
+        if names is None:
+            breakers = list(self._breakers.values())[-_RECENT_NAMES:]
+            sessions = list(self._sessions.values())[-_RECENT_NAMES:]
+        else:
+            found = [self._breakers.get(name) for name in names]
+            breakers = [breaker for breaker in found if breaker is not None]
+            moved = {name.split("/")[1] for name in names if name.startswith("session/")}
+            sessions = [
+                known
+                for known in (list(self._sessions.values()) if moved else ())
+                if moved & {known.identity.session, known.identity.parent}
+            ]
+        store = self.panel.store
+        for breaker in breakers:
+            stored = store.get(breaker.name)
+            if stored is not None:
+                breaker.adopt(store.seen(stored.circuit))
+        for known in sessions:
+            known.refusal = self._standing(known.identity)
 
     def _standing(self, identity: Identity) -> ProxyRefusal | None:
         """Whether the session, or the one that started it, is held or open now."""
@@ -254,10 +278,14 @@ class Guard:
             return  # the last step is recorded, and with it all before it
         if known.keys == frozenset(_numbered(keys)):
             return  # without ids: the same history again
+        if time.monotonic() < self._away_until_s:
+            return  # loops are judged again when the store is back; see docs/proxy.md
         try:
-            fed = await self.beside(lambda: self._feed(call, turns, keys, known))
-        except StoreError:
-            return  # the circuits of the proxy go on without the store; see docs/proxy.md
+            async with asyncio.timeout(_STORE_S):
+                fed = await self.beside(lambda: self._feed(call, turns, keys, known))
+        except (StoreError, TimeoutError) as error:
+            self._went_away(error)
+            return
         known.keys, known.heat = fed.keys, fed.heat
         if fed.spent_micros is not None:
             known.spent_micros = fed.spent_micros
@@ -323,7 +351,7 @@ class Guard:
     async def _check_key(self, admission: AdmittedCall) -> None:
         breaker = await self.breaker(f"key/{admission.call.identity.key}")
         try:
-            admission.key = (breaker, await breaker.aenter())
+            admission.key = (breaker, await self._permit(breaker))
         except Rejected as error:
             wait_s = error.retry_after_s
             reaction = Reaction.STOP if wait_s is None else Reaction.WAIT
@@ -378,17 +406,20 @@ class Guard:
     ) -> BudgetShare:
         give_up_s = time.monotonic() + _BUSY_S
         while True:
+            if time.monotonic() < self._away_until_s:
+                raise CallRefused(_store_refusal(self._away))
             try:
-                return await self._take_or_undo(node, estimate)
+                async with asyncio.timeout(_STORE_S):
+                    return await self._take_or_undo(node, estimate)
             except BudgetShort as short:
                 if not short.held_micros or time.monotonic() >= give_up_s:
                     raise CallRefused(_short_refusal(short)) from None
             except BudgetRefused as error:
                 why = f"Switchgear: {redact(str(error), 600)}"
                 raise CallRefused(ProxyRefusal(Reaction.STOP, why, "budget")) from None
-            except StoreError as error:
-                why = f"Switchgear: the budget cannot be checked: {redact(str(error), 300)}"
-                raise CallRefused(ProxyRefusal(Reaction.WAIT, why, "store", 5.0)) from None
+            except (StoreError, TimeoutError) as error:
+                self._went_away(error)
+                raise CallRefused(_store_refusal(self._away)) from None
             await asyncio.sleep(_BUSY_STEP_S)
             if not estimate.is_learned:
                 estimate = self._estimate(call) or estimate
@@ -458,7 +489,12 @@ class Guard:
     async def enter(self, upstream: str, model: str) -> tuple[CircuitBreaker, Permit]:
         """A permit of the circuit of an upstream and model. Raises `Rejected`."""
         breaker = await self.breaker(circuit_name(upstream, model))
-        return breaker, await breaker.aenter()
+        return breaker, await self._permit(breaker)
+
+    async def _permit(self, breaker: CircuitBreaker) -> Permit:
+        """By the last known state while changes arrive; else the store is asked. Raises `Rejected`."""
+        permit = breaker.known_permit() if self._changes.is_current else None
+        return permit or await breaker.aenter()
 
     async def record(
         self,
@@ -477,10 +513,10 @@ class Guard:
 
     # After
 
-    async def settle(
+    def settle(
         self, admission: AdmittedCall, metered: Metered | None, verdict: ResponseVerdict | None
     ) -> int | None:
-        """Settle the money and the key's circuit. Returns the cost, `None` if unknown."""
+        """Settle the money. Returns the cost, `None` if unknown. No I/O."""
         call = admission.call
         cost = self._cost(call.request, metered, verdict)
         for share in admission.shares:
@@ -493,20 +529,22 @@ class Guard:
             known.spent_micros = (known.spent_micros or 0) + cost
             known.unsaved_micros += cost
         admission.spent_micros = cost
-        if admission.key is not None:
-            breaker, permit = admission.key
-            admission.key = None
-            error = None if verdict is None else verdict.error
-            if verdict is None:
-                await breaker.agive_back(permit)
-            elif error is not None and error.kind in _KEY_FAILURES:
-                signal = Signal(ok=False, error=error.text, retry_after_s=error.retry_after_s)
-                await breaker.arecord(signal, permit)
-            elif verdict.outcome == "success":
-                await breaker.asucceeded(permit, None)
-            else:
-                await breaker.agive_back(permit)
         return cost
+
+    async def record_key(self, admission: AdmittedCall, verdict: ResponseVerdict | None) -> None:
+        """Record in the circuit of the key what came of a call."""
+        if admission.key is None:
+            return
+        breaker, permit = admission.key
+        admission.key = None
+        error = None if verdict is None else verdict.error
+        if error is not None and error.kind in _KEY_FAILURES:
+            signal = Signal(ok=False, error=error.text, retry_after_s=error.retry_after_s)
+            await breaker.arecord(signal, permit)
+        elif verdict is not None and verdict.outcome == "success":
+            await breaker.asucceeded(permit, None)
+        else:
+            await breaker.agive_back(permit)
 
     def _cost(
         self, request: ModelRequest, metered: Metered | None, verdict: ResponseVerdict | None
@@ -605,6 +643,8 @@ class Guard:
             self._breakers[name] = found
             if len(self._breakers) > MOST_KNOWN:
                 self._breakers.popitem(last=False)
+        else:
+            self._breakers.move_to_end(name)
         return found
 
     def policy_for(self, name: str) -> Policy:
@@ -613,17 +653,30 @@ class Guard:
 
     # In the background
 
+    def start(self) -> None:
+        """Begin to read what other processes do."""
+        self._changes.start()
+
     def tick(self) -> None:
-        """Settle and renew what is due. Called in a thread; errors of the store are kept for later."""
+        """Settle, renew and report what is due. In a thread; errors of the store are kept for later."""
+        for breaker in list(self._breakers.values())[-_RECENT_NAMES:]:
+            with suppress(StoreError):
+                breaker.flush()
         for node in list(self._nodes.values()):
             if not node.is_idle:
                 try:
                     node.tick()
                 except StoreError:
-                    continue
+                    return  # the others would wait for it as long
 
-    def save_spend(self) -> None:
-        """Write what sessions have spent where `switchgear sessions` reads it. In a thread."""
+    def save_counts(self) -> None:
+        """Write metrics, and what sessions have spent, where other verbs read them. In a thread."""
+        with suppress(StoreError):
+            self.counts.save(self.panel.store.inner)
+            self._save_spend()
+
+    def _save_spend(self) -> None:
+        """Raises `StoreError`."""
         for session, known in list(self._sessions.items()):
             if known.unsaved_micros:
                 amount, known.unsaved_micros = known.unsaved_micros, 0
@@ -631,16 +684,19 @@ class Guard:
                     self.panel.store.transact(f"session/{session}", _spend(amount))
                 except StoreError:
                     known.unsaved_micros += amount
+                    raise
 
     def close(self) -> None:
         """Settle everything and let the threads go. At the end of the process."""
+        self._changes.stop()
         self.tick()
         for node in list(self._nodes.values()):
             node.close()
-        self.save_spend()
+        self.save_counts()
         self._threads.shutdown(wait=True)
 
 
+@lru_cache(4096)
 def circuit_name(upstream: str, model: str) -> str:
     """The circuit of an upstream and model: `provider/<upstream>/<model>`."""
     kept = _name(model)
@@ -726,6 +782,11 @@ def _short_refusal(short: BudgetShort) -> ProxyRefusal:
         f"`switchgear budgets set {short.node} USD`."
     )
     return ProxyRefusal(Reaction.STOP, why, "budget")
+
+
+def _store_refusal(why: str) -> ProxyRefusal:
+    text = f"Switchgear: the budget cannot be checked, so the call is not made: {why}"
+    return ProxyRefusal(Reaction.WAIT, text, "store", 5.0)
 
 
 def _cents(micros: int) -> str:

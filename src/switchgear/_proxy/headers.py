@@ -17,13 +17,11 @@ _HOP_BY_HOP = frozenset(
 )
 _OURS_IN = frozenset((b"host", b"content-length", b"expect", TOKEN_HEADER, b"x-switchgear-session"))
 _KEYS = frozenset(name.encode() for name in KEY_HEADERS)
-_READABLE = frozenset(("gzip", "x-gzip", "deflate", "identity"))
+_READABLE = frozenset((b"gzip", b"x-gzip", b"deflate", b"identity"))
 """Encodings in which the tokens of a response can be read."""
 
 
-def request_headers(
-    headers: Headers, to: Upstream, *, is_metered: bool = False
-) -> list[tuple[str, str]]:
+def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False) -> Headers:
     """The headers that are forwarded to an upstream.
 
     `is_metered`: only encodings are accepted in which usage can be read.
@@ -35,10 +33,10 @@ def request_headers(
     for name, value in headers:
         lower = name.lower()
         if lower not in dropped:
-            text = _text(value)
             if is_metered and lower == b"accept-encoding":
-                text = readable_encodings(text)
-            kept.append((_text(name), text))
+                kept.append((name, readable_encodings(value)))
+            else:
+                kept.append((name, value))
     if to.key:
         kept.append(_key_header(to))
     return kept
@@ -55,18 +53,18 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     ]
 
 
-def readable_encodings(value: str) -> str:
+def readable_encodings(value: bytes) -> bytes:
     """An `Accept-Encoding` without what the proxy cannot read.
 
-    >>> readable_encodings("gzip, deflate, br, zstd"), readable_encodings("br")
-    ('gzip, deflate', 'identity')
+    >>> readable_encodings(b"gzip, deflate, br, zstd"), readable_encodings(b"br")
+    (b'gzip, deflate', b'identity')
     """
     kept = [
         part.strip()
-        for part in value.split(",")
-        if part.partition(";")[0].strip().lower() in _READABLE
+        for part in value.split(b",")
+        if part.partition(b";")[0].strip().lower() in _READABLE
     ]
-    return ", ".join(kept) or "identity"
+    return b", ".join(kept) or b"identity"
 
 
 def is_token(given: str, digest: bytes) -> bool:
@@ -84,13 +82,10 @@ def _listed(headers: Headers) -> frozenset[bytes]:
     )
 
 
-def _key_header(to: Upstream) -> tuple[str, str]:
+def _key_header(to: Upstream) -> tuple[bytes, bytes]:
+    key = to.key.encode()
     if to.family == "anthropic":
-        return "x-api-key", to.key
+        return b"x-api-key", key
     if to.family == "google":
-        return "x-goog-api-key", to.key
-    return "authorization", f"Bearer {to.key}"
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
+        return b"x-goog-api-key", key
+    return b"authorization", b"Bearer " + key

@@ -13,10 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
-
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._core.errors import Rejected
 from switchgear._core.types import Permit
@@ -26,7 +22,8 @@ from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_requ
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._proxy.access_log import AccessLog, LogEntry
-from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, ProxiedCall, circuit_name
+from switchgear._proxy.client import UpstreamClient, UpstreamResponse, origin_of
+from switchgear._proxy.guard import AdmittedCall, CallRefused, Guard, ProxiedCall
 from switchgear._proxy.headers import TOKEN_HEADER, is_token, request_headers, response_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import PendingCall, pending_call
@@ -43,14 +40,16 @@ from switchgear._proxy.refusals import (
 from switchgear._proxy.routes import BadRoute, ProxyRoute, Upstream, route, upstream_url
 from switchgear._text.redact import redact
 
+_STORE_AWAY = (b"x-switchgear-store", b"unavailable")
 _LARGE = 256 * 1024
 """Bytes of a body that is parsed beside the event loop."""
 _MOST_ERROR = 256 * 1024
 """Bytes of an error response that are read before it is judged."""
 _MOST_STORED = 4 * 1024 * 1024
-_NO_AUTO = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+_SAVE_S = 0.05
+"""How long the end of a stored response waits until other workers can know its session."""
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
-_TROUBLES = (aiohttp.ClientError, TimeoutError, OSError)
+_TROUBLES = (TimeoutError, OSError)
 
 
 class RelaySettings(NamedTuple):
@@ -88,31 +87,21 @@ class Relay:
         self._settings = settings
         self._names = frozenset(settings.upstreams)
         self._log = log
-        self._after: set[asyncio.Task[Any]] = set()
+        self._after: set[asyncio.Future[Any]] = set()
         """What is recorded after the client has gone."""
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=settings.connect_s, sock_read=settings.read_s
-        )
-        self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ttl_dns_cache=60),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=timeout,
-            skip_auto_headers=_NO_AUTO,
-            requote_redirect_url=False,
-        )
+        self._client = UpstreamClient(settings.connect_s, settings.read_s)
 
     async def close(self) -> None:
         """Wait until everything is recorded, and close the connections to upstreams."""
         while self._after:
             await asyncio.wait(self._after)
-        await self._client.close()
+        self._client.close()
 
     async def handle(self, request: Request, connection: Connection) -> None:
         """HttpAnswer one request. Raises `BadRequest`, `Disconnected`."""
         started_s = time.monotonic()
         if request.target == b"/healthz" and request.method in {"GET", "HEAD"}:
-            _send(connection, _health(), is_head=request.method == "HEAD")
+            _send(connection, self._health(), is_head=request.method == "HEAD")
             return
         self._check_host(request)
         try:
@@ -136,8 +125,15 @@ class Relay:
             entry.status = error.status
             raise
         finally:
+            if found.protocol is not None:
+                self._guard.counts.request(to.name, _outcome(entry))
             if self._log is not None:
                 self._log.write(entry, time.monotonic() - started_s)
+
+    def _health(self) -> HttpAnswer:
+        away = {"store": "unavailable"} if self._guard.is_store_away else {}
+        body = json.dumps({"status": "ok", **away}).encode()
+        return HttpAnswer(200, ((b"content-type", b"application/json"),), body)
 
     # Who may ask
 
@@ -174,14 +170,11 @@ class Relay:
             if request.length is not None:
                 if request.length > self._settings.body_bytes:
                     raise BadRequest(413, f"the body has {request.length} bytes")
-                headers.append(("Content-Length", str(request.length)))
+                headers.append((b"Content-Length", b"%d" % request.length))
             data = self._parts(request)
         try:
             response = await self._open(request.method, to, found.path, headers, data)
         except _TROUBLES as error:
-            trouble = _in_parts(error)
-            if trouble is not None:
-                raise trouble from None
             entry.status = 502
             _send(connection, failure(502, _unreachable(to, error), None, to.family))
             return
@@ -190,18 +183,18 @@ class Relay:
             if (moved := _cross_host(to, response)) is not None:
                 _send(connection, failure(502, moved, None, to.family))
                 return
-            reason = (response.reason or "").encode("latin-1", "replace")
-            connection.send_head(response.status, reason, response_headers(response.raw_headers))
-            if response.content.is_eof() is False:
+            headers = response_headers(response.headers)
+            connection.send_head(response.status, response.reason, headers)
+            if not response.is_complete:
                 connection.flush_head()
-            while chunk := await response.content.readany():
+            while chunk := await response.read():
                 await connection.send(chunk)
             connection.end()
         except _TROUBLES:
             entry.note = "broken off"
             connection.abort()
         finally:
-            response.close() if not response.content.at_eof() else response.release()
+            response.close()
 
     async def _parts(self, request: Request) -> AsyncIterator[bytes]:
         size = 0
@@ -222,23 +215,26 @@ class Relay:
         entry: LogEntry,
     ) -> None:
         body = await request.read(self._settings.body_bytes)
+        received_s = time.monotonic()
         call = await self._understood(request, found, to, body)
         model, identity = call.request, call.identity
         entry.model, entry.session, entry.key = model.model, identity.session, identity.key
         try:
-            admission = await self._guard.admit(call, circuit_name(to.name, model.model))
+            admission = await self._guard.admit(call)
         except CallRefused as refused:
             self._refuse(connection, refused.refusal, call, entry)
+            self._guard.counts.overhead(time.monotonic() - received_s)
             return
         forwarding = _Forwarding(
             request, connection, found, body=body, call=call, admission=admission, entry=entry
         )
+        forwarding.before_s = time.monotonic() - received_s
         if admission.warning and self._settings.hint:
             forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
         try:
             await self._forward(forwarding, to)
         finally:
-            if not forwarding.is_settled:
+            if not forwarding.is_settled or admission.key is not None:
                 self._spawn(self._settle(forwarding, None, None))
 
     async def _understood(
@@ -295,6 +291,7 @@ class Relay:
         await self._settle(it, None, None)
         refusal = ProxyRefusal(reaction, why, "circuit", wait_s, first.circuit)
         self._refuse(it.connection, refusal, it.call, it.entry)
+        self._guard.counts.overhead(it.before_s)
 
     async def _attempt(
         self,
@@ -305,7 +302,7 @@ class Relay:
         has_next: bool,
     ) -> Forwarded:
         started_s = time.monotonic()
-        response: aiohttp.ClientResponse | None = None
+        response: UpstreamResponse | None = None
         is_recorded = False
 
         async def record(verdict: ResponseVerdict | None) -> None:
@@ -321,7 +318,7 @@ class Relay:
                 return Forwarded(is_done=False, failed=failure(502, moved, None, to.family))
             if response.status >= 400:
                 return await self._failed(it, response, record, has_next=has_next)
-            return await self._stream(it, response, record, entered[0])
+            return await self._stream(it, response, record, entered)
         except _TROUBLES as error:
             verdict = _trouble(error)
             await record(verdict)
@@ -333,14 +330,14 @@ class Relay:
             )
         finally:
             if response is not None:
-                response.release() if response.content.at_eof() else response.close()
+                response.close()
             if not is_recorded:
                 self._spawn(self._guard.record(entered, None, 0.0))
 
     async def _failed(
         self,
         it: "_Forwarding",
-        response: aiohttp.ClientResponse,
+        response: UpstreamResponse,
         record: Any,
         *,
         has_next: bool,
@@ -349,14 +346,14 @@ class Relay:
         head = bytearray()
         is_whole = False
         while len(head) < _MOST_ERROR:
-            chunk = await response.content.readany()
+            chunk = await response.read()
             if not chunk:
                 is_whole = True
                 break
             head += chunk
         given = {
             name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in response.raw_headers
+            for name, value in response.headers
         }
         verdict = judge_response(response.status, given, bytes(head), now_s=time.time())
         await record(verdict)
@@ -366,7 +363,7 @@ class Relay:
                 is_done=False,
                 failed=HttpAnswer(
                     response.status,
-                    tuple(response_headers(response.raw_headers)),
+                    tuple(response_headers(response.headers)),
                     bytes(head),
                 ),
             )
@@ -374,7 +371,7 @@ class Relay:
         await self._settle(it, Metered(), verdict)
         self._send_head(it, response, "")
         await it.connection.send(bytes(head))
-        while not is_whole and (chunk := await response.content.readany()):
+        while not is_whole and (chunk := await response.read()):
             await it.connection.send(chunk)
         it.connection.end()
         return Forwarded(is_done=True)
@@ -382,23 +379,24 @@ class Relay:
     async def _stream(
         self,
         it: "_Forwarding",
-        response: aiohttp.ClientResponse,
+        response: UpstreamResponse,
         record: Any,
-        breaker: CircuitBreaker,
+        entered: tuple[CircuitBreaker, Permit],
     ) -> Forwarded:
         """A response that is forwarded as it comes, and metered beside."""
+        breaker, permit = entered
         model = it.call.request
         meter = ResponseMeter(
             model.protocol,
             stream=model.is_stream,
-            content_type=response.headers.get("Content-Type", ""),
-            content_encoding=response.headers.get("Content-Encoding", ""),
+            content_type=response.header(b"content-type"),
+            content_encoding=response.header(b"content-encoding"),
         )
         stored = _Stored() if _is_stored(model) else None
         it.entry.status = response.status
         self._send_head(it, response, breaker.last_known.phase.value)
         try:
-            is_whole, last = await _pump(it, response.content, meter, stored)
+            is_whole, last = await _pump(it, response, meter, stored)
         except (Disconnected, asyncio.CancelledError):
             self._spawn(self._settle(it, meter.finish(ended=False), None))
             raise
@@ -406,22 +404,25 @@ class Relay:
         verdict = judge_response(response.status, metered=metered)
         if metered.usage is not None:
             it.entry.tokens = (metered.usage.input, metered.usage.output)
-        if verdict.outcome == "success":
-            await self._recorded(it, metered, verdict, record)
+        is_ordinary = verdict.outcome == "success" and not permit.probe
+        if is_ordinary:
+            self._settle_money(it, metered, verdict)
         else:  # it is recorded even if the client goes now
-            ending = asyncio.ensure_future(self._recorded(it, metered, verdict, record))
-            self._after.add(ending)
-            ending.add_done_callback(self._after.discard)
-            await asyncio.shield(ending)
+            await asyncio.shield(self._spawn(self._recorded(it, metered, verdict, record)))
         if stored is not None and is_whole and it.call.identity.session:
             response_id, calls = stored.read()
             if response_id:
-                await self._guard.remember_response(response_id, it.call.identity.session, calls)
+                session = it.call.identity.session
+                saving = self._spawn(self._guard.remember_response(response_id, session, calls))
+                await asyncio.wait({saving}, timeout=_SAVE_S)  # other workers may be asked next
         await it.connection.send(last)
-        if is_whole and (metered.complete or _is_framed(response)):
+        if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
         else:  # the client can tell that it is incomplete
             it.connection.abort()
+        if is_ordinary:  # the client does not have to wait for it
+            await record(verdict)
+            await self._guard.record_key(it.admission, verdict)
         return Forwarded(is_done=True)
 
     async def _recorded(
@@ -433,23 +434,33 @@ class Relay:
     async def _settle(
         self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
+        self._settle_money(it, metered, verdict)
+        await self._guard.record_key(it.admission, verdict)
+
+    def _settle_money(
+        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+    ) -> None:
         if not it.is_settled:
             it.is_settled = True
-            it.entry.cost_micros = await self._guard.settle(it.admission, metered, verdict)
+            it.entry.cost_micros = self._guard.settle(it.admission, metered, verdict)
 
     # Writing
 
-    def _send_head(self, it: "_Forwarding", response: aiohttp.ClientResponse, phase: str) -> None:
-        headers = response_headers(response.raw_headers)
+    def _send_head(self, it: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
+        headers = response_headers(response.headers)
         headers += _ours(it.admission, it.call.identity, phase)
-        reason = (response.reason or "").encode("latin-1", "replace")
-        it.connection.send_head(response.status, reason, headers)
+        if self._guard.is_store_away:
+            headers.append(_STORE_AWAY)
+        it.connection.send_head(response.status, response.reason, headers)
+        self._guard.counts.overhead(it.before_s + time.monotonic() - response.head_s)
 
     def _refuse(
         self, connection: Connection, refusal: ProxyRefusal, call: ProxiedCall, entry: LogEntry
     ) -> None:
         made = answer(refusal, call.request.protocol, call.identity.agent)
         entry.status, entry.refused = made.status, refusal.cause
+        if refusal.cause == "store":
+            made = made._replace(headers=(*made.headers, _STORE_AWAY))
         if call.identity.session:
             session = (b"x-switchgear-session", header_value(call.identity.session))
             made = made._replace(headers=(*made.headers, session))
@@ -460,23 +471,24 @@ class Relay:
         method: str,
         to: Upstream,
         path: str,
-        headers: list[tuple[str, str]],
+        headers: Headers,
         data: bytes | AsyncIterator[bytes] | None,
-    ) -> aiohttp.ClientResponse:
-        url = URL(upstream_url(to, path), encoded=True)
-        return await self._client.request(
-            method, url, headers=CIMultiDict(headers), data=data, allow_redirects=False
-        )
+    ) -> UpstreamResponse:
+        origin, before = origin_of(to.url)
+        url = upstream_url(to, path)
+        target = url[len(to.url) - len(before) :].encode("ascii")
+        return await self._client.request(method.encode(), origin, target, headers, data)
 
-    def _spawn(self, work: Awaitable[Any]) -> None:
+    def _spawn(self, work: Awaitable[Any]) -> "asyncio.Future[Any]":
         task = asyncio.ensure_future(work)
         self._after.add(task)
         task.add_done_callback(self._after.discard)
+        return task
 
 
 async def _pump(
     it: "_Forwarding",
-    content: aiohttp.StreamReader,
+    response: UpstreamResponse,
     meter: ResponseMeter,
     stored: "_Stored | None",
 ) -> tuple[bool, bytes]:
@@ -486,18 +498,18 @@ async def _pump(
     """
     last = b""
     try:
-        if not (chunk := content.read_nowait()):
+        if not (chunk := response.ready()):
             it.connection.flush_head()
-            chunk = await content.readany()
+            chunk = await response.read()
         while chunk:
-            if content.is_eof() and content.at_eof():
+            if response.is_at_end:
                 last = chunk
             else:
                 await it.connection.send(chunk)
             meter.feed(chunk)
             if stored is not None:
                 stored.feed(chunk)
-            chunk = await content.readany()
+            chunk = await response.read()
     except _TROUBLES as error:
         it.entry.note = f"broken off: {type(error).__name__}"
         return False, last
@@ -508,7 +520,7 @@ class _Forwarding:
     """One guarded request on its way."""
 
     __slots__ = (
-        *("admission", "body", "call", "connection", "entry"),
+        *("admission", "before_s", "body", "call", "connection", "entry"),
         *("found", "is_settled", "request"),
     )
 
@@ -531,6 +543,8 @@ class _Forwarding:
         self.admission = admission
         self.entry = entry
         self.is_settled = False
+        self.before_s = 0.0
+        """Seconds from the last byte of the request until it was forwarded."""
 
 
 class _Stored:
@@ -589,10 +603,12 @@ def _send(connection: Connection, made: HttpAnswer, *, is_head: bool = False) ->
     connection.end()
 
 
-def _health() -> HttpAnswer:
-    body = json.dumps({"status": "ok"}).encode()
-    length = (b"content-length", b"%d" % len(body))
-    return HttpAnswer(200, ((b"content-type", b"application/json"), length), body)
+def _outcome(entry: LogEntry) -> str:
+    if entry.refused:
+        return "refused"
+    if entry.note == "disconnected":
+        return "disconnected"
+    return "success" if 200 <= entry.status < 400 and not entry.note else "failure"
 
 
 def _is_loopback(name: str) -> bool:
@@ -600,23 +616,18 @@ def _is_loopback(name: str) -> bool:
     return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
 
 
-def _cross_host(to: Upstream, response: aiohttp.ClientResponse) -> str | None:
+def _cross_host(to: Upstream, response: UpstreamResponse) -> str | None:
     """Why a redirect is not returned: a client would follow it, with its key, to another host."""
     if not 300 <= response.status < 400:
         return None
-    location = response.headers.get("Location", "")
+    location = response.header(b"location")
     if not location:
         return None
-    there = urlsplit(urljoin(str(response.url), location))
+    there = urlsplit(urljoin(f"{to.url}/", location))
     here = urlsplit(to.url)
     if (there.scheme, there.netloc) == (here.scheme, here.netloc):
         return None
     return f"upstream {to.name!r} redirects to another host, which is not followed"
-
-
-def _is_framed(response: aiohttp.ClientResponse) -> bool:
-    """Whether the upstream marked the end of the body, other than by closing the connection."""
-    return "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
 
 
 def _trouble(error: BaseException) -> ResponseVerdict:
@@ -630,16 +641,6 @@ def _unreachable(to: Upstream, error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"Switchgear: upstream {to.name!r} did not answer in time"
     return f"Switchgear: upstream {to.name!r} cannot be reached: {redact(str(error), 200)}"
-
-
-def _in_parts(error: BaseException) -> BadRequest | Disconnected | None:
-    """The client's own fault in an error of the upstream's client, which reads the client's body."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, BadRequest | Disconnected):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return None
 
 
 def _json(data: bytes) -> Any:

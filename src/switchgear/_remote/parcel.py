@@ -5,12 +5,15 @@ where something is uncommitted. What comes back from a worker is applied to the 
 still as it was packed.
 """
 
+import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +26,8 @@ from switchgear._remote.job import Parcel
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
 RECEIVE_TRIES, RECEIVE_WAIT_S = 6, 0.3
+MOST_STARTS = 4
+"""How many unpacked parcels a worker keeps."""
 _FETCH = (
     "-c",
     "gc.auto=0",
@@ -61,19 +66,30 @@ def snapshot(folder: Path, name: str) -> Snapshot:
     The user's index is not touched.
     """
     try:
-        asked = ["rev-parse", "--show-toplevel", "--absolute-git-dir", "HEAD"]
-        top, git_dir, head = run_git(folder, asked).splitlines()
+        head, is_clean = _status(folder)
+        is_top = (folder / ".git").exists()
+        top = folder if is_top else Path(run_git(folder, ["rev-parse", "--show-toplevel"]).rstrip())
     except (GitError, ValueError):
         raise _why_not(folder) from None
-    git = Git(Path(top), Path(git_dir))
+    if is_clean:
+        return Snapshot(head, head, top)
     try:
-        if not git("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none"):
-            return Snapshot(head, head, git.top)
+        git = Git(top, Path(run_git(folder, ["rev-parse", "--absolute-git-dir"]).rstrip("\n")))
         commit = _committed(git, head)
         git("update-ref", f"{REFERENCE}/{name}", commit)
     except (GitError, OSError) as error:
         raise TransferError(f"{folder} could not be packed: {error}") from error
     return Snapshot(commit, head, git.top)
+
+
+def _status(folder: Path) -> tuple[str, bool]:
+    """HEAD of a folder, and whether nothing is uncommitted. Raises ValueError before the first commit."""
+    asked = ["--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none"]
+    lines = run_git(folder, ["status", *asked]).splitlines()
+    heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
+    if not heads or heads[0] == "(initial)":
+        raise ValueError("no commit")
+    return heads[0], all(line.startswith("# ") for line in lines)
 
 
 def _committed(git: Git, head: str) -> str:
@@ -138,18 +154,70 @@ def unpack(bundle: bytes, folder: Path, parcel: Parcel, repository: str = "") ->
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
-    commit = parcel.commit
     try:
-        run_git(folder, ["init", "--quiet", "--initial-branch", BRANCH])
+        run_git(folder, ["init", "--quiet", "--template=", "--initial-branch", BRANCH])
         if repository:
             run_git(folder, ["remote", "add", "origin", repository])
             run_git(folder, ["fetch", "--quiet", "--no-tags", "origin"])
         receive(bundle, folder, parcel.reference, f"{REFERENCE}/start")
-        run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
-        if parcel.head != commit:
-            run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
+        _check_out(folder, parcel)
     except GitError as error:
         raise TransferError(f"the work could not be unpacked in {folder}: {error}") from error
+
+
+def _check_out(folder: Path, parcel: Parcel) -> None:
+    commit = parcel.commit
+    run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
+    if parcel.head != commit:
+        run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
+
+
+class UnpackedStarts:
+    """Unpacks parcels, and keeps the repositories of the latest ones: many tasks start from one commit.
+
+    Thread-safe. Each folder has a copy of its own, so that no agent can change the start of another task.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+
+    def unpack(
+        self, fetch: Callable[[], bytes], folder: Path, parcel: Parcel, repository: str
+    ) -> None:
+        """Create a repository in the folder, as `unpack` does; `fetch` is called for an unknown parcel."""
+        kept = self._root / sha256(f"{parcel!r} {repository}".encode()).hexdigest()[:32]
+        if not self._copied(kept, folder, parcel):
+            unpack(fetch(), folder, parcel, repository)
+            self._keep(folder, kept)
+
+    def _copied(self, kept: Path, folder: Path, parcel: Parcel) -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with self._lock:  # so that it is not removed meanwhile
+                os.utime(kept)
+                shutil.copytree(kept, folder / ".git", symlinks=True)
+            _check_out(folder, parcel)
+        except FileNotFoundError:
+            return False
+        except (OSError, shutil.Error, GitError):  # damaged: begin again
+            shutil.rmtree(kept, ignore_errors=True)
+            return False
+        return True
+
+    def _keep(self, folder: Path, kept: Path) -> None:
+        """Keep the repository of a folder in which no agent has worked yet."""
+        try:
+            with self._lock:
+                self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                by_use = sorted(self._root.iterdir(), key=lambda each: each.lstat().st_mtime)
+                for old in by_use[: 1 - MOST_STARTS]:
+                    shutil.rmtree(old, ignore_errors=True)
+                new = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
+                shutil.copytree(folder / ".git", new, symlinks=True, dirs_exist_ok=True)
+                new.rename(kept)
+        except (OSError, shutil.Error):
+            return  # only slower
 
 
 def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
@@ -181,7 +249,9 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
     now = snapshot(folder, name)
     git = Git(now.top, now.top)
     try:
-        if _tree(git, now.commit) != _tree(git, start.commit):
+        if not now.is_clean:
+            drop(folder, (name,))
+        if now.commit != start.commit and _tree(git, now.commit) != _tree(git, start.commit):
             if _tree(git, now.commit) != _tree(git, work.commit):
                 return f"{folder} was changed while the task was running elsewhere; it is left as it is"
         elif now.is_clean:

@@ -94,7 +94,7 @@ class Circuits:
             return
         fresh = self.loop.policy.start(self.loop.name, 0.0)
         if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
-            self.loop.reset(by=by, why="a new run begins with counts of its own")
+            self.loop.reset(by=by, why="a new run starts with its own counts")
 
     def refresh(self) -> None:
         """Read both circuits. The other methods use what the latest message returned."""
@@ -398,7 +398,8 @@ class IterationGate:
     def __init__(
         self, context: IterationContext, circuits: Circuits, left_s: Callable[[], float | None]
     ) -> None:
-        self._context = context
+        self.context = context
+        """Replaced when an operator raises a limit."""
         self._circuits = circuits
         self._left_s = left_s
         self._rate_limit = RateLimit(context.options.rate_limit)
@@ -407,12 +408,12 @@ class IterationGate:
     def remember(self, begun_s: tuple[float, ...]) -> None:
         """Iterations that an earlier process began, in seconds since the epoch."""
         for at_s in begun_s:
-            if self._context.time.wall() - at_s < HOUR_S:
+            if self.context.time.wall() - at_s < HOUR_S:
                 self._rate_limit.begin(at_s)
 
     def objection(self, state: RunState, evidence: tuple[str, ...]) -> Ending | None:
         """Why the next iteration must not begin, regardless of the circuits."""
-        context, left_s = self._context, self._left_s()
+        context, left_s = self.context, self._left_s()
         if context.interrupt.asked:
             return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
         if left_s is not None and left_s <= 0:
@@ -428,7 +429,7 @@ class IterationGate:
         return None if why is None else Ending(ExitReason.BUDGET, why, evidence)
 
     def _too_dear(self, state: RunState) -> str | None:
-        options = self._context.options
+        options = self.context.options
         if options.budget_micros is None:
             return None
         if state.unknown_prices and not options.allow_unknown_price:
@@ -453,10 +454,10 @@ class IterationGate:
 
     def wait_for_rate_limit(self) -> Ending | float:
         """Wait for the rate limit. Returns when the iteration begins, in seconds since the epoch."""
-        time = self._context.time
+        time = self.context.time
         wait_s = self._rate_limit.wait_s(time.wall())
         if wait_s > 0:
-            limit = self._context.options.rate_limit
+            limit = self.context.options.rate_limit
             ending = self.wait(f"for --rate-limit {limit}/h", wait_s, ExitReason.RATE_LIMIT)
             if ending is not None:
                 return ending
@@ -466,7 +467,7 @@ class IterationGate:
 
     def wait(self, why: str, seconds: float, too_long: ExitReason) -> Ending | None:
         """Wait with a countdown, if enough time is left."""
-        context, left_s = self._context, self._left_s()
+        context, left_s = self.context, self._left_s()
         if left_s is not None and seconds > left_s:
             needed, left = duration(seconds), duration(max(left_s, 0.0))
             sentence = f"waiting {needed} {why} would be longer than the {left} that are left"

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 from switchgear._agents.events import StreamEvent, total_usage
 from switchgear._agents.prices import UsageCost, cost_of
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
+from switchgear._hooks.interrupt import signal_children
 from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Tree, TreeChange, mark
 from switchgear._providers.prices import price_list
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
+from switchgear._run.inbox import Extension, OperatorInbox
 from switchgear._run.judge import (
     Judgement,
     Measurements,
@@ -28,7 +30,7 @@ from switchgear._run.options import RunOptions, limits_of
 from switchgear._run.prompt import read_checklist
 from switchgear._run.record import AgentLog, is_disk_full
 from switchgear._run.state import KEPT_PATHS, IterationContext, RunState
-from switchgear._run.stuck import StuckWatch
+from switchgear._run.stuck import OPERATOR, StuckWatch
 from switchgear._run.validation import ValidationResult, validate
 from switchgear._text.fingerprint import fingerprint
 
@@ -79,7 +81,11 @@ def iterate(
     """Let the agent work once, measure and judge. `before` is the state of the folder now."""
     number, began_s, start_s = state.iterations + 1, context.time.wall(), context.time.clock()
     watch = _watch(context.options, state, context.time.clock)
+    paused_s = context.inbox.paused_s
     run, stopped = _work(context, watch, stuck, _process(context, number, prompt, left_s), number)
+    start_s += context.inbox.paused_s - paused_s
+    if left_s is not None:
+        left_s += context.inbox.look().extension.seconds
     after, change = _measure(context, before)
     validated = None
     if _worth_validating(context, run, watch, stopped):
@@ -154,6 +160,7 @@ def _work(
             stop(stuck.see(event))
 
     process.on_event = happened
+    process.on_tick = OperatorWatch(context.inbox, process, watch, stop).tick
     if stuck is not None:
         process.on_silence = lambda idle_s: stop(stuck.silent(idle_s))
     with AgentLog(context.record.log_file(number)) as log:
@@ -165,6 +172,38 @@ def _work(
     if is_disk_full(log.problem) and not stopped:
         stopped.append(DISK)
     return run, stopped[0] if stopped else None
+
+
+class OperatorWatch:
+    """Applies the messages of operators to the agent at work. Used by one thread."""
+
+    def __init__(
+        self,
+        inbox: OperatorInbox,
+        process: AgentProcess,
+        watch: StreamObserver,
+        stop: Callable[[str | None], None],
+    ) -> None:
+        self._inbox = inbox
+        self._process = process
+        self._watch = watch
+        self._stop = stop
+        self._granted = Extension()
+
+    def tick(self) -> None:
+        """Look for a message, and apply it: limits, pause, continue, the end."""
+        word, process = self._inbox.look(), self._process
+        new = word.extension
+        if process.deadline_s is not None:
+            process.deadline_s += new.seconds - self._granted.seconds
+        self._watch.grant(new.micros - self._granted.micros)
+        self._granted = new
+        suspend = word.paused and not word.ends_iteration
+        if suspend != process.is_paused and process.supervisor is not None:
+            # The supervisor goes on: it ends the agent should this process end meanwhile.
+            signal_children(process.supervisor, suspend=suspend)
+            process.is_paused = suspend
+        self._stop(OPERATOR if word.ends_iteration else None)
 
 
 def _process(
@@ -210,7 +249,7 @@ def _worth_validating(
     if (
         context.options.validate is None
         or context.interrupt.asked
-        or stopped in {"budget", "provider", DISK}
+        or stopped in {"budget", "provider", DISK, OPERATOR}
     ):
         return False
     if (

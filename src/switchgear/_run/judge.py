@@ -41,7 +41,7 @@ from switchgear._providers.prices import Rates
 from switchgear._run import formats, validation
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.record import full_sentence
-from switchgear._run.stuck import STUCK
+from switchgear._run.stuck import OPERATOR, STUCK
 from switchgear._run.validation import ValidationResult
 from switchgear._text.fingerprint import fingerprint, gist
 from switchgear._text.redact import redact
@@ -142,6 +142,11 @@ class StreamObserver:
             self._say(event.text)
         return None
 
+    def grant(self, micros: int) -> None:
+        """Raise what may still be spent, where that is limited."""
+        if self._left_micros is not None:
+            self._left_micros += micros
+
     @property
     def usages(self) -> tuple[Usage, ...]:
         """The latest usage of each model."""
@@ -237,7 +242,8 @@ class Measurements(NamedTuple):
     run: AgentRun
     watch: StreamObserver
     stopped: str | None = None
-    """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`, `provider`; `None`: not."""
+    """Why we stopped the agent: `interrupt`, `operator`, `stuck`, `score`, `budget`, `provider`;
+    `None`: not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
@@ -292,6 +298,8 @@ def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for 
         return _end(ExitReason.AGENT_ERROR, run.problem)
     if seen.stopped == "interrupt":
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
+    if seen.stopped == OPERATOR:
+        return Judgement("stopped", remark="An operator stopped the last agent")
     if seen.stopped == STUCK:
         return Judgement("stuck", remark="The last agent was stopped: it appeared stuck")
     if seen.stopped == "disk":

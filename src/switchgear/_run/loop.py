@@ -12,7 +12,7 @@ from typing import Any
 
 from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool, missing_program
-from switchgear._agents.registry import agent_named, agent_of_command
+from switchgear._agents.registry import agent_named, agent_of_command, agent_or_command
 from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
@@ -32,7 +32,8 @@ from switchgear._run.commits import CommitContext, commit_paths, message_of
 from switchgear._run.cost import coverage
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
-from switchgear._run.interrupt import Interrupt
+from switchgear._run.inbox import Extension, OperatorInbox
+from switchgear._run.interrupt import SLICE_S, Interrupt
 from switchgear._run.iteration import (
     AgentUnusable,
     Iteration,
@@ -70,16 +71,18 @@ from switchgear._run.result import (
 )
 from switchgear._run.run_lock import RunLock, folder_lock, task_lock
 from switchgear._run.state import IterationContext, RunDependencies, RunState
-from switchgear._run.stuck import StuckResponse, StuckWatch
+from switchgear._run.stuck import StuckResponse, StuckWatch, handed_over, write_evidence
 from switchgear._run.validation import detect
 from switchgear._run.view import GuardedView, RunView
 from switchgear._stuck import messages, timeouts
 from switchgear._system.files import write_regular
 
 BY = "switchgear run"
+TIME, ITERATIONS, MONEY = "time", "iterations", "money"
+"""The limits of a run that an operator may raise."""
 NO_TESTS = (
     "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
-    "work; name one by --validate CMD"
+    "work; name one with --validate CMD"
 )
 
 
@@ -131,14 +134,22 @@ class Runner:
             dependencies.interrupt or Interrupt(),
             dependencies.time,
             SupervisorPool(),
+            OperatorInbox(
+                panel.store,
+                record,
+                options.agent_label,
+                options.timeout_s,
+                is_watched=options.stuck,
+                clock=dependencies.time.clock,
+            ),
         )
         self._stuck = (
             StuckResponse(self.context, panel, self.circuit, dependencies)
             if options.stuck
             else None
         )
-        if self._stuck is not None and self.state.helped:
-            self.context = self._stuck.escalated(self.context)
+        if self.state.helped:
+            self._hand_over("")
         self._gate = IterationGate(self.context, self.circuits, self._left_s)
         if self.state.started_s is None:
             self.state = self.state._replace(started_s=dependencies.time.wall())
@@ -220,7 +231,7 @@ class Runner:
             self.state = self.state._replace(tests_passing=before, best_tests=before)
             self._mark = mark(self.context.tree)  # what the validation writes is no progress
         while True:
-            ending = self._gate.objection(self.state, self._evidence) or self._read_messages()
+            ending = self._read_messages() or self._gate.objection(self.state, self._evidence)
             if ending is not None:
                 return ending
             permits = self._gate.acquire()
@@ -233,10 +244,75 @@ class Runner:
                 return ending
 
     def _read_messages(self) -> Ending | None:
-        if self._stuck is None:
-            return None
-        self.state, ending = self._stuck.with_messages(self.state)
-        return ending
+        """Apply what operators have sent; the end, if they want that. Waits while the run is paused."""
+        while True:
+            word = self.context.inbox.take()
+            if word.stop is not None:
+                return Ending(ExitReason.INTERRUPTED, word.stop.rpartition("\n")[2])
+            advice = "\n\n".join(filter(None, (self.state.advice, *word.texts))) or None
+            self.state = self.state._replace(advice=advice)
+            if any(word.extension):
+                self._extend(word.extension)
+            if word.hand_over:
+                self._hand_over(word.hand_over)
+            if not word.paused:
+                return None
+            ending = self._wait_paused()
+            if ending is not None:
+                return ending
+
+    def _extend(self, more: Extension) -> None:
+        """Raise the limits of the run: they are its options, so a resumed run has them, too."""
+        self.state = self.state._replace(extra_s=self.state.extra_s + more.seconds)
+        options = self.context.options
+        options = options._replace(max_iterations=options.max_iterations + more.iterations)
+        if more.micros and MONEY in self._extendable():
+            options = options._replace(budget_micros=(options.budget_micros or 0) + more.micros)
+            self._own_budget_micros = options.budget_micros
+        self.context = self._gate.context = self.context._replace(options=options)
+        self._write()
+
+    def _extendable(self) -> tuple[str, ...]:
+        """Which limits an operator may raise. Reserved money is raised where it was reserved."""
+        options, dependencies = self.context.options, self._dependencies
+        is_own = dependencies.held_micros is None and not dependencies.in_batch
+        money = options.budget_micros is not None and is_own
+        return (
+            *((TIME,) if options.timeout_s is not None else ()),
+            ITERATIONS,
+            *((MONEY,) if money else ()),
+        )
+
+    def _hand_over(self, why: str) -> None:
+        """The escalation agent takes over, where one is configured."""
+        plan = self._dependencies.interventions
+        if plan.escalate is None:
+            return
+        try:
+            agent = agent_or_command(plan.escalate)
+        except ValueError as problem:
+            self.context.view.noted(f"the task is not handed over: {problem}")
+            return
+        self.context = handed_over(self.context, agent)
+        if why:
+            said = f"{messages.SAID}an agent before you was stopped, and you take over: {why}"
+            advice = "\n\n".join(filter(None, (self.state.advice, said)))
+            write_evidence(self.context.record.path, "\n".join((said, *self._evidence)))
+            self.state = self.state._replace(helped=True, notes=(), nudge=None, advice=advice)
+            self.context.view.noted(f"handed over to {plan.escalate}: {why}")
+            self._write()
+
+    def _wait_paused(self) -> Ending | None:
+        """Wait until an operator continues or stops the run."""
+        context = self.context
+        context.view.noted(
+            f"paused; to continue: switchgear intervene {context.record.id} --do continue"
+        )
+        while (word := context.inbox.look()).paused and not word.ends_iteration:
+            if context.interrupt.asked:
+                return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
+            context.time.sleep(SLICE_S)
+        return None
 
     def _begin_iteration(self, permits: RunPermits) -> Ending | None:
         waited_from_s = self.context.time.wall()
@@ -412,8 +488,7 @@ class Runner:
     def _finish(self, ending: Ending) -> RunResult:
         context, loop = self.context, self.circuits.loop
         self._disk.release()
-        if self._stuck is not None:
-            self._stuck.leave()
+        context.inbox.leave()
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(context, self.state, ending, self._notes)
@@ -472,7 +547,8 @@ class Runner:
         return self.context.options._replace(budget_micros=self._own_budget_micros)
 
     def _used_s(self) -> float:
-        return self._used_before_s + self.context.time.clock() - self._began_s
+        used_s = self.context.time.clock() - self._began_s - self.context.inbox.paused_s
+        return self._used_before_s + used_s
 
     def _limit_s(self) -> float | None:
         limit_s = self.context.options.timeout_s
@@ -501,6 +577,7 @@ class Runner:
             "state": self.state.dump(),
             **self.circuits.facts(),
             "time_left_s": self._left_s(),
+            "may_extend": list(self._extendable()),
             "notes": list(self._notes),
             "end": None if result is None else result.dump(),
         }

@@ -12,6 +12,7 @@ from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._measure.tree import Tree
 from switchgear._opinion.opinion import SecondOpinion
+from switchgear._run.inbox import OperatorInbox
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder
@@ -70,6 +71,7 @@ class IterationContext(NamedTuple):
     interrupt: Interrupt
     time: Time
     supervisors: SupervisorPool
+    inbox: OperatorInbox
     evidence: Path | None = None
     """The file with the evidence against a stuck agent."""
     helps: bool = False

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from switchgear._agents.base import Agent
 from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._agents.hook_protocol import safe_id
 from switchgear._agents.registry import agent_or_command
@@ -21,7 +22,6 @@ from switchgear._breaker.handle import Breaker
 from switchgear._config.sections import preset_policy
 from switchgear._core.errors import StoreError
 from switchgear._core.types import AgentStep, Mode, Phase, Signal
-from switchgear._hooks.session import Notes, note_name
 from switchgear._measure.git_command import GitError
 from switchgear._measure.test_counts import SuiteCounts, failing_tests, key_of
 from switchgear._measure.tree import mark
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from switchgear._opinion.opinion import SecondOpinion
     from switchgear._run.second_opinion import Reviewer
 
-STUCK = "score"
+STUCK, OPERATOR = "score", "operator"
 """Why the agent was stopped, in the record of an iteration."""
 MEASURE_EVERY = 10
 """Steps without a claimed change after which the folder is measured: a shell can change anything."""
@@ -204,62 +204,6 @@ class StuckWatch:
             lane.circuit.reset(by="switchgear", why=f"{opened.name} has opened: a step is taken")
 
 
-class OperatorMessages(NamedTuple):
-    """The messages since the run last checked."""
-
-    texts: tuple[str, ...] = ()
-    """For the next prompt."""
-    more_s: float = 0.0
-    """Granted seconds."""
-    stop: str | None = None
-
-
-class OperatorInbox:
-    """The note of one run. Used by one thread."""
-
-    def __init__(self, store: Store, run: str, agent: str, limit_s: float | None) -> None:
-        self._store = store
-        self._limit_s = limit_s
-        self.circuit = note_name(f"run-{run}")
-        """The name of the run's session."""
-
-        def begin(tx: Transaction) -> None:
-            now_s = tx.now_s
-            notes = Notes(agent, began_s=now_s, heard_s=now_s, works=True, limit_s=limit_s)
-            tx.note = notes.dump()
-
-        with suppress(StoreError):
-            store.transact(self.circuit, begin)
-
-    def look(self) -> OperatorMessages:
-        """The messages since the last check, once."""
-
-        def work(tx: Transaction) -> OperatorMessages:
-            notes = Notes.load(tx.note)
-            if tx.note is None:
-                return OperatorMessages()
-            tx.note = notes._replace(pending=(), heard_s=tx.now_s).dump()
-            more_s = (notes.limit_s or 0.0) - (self._limit_s or 0.0)
-            return OperatorMessages(notes.pending, more_s, notes.stop)
-
-        word = OperatorMessages()
-        with suppress(StoreError):
-            word = self._store.transact(self.circuit, work)
-        if self._limit_s is not None:
-            self._limit_s += word.more_s
-        return word
-
-    def leave(self) -> None:
-        """The run is over."""
-
-        def work(tx: Transaction) -> None:
-            if tx.note is not None:
-                tx.note = Notes.load(tx.note)._replace(ended=True, works=False).dump()
-
-        with suppress(StoreError):
-            self._store.transact(self.circuit, work)
-
-
 T = TypeVar("T")
 EXTEND = "extend"
 _RUNG_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
@@ -365,11 +309,19 @@ class Escalation:
         return self._store.transact(escalation.escalation_key(self._subject), work)
 
 
-def write_evidence(folder: Path, help_: Intervention) -> Path:
-    """Write the evidence against a stuck agent to a file for its successor."""
-    path = folder / "evidence.txt"
-    path.write_text(f"{help_.block}\n\n{help_.advice or ''}\n", encoding="utf-8")
+EVIDENCE = "evidence.txt"
+
+
+def write_evidence(folder: Path, text: str) -> Path:
+    """Write the evidence against a stopped agent to a file for its successor."""
+    path = folder / EVIDENCE
+    path.write_text(f"{text}\n", encoding="utf-8")
     return path
+
+
+def handed_over(context: IterationContext, agent: Agent) -> IterationContext:
+    """The context with the escalation agent, which finds the evidence in a file."""
+    return context._replace(agent=agent, evidence=context.record.path / EVIDENCE, helps=True)
 
 
 _LONGEST_TASK = 60
@@ -405,14 +357,12 @@ class StuckResponse:
             in_batch=dependencies.in_batch,
         )
         self._escalation_agent = None if plan.escalate is None else agent_or_command(plan.escalate)
-        self._inbox = OperatorInbox(
-            panel.store, context.record.id, label, context.options.timeout_s
-        )
+        self._session = context.inbox.circuit
         progress = dependencies.progress_policy or preset_policy("progress")
         policy = session_policy(
             dependencies.stuck_policy or preset_policy("stuck"), progress if plan.progress else None
         )
-        self._circuit = panel.breaker(self._inbox.circuit, policy)
+        self._circuit = panel.breaker(self._session, policy)
         self._reviewer = _reviewer(context, dependencies.second_opinion)
 
     def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
@@ -438,7 +388,7 @@ class StuckResponse:
 
     def _sub_agent(self, name: str) -> Breaker:
         """The circuit of a sub-agent, under that of the run."""
-        key = f"{self._inbox.circuit}/agent/{safe_id(name)}"
+        key = f"{self._session}/agent/{safe_id(name)}"
         return self._panel.breaker(key, self._circuit.policy)
 
     def objection(self) -> Ending | None:
@@ -449,18 +399,6 @@ class StuckResponse:
         key = escalation_key(self._loop)
         sentence = f"{key} is open: an earlier run was given up as stuck"
         return Ending(ExitReason.CIRCUIT_BREAKER, sentence, (why,))
-
-    def with_messages(self, state: RunState) -> tuple[RunState, Ending | None]:
-        """The state with the messages of operators, and the end if they want that."""
-        word = self._inbox.look()
-        if word.stop is not None:
-            return state, Ending(ExitReason.INTERRUPTED, word.stop.rpartition("\n")[2])
-        advice = "\n\n".join(filter(None, (state.advice, *word.texts))) or None
-        return state._replace(advice=advice, extra_s=state.extra_s + word.more_s), None
-
-    def leave(self) -> None:
-        """The run is over."""
-        self._inbox.leave()
 
     def respond(
         self, context: IterationContext, state: RunState, stuck: StuckWatch
@@ -475,7 +413,8 @@ class StuckResponse:
         hint = None if self._reviewer is None else self._reviewer.take_hint()
         given = self._escalation.intervene(stuck.score, task, limited=limited, hint=hint)
         context.view.noted(f"stuck, score {stuck.score.points:g}: {given.what}, by {given.by}")
-        context = context._replace(evidence=write_evidence(context.record.path, given))
+        text = f"{given.block}\n\n{given.advice or ''}"
+        context = context._replace(evidence=write_evidence(context.record.path, text))
         return self._done(context, state._replace(advice=given.advice), given)
 
     def _done(
@@ -499,8 +438,7 @@ class StuckResponse:
         """The context with the escalation agent, where one is configured."""
         if self._escalation_agent is None:
             return context
-        evidence = context.record.path / "evidence.txt"
-        return context._replace(agent=self._escalation_agent, evidence=evidence, helps=True)
+        return handed_over(context, self._escalation_agent)
 
     def progressed(self) -> None:
         """Record measured progress, which ends an incident."""

@@ -78,7 +78,7 @@ class Submitter:
         self._stopped = False
 
     def add(self, owner: object, tick: Tick) -> None:
-        """Call `tick` soon, and then every `TICK_S` until it says that it is done."""
+        """Call `tick` soon, and then every `TICK_S` until it reports that it is done."""
         if self._stopped:
             return
         known = self._ticks.get(id(owner))
@@ -496,7 +496,7 @@ class Resilient(GuardedStore):
             if backlog is None:
                 circuit = self._start(key, policy, now_s)
                 backlog = self._away[key] = Backlog(policy, circuit, error, self._clock())
-                why = f"{error}; goes on from the last known state"
+                why = f"{error}; continues from the last known state"
                 remark = Override("switchgear", why, kind=EventKind.STORE_LOST)
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
@@ -593,7 +593,7 @@ class Resilient(GuardedStore):
                 raise
         if not backlog.remarked:
             gone = duration(self._clock() - backlog.since_s)
-            told = f"it was told {backlog.told} things that it had missed"
+            told = f"{backlog.told} missed updates were saved to it"
             why = f"the store {self.label} is back after {gone}; {told}"
             remark = Override("switchgear", why, kind=EventKind.STORE_BACK)
             try:

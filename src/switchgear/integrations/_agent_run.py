@@ -145,7 +145,7 @@ class AgentGuard:
         self.budget = budget
         self.answers = on_refusal == "answer"
         self.control_flow = (*control_flow, SwitchgearError)
-        """Exceptions by which a framework steers a run: no evidence against a tool."""
+        """Exceptions by which a framework steers a run or reports a wrong request: no evidence."""
         self._panel = panel
         self._key, self._tool_key = key, tool_key
         self._reserve_micros, self._rates = reserve_micros, rates
@@ -156,11 +156,15 @@ class AgentGuard:
 
     @property
     def panel(self) -> Panel:
-        """The panel given, that of the run around this one, or the default."""
+        """The panel given, that of a run around this one, or the default."""
         if self._panel is not None:
             return self._panel
         around = _current.get()
-        return default_panel() if around is None else around.guard.panel
+        while around is not None:
+            if (panel := around.guard._panel) is not None:  # noqa: SLF001
+                return panel
+            around = around.around
+        return default_panel()
 
     def run(self, key: str = "") -> "GuardedRun":
         """The run of this key, the same object until others displace it; without a key, a new one.
@@ -504,7 +508,9 @@ class ModelCall(_GuardedCall):
             await beside(lambda: self._settle(error))
 
     def _is_failure(self, error: BaseException | None) -> bool:
-        return bool(self._failure) if error is None else is_model_failure(error)
+        if error is None:
+            return bool(self._failure)
+        return not isinstance(error, self.run.guard.control_flow) and is_model_failure(error)
 
     def _settle(self, error: BaseException | None) -> None:
         if self._is_over:
@@ -534,6 +540,11 @@ class ToolCall(_GuardedCall):
         self._inside = run.inside()
         self._failed = False
         self._observed = False
+        self._raised: BaseException | None = None
+
+    def raised(self, error: BaseException | None) -> None:
+        """The tool raised an exception, which the framework does not pass on; `None`: it did not."""
+        self._raised = error
 
     def finished(self, result: Any, *, failed: bool = False) -> str | None:
         """Record the step. Returns a warning to add to the result, if one is due."""
@@ -563,6 +574,7 @@ class ToolCall(_GuardedCall):
         trace: TracebackType | None,
     ) -> None:
         self._inside.__exit__(None, None, None)
+        error = error or self._raised
         self._record(error, failed=self._is_failure(error))
         if error is not None and self._is_failure(error):
             self._observe_error(error)
@@ -584,6 +596,7 @@ class ToolCall(_GuardedCall):
         trace: TracebackType | None,
     ) -> None:
         self._inside.__exit__(None, None, None)
+        error = error or self._raised
         await self._arecord(error, failed=self._is_failure(error))
         if error is not None and self._is_failure(error):
             await beside(lambda: self._observe_error(error))

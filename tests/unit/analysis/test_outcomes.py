@@ -49,7 +49,7 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, COMMIT, TALK), True, "it ends with a commit (abc1234)"),
         (run(EDIT, COMMIT, RESET), False, "undone"),
         (run(EDIT, shell("git checkout -- .", "")), False, "discarded"),
-        (run(EDIT, TALK, said="Thanks, that works!"), True, "is content"),
+        (run(EDIT, TALK, said="Thanks, that works!"), True, "is positive"),
         (run(EDIT, TALK, said="No, it still fails with the same error"), False, "complains"),
         (run(EDIT, TALK, said="that's not great"), False, "complains"),
         (run(EDIT, FAILS, FAILS, FAILS), False, "last three tool calls failed"),
@@ -93,7 +93,7 @@ def test_the_end_of_a_run_suggests_an_outcome_and_says_why(
 )
 def test_what_tells_nothing_is_unknown(recorded: RecordedRun) -> None:
     found = infer(recorded)
-    assert (found.solved, found.how) == (None, "nothing at its end tells")
+    assert (found.solved, found.how) == (None, "its end shows no outcome")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_commit_that_is_still_on_a_branch_counts_more_than_one_that_is_gone(
     assert (kept.solved, "is still on a branch" in kept.how) == (True, True)
     git("reset", "-q", "--hard", "HEAD~1")
     gone = infer(run(EDIT, step, folder=str(tmp_path)))
-    assert (gone.solved, "is on no branch any more" in gone.how) == (False, True)
+    assert (gone.solved, "is no longer on a branch" in gone.how) == (False, True)
     elsewhere = infer(run(EDIT, step, folder="/no/such/folder"))
     assert "it ends with a commit" in elsewhere.how
 

@@ -107,7 +107,7 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
     assert done.return_value == 0, done.output
     assert load_config(new).policies["tuned"].detectors == (_detectors.ConsecutiveFailures(4),)
     assert "threshold: 4" in done.output
-    with pytest.raises(Exception, match="is there already"):
+    with pytest.raises(Exception, match="exists already"):
         tune(str(path), "--false-stops", "5%", "--write", str(new))
 
 

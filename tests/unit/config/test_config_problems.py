@@ -443,4 +443,4 @@ def test_a_policy_with_a_crowd_of_detectors_is_told() -> None:
 def test_garbage_is_told_up_to_a_hundred_problems() -> None:
     told = problems("".join(f"key{n}: 1\n" for n in range(5000)))
     assert len(told) == MOST_PROBLEMS + 1
-    assert told[0] == "switchgear.yaml: has 100 problems or more; mend these first"
+    assert told[0] == "switchgear.yaml: has 100 problems or more; fix these first"

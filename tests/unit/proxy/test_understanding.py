@@ -394,8 +394,8 @@ def test_a_key_of_the_upstream_replaces_the_clients() -> None:
         (b"Anthropic-Version", b"1"),
     ]
     made = request_headers(client, Upstream("a", "anthropic", "http://h", "theirs"))
-    assert made == [("Anthropic-Version", "1"), ("x-api-key", "theirs")]
+    assert made == [(b"Anthropic-Version", b"1"), (b"x-api-key", b"theirs")]
     assert request_headers(client, Upstream("o", "openai", "http://h", "k"))[-1] == (
-        "authorization",
-        "Bearer k",
+        b"authorization",
+        b"Bearer k",
     )

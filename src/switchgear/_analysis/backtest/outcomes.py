@@ -73,7 +73,7 @@ class InferredOutcome(NamedTuple):
     @property
     def how(self) -> str:
         """What was seen, in one line."""
-        return "; ".join(sign.text for sign in self.signs) or "nothing at its end tells"
+        return "; ".join(sign.text for sign in self.signs) or "its end shows no outcome"
 
 
 def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
@@ -145,7 +145,7 @@ def _commit(run: RecordedRun, *, look_at_git: bool) -> OutcomeSign | None:
             return OutcomeSign(f"it ends with a commit ({found[1][:7]})", COMMIT * 0.6)
         if kept:
             return OutcomeSign(f"its commit {found[1][:7]} is still on a branch", COMMIT)
-        return OutcomeSign(f"its commit {found[1][:7]} is on no branch any more", -COMMIT)
+        return OutcomeSign(f"its commit {found[1][:7]} is no longer on a branch", -COMMIT)
     return OutcomeSign("its work was discarded", -COMMIT) if undone else None
 
 
@@ -188,7 +188,7 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
     if _COMPLAINT.search(text) or _NEGATED.search(text):
         return OutcomeSign("the user's last message complains", -MESSAGE)
     if _THANKS.search(text):
-        return OutcomeSign("the user's last message is content", MESSAGE)
+        return OutcomeSign("the user's last message is positive", MESSAGE)
     return None
 
 

@@ -226,12 +226,12 @@ def ask(
         say(f"What now ({names}{alone})?", err=True)
         line = _line(source, until_s, stopped)
         if line is None:
-            say("nobody answered", err=True)
+            say("no answer", err=True)
             return None
         key = chosen(line, options)
         if key is not None:
             return key
-        say(f"{clean(line.strip())!r} is none of them", err=True)
+        say(f"{clean(line.strip())!r} is not one of them", err=True)
 
 
 def _line(source: int, until_s: float, stopped: Callable[[], int]) -> str | None:

@@ -244,7 +244,9 @@ class _BatchFileReader:
         nodes = self._report.mapping(node, known)
         values = self._read(nodes, known)
         if "agent" in nodes and "agent_cmd" in nodes:
-            self._report.add(nodes["agent_cmd"], "stands beside 'agent': a task has one agent")
+            self._report.add(
+                nodes["agent_cmd"], "cannot be combined with 'agent': a task has one agent"
+            )
         return values
 
     def _read(self, nodes: Mapping[str, ConfigNode], known: Mapping[str, Read]) -> dict[str, Any]:

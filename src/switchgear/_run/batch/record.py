@@ -183,7 +183,7 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
         mine = batches_of(root, file)
         if mine:
             return mine[-1]
-        raise BatchUnreadable(LAST, f"is not there: no batch of {file} was begun")
+        raise BatchUnreadable(LAST, f"does not exist: no batch of {file} was started")
     ids = sorted(each.name for each in root.glob("*") if each.is_dir())
     found = [each for each in ids if name and (each.startswith(name) or each.endswith(name))]
     if len(found) == 1:
@@ -339,7 +339,7 @@ class TaskFolders:
         if not task.worktree:
             folder = self._folder(task)
             if not folder.is_dir():
-                raise TaskFolderError(f"the folder {folder} is not there any more")
+                raise TaskFolderError(f"the folder {folder} no longer exists")
             return progress._replace(folder=str(folder))
         needed = [others[need].branch for need in task.needs]
         return self._worktree(task, progress, [branch for branch in needed if branch])
@@ -409,7 +409,9 @@ class TaskFolders:
     def _top(self, task: Task) -> Path:
         git = Git.find(self._folder(task))
         if git is None:
-            raise TaskFolderError(f"{self._folder(task)} is no git repository: it has no worktrees")
+            raise TaskFolderError(
+                f"{self._folder(task)} is not a git repository, so it has no worktrees"
+            )
         return git.top
 
 

@@ -76,7 +76,7 @@ class Link:
             raise StoreUnavailable(
                 self.label,
                 "a finalizer or signal handler came in the middle of a transaction",
-                "tell it later, from ordinary code",
+                "record it later, from ordinary code",
             )
         asked_s = time.monotonic()
         with self._lock:
@@ -105,7 +105,9 @@ class Link:
                     return result
                 self._let_go()
             raise StoreUnavailable(
-                self.label, "the file is replaced again and again", "see what else writes it"
+                self.label,
+                "the file is replaced again and again",
+                "find out which program writes it",
             )
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -322,12 +324,16 @@ class Marks:
         self._path = path + ".warm"
         self._view: memoryview[float] | None = None
         self._tried = False
+        self._last = "", 0
 
     def set(self, key: str, at_s: float) -> None:
         """A circuit fails now."""
         view = self._view if self._tried else self._opened()
         if view is not None:
-            view[_slot(key)] = at_s
+            last = self._last  # one read: another thread may replace it
+            if last[0] != key:
+                self._last = last = key, _slot(key)
+            view[last[1]] = at_s
 
     def of(self, key: str) -> Callable[[], float]:
         """Tells when a circuit last failed, as far as is known; 0: never."""
@@ -655,7 +661,7 @@ class SqliteStore:
             raise self._link.too_new(newer) from None
 
     def _corrupt(self, why: str) -> StoreCorrupt:
-        what = "the next message to it keeps what is stored beside, and starts it anew"
+        what = "the next update sets the stored state aside and starts the circuit from scratch"
         return StoreCorrupt(self.label, why, what)
 
 

@@ -1,0 +1,74 @@
+"""The circuits that other processes moved, read from the stream of events in a thread of its own.
+
+So no request has to read the store to learn that a session is held or that a circuit has opened.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from switchgear._core.errors import StoreError
+from switchgear._sinks.dispatch import log_exception
+from switchgear._stores.fallback import Resilient
+
+LOOK_S = 0.05
+"""Seconds between two looks."""
+ALL_S = 5.0
+"""Seconds after which everything is read again, whatever the stream says."""
+_TROUBLE_S = 0.5
+_PAGE = 1000
+
+
+class ChangeFeed:
+    """Calls `changed` with the names of circuits that moved; `None`: any may have. Owns one thread."""
+
+    def __init__(self, store: Resilient, changed: Callable[[set[str] | None], object]) -> None:
+        self._store = store
+        self._changed = changed
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._cursor: str | None = None
+        self._looked_s = self._all_s = -ALL_S
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the last look was a moment ago; else the store does not answer in time."""
+        return time.monotonic() - self._looked_s < _TROUBLE_S
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="switchgear-changes", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. One that waits for a store that does not answer ends by itself."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._stopped.wait(wait_s):
+            try:
+                self.look()
+                wait_s = LOOK_S
+            except StoreError:
+                wait_s = _TROUBLE_S  # requests read by themselves meanwhile
+            except Exception:  # noqa: BLE001  the next look may succeed
+                log_exception("changes of %r could not be read", self._store.label)
+                wait_s = _TROUBLE_S
+
+    def look(self) -> None:
+        """Read what is new, and report it. Raises `StoreError`."""
+        now_s = time.monotonic()
+        if now_s - self._all_s > ALL_S:
+            newest = self._store.events(limit=1)
+            self._cursor = newest[-1].cursor if newest else None
+            self._changed(None)
+            self._all_s = now_s
+        else:
+            entries = self._store.events(after=self._cursor, limit=_PAGE)
+            if entries:
+                self._cursor = entries[-1].cursor
+                self._changed({entry.event.circuit for entry in entries})
+        self._looked_s = now_s

@@ -1,0 +1,418 @@
+"""HTTP/1.1 to upstreams: kept connections, responses passed on as they come, no copy and no task of its own.
+
+Nothing is sent twice: a request that an upstream may have received is never repeated here.
+"""
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import NamedTuple, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from switchgear._proxy.http1 import Headers
+
+_READ_AHEAD = 256 * 1024
+"""Bytes of a response that are read before the client takes them."""
+_WRITE_AHEAD = 64 * 1024
+_MOST_HEADERS = 500
+_MOST_HEADER_BYTES = 256 * 1024
+_KEPT_S = 15.0
+"""How long a connection without a request is kept: shorter than upstreams keep theirs."""
+_MOST_KEPT = 256
+"""Connections without a request that are kept for one upstream."""
+
+
+class UpstreamBroken(ConnectionError):
+    """The upstream ended the connection, or sent what is not HTTP."""
+
+
+class Origin(NamedTuple):
+    """Where an upstream listens."""
+
+    is_secure: bool
+    host: str
+    port: int
+    name: bytes
+    """For the `Host` header."""
+
+
+@lru_cache(1024)
+def origin_of(url: str) -> tuple[Origin, str]:
+    """The origin of a URL, and the path after it.
+
+    >>> origin_of("https://eu.example/anthropic")[1]
+    '/anthropic'
+    """
+    parts = urlsplit(url)
+    is_secure = parts.scheme == "https"
+    port = parts.port or (443 if is_secure else 80)
+    return Origin(is_secure, parts.hostname or "", port, parts.netloc.encode()), parts.path
+
+
+class UpstreamResponse:
+    """A response whose body is read part by part, by one task. Close it in any case."""
+
+    __slots__ = ("_link", "head_s", "headers", "is_complete", "is_framed", "reason", "status")
+
+    def __init__(self, link: "_UpstreamConnection") -> None:
+        self._link = link
+        self.status = 0
+        self.head_s = 0.0
+        """When the head arrived, on the monotonic clock."""
+        self.reason = b""
+        self.headers: Headers = []
+        self.is_complete = False
+        """Whether the whole body has arrived; parts of it may still have to be read."""
+        self.is_framed = False
+        """Whether the upstream marks the end of the body, other than by closing the connection."""
+
+    def header(self, name: bytes) -> str:
+        """The value of the first header of this name, in lower case; empty: there is none."""
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value.decode("latin-1")
+        return ""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything has arrived and was read."""
+        return self.is_complete and not self._link.parts
+
+    def ready(self) -> bytes:
+        """What has arrived of the body and was not read; empty: nothing now."""
+        return self._link.taken()
+
+    async def read(self) -> bytes:
+        """The next part of the body; empty: its end. Raises `UpstreamBroken`, `TimeoutError`."""
+        return await self._link.read()
+
+    def close(self) -> None:
+        """Keep the connection for the next request, or end it where that is not possible."""
+        self._link.finish()
+
+
+class UpstreamClient:
+    """The connections of one worker to its upstreams. Used in one event loop."""
+
+    def __init__(self, connect_s: float, read_s: float) -> None:
+        self._connect_s = connect_s
+        self._read_s = read_s
+        self._loop = asyncio.get_running_loop()
+        self._idle: dict[Origin, deque[_UpstreamConnection]] = {}
+        self._links: set[_UpstreamConnection] = set()
+        self._tls: ssl.SSLContext | None = None
+        self._sweep_s = min(1.0, read_s / 4)
+        self._sweep = self._loop.call_later(self._sweep_s, self._check)
+
+    async def request(
+        self,
+        method: bytes,
+        origin: Origin,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes] | None,
+    ) -> UpstreamResponse:
+        """Send a request and wait for the head of its response.
+
+        `headers` must have the length of a body that comes in parts, or it is sent in chunks.
+        Raises OSError, `UpstreamBroken`, `TimeoutError`, and what reading the body raises.
+        """
+        lines = [b"%s %s HTTP/1.1\r\nHost: %s\r\n" % (method, target, origin.name)]
+        has_length = False
+        for name, value in headers:
+            lines.append(b"%s: %s\r\n" % (name, value))
+            has_length = has_length or name.lower() == b"content-length"
+        is_chunked = False
+        if isinstance(body, bytes):
+            lines.append(b"Content-Length: %d\r\n" % len(body))
+        elif body is not None and not has_length:
+            is_chunked = True
+            lines.append(b"Transfer-Encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        link = self._kept(origin) or await self._connected(origin)
+        try:
+            link.begin(is_head=method == b"HEAD")
+            if isinstance(body, bytes):
+                lines.append(body)
+            link.write(b"".join(lines))
+            if body is not None and not isinstance(body, bytes):
+                await link.send(body, is_chunked=is_chunked)
+            return await link.response()
+        except BaseException:
+            link.abort()
+            raise
+
+    def _kept(self, origin: Origin) -> "_UpstreamConnection | None":
+        idle = self._idle.get(origin)
+        while idle:
+            link = idle.pop()
+            if link.is_usable:
+                return link
+            link.abort()
+        return None
+
+    async def _connected(self, origin: Origin) -> "_UpstreamConnection":
+        tls = None
+        if origin.is_secure:
+            if self._tls is None:
+                self._tls = ssl.create_default_context()
+                self._tls.set_alpn_protocols(["http/1.1"])
+            tls = self._tls
+        async with asyncio.timeout(self._connect_s):
+            _, link = await self._loop.create_connection(
+                lambda: _UpstreamConnection(self, origin, self._loop),
+                origin.host,
+                origin.port,
+                ssl=tls,
+            )
+        self._links.add(link)
+        return link
+
+    def keep(self, link: "_UpstreamConnection") -> None:
+        """Keep a connection for the next request to the same upstream."""
+        idle = self._idle.setdefault(link.origin, deque())
+        if len(idle) < _MOST_KEPT:
+            idle.append(link)
+        else:
+            link.abort()
+
+    def forget(self, link: "_UpstreamConnection") -> None:
+        """A connection has ended."""
+        self._links.discard(link)
+        idle = self._idle.get(link.origin)
+        if idle and link in idle:
+            idle.remove(link)
+
+    def _check(self) -> None:
+        now_s = self._loop.time()
+        for link in list(self._links):
+            link.check(now_s, self._read_s)
+        self._sweep = self._loop.call_later(self._sweep_s, self._check)
+
+    def close(self) -> None:
+        """End all connections."""
+        self._sweep.cancel()
+        for link in list(self._links):
+            link.abort()
+
+
+class _UpstreamConnection(asyncio.Protocol):
+    """One connection to an upstream: one request at a time."""
+
+    def __init__(
+        self, client: UpstreamClient, origin: Origin, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._client = client
+        self.origin = origin
+        self._loop = loop
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self.parts: deque[bytes] = deque()
+        self._size = 0
+        self._parser: httptools.HttpResponseParser | None = None
+        self._response = UpstreamResponse(self)
+        self._has_head = self._is_head = self._is_reusable = False
+        self._is_busy = self._is_closed = self._is_paused = False
+        self._header_bytes = 0
+        self._trouble: BaseException | None = None
+        self._wakes: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._since_s = loop.time()
+        """Since when the upstream is silent, or the connection has no request."""
+
+    # Events of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_AHEAD)
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None or self._response.is_complete:  # nobody asked for it
+            self._is_reusable = False
+            self.abort()
+            return
+        self._since_s = self._loop.time()
+        if not self._has_head:
+            self._header_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(UpstreamBroken(f"the upstream sent no valid HTTP: {error}"))
+            return
+        if not self._has_head and self._header_bytes > _MOST_HEADER_BYTES:
+            self._fail(UpstreamBroken("the headers of the upstream are too large"))
+            return
+        if self._size >= _READ_AHEAD and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_closed = True
+        self._client.forget(self)
+        if self._is_busy and not self._response.is_complete:
+            is_end = self._has_head and not self._response.is_framed and exc is None
+            if is_end:  # the end of the connection is the end of the body
+                self._response.is_complete = True
+            elif self._trouble is None:
+                why = f": {exc}" if exc is not None else ""
+                self._trouble = UpstreamBroken(f"the upstream closed the connection{why}")
+        self._wake()
+        self._release_writer()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        self._release_writer()
+
+    def _release_writer(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    # Events of the parser
+
+    def on_status(self, status: bytes) -> None:
+        self._response.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._has_head:  # else a trailer, which is dropped
+            self._response.headers.append((name, value))
+            if len(self._response.headers) > _MOST_HEADERS:
+                raise ValueError("too many headers")
+
+    def on_headers_complete(self) -> None:
+        response, parser = self._response, cast("httptools.HttpResponseParser", self._parser)
+        response.status = parser.get_status_code()
+        if response.status < 200:  # 100 Continue, 103 Early Hints: another head follows
+            response.headers, response.reason = [], b""
+            return
+        self._has_head = True
+        response.head_s = time.monotonic()
+        self._is_reusable = parser.should_keep_alive() and not self._is_head
+        names = {name.lower() for name, _ in response.headers}
+        bare = self._is_head or response.status in {204, 304}
+        response.is_framed = bare or b"content-length" in names or b"transfer-encoding" in names
+        if self._is_head:
+            response.is_complete = True
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_head:
+            self.parts.append(body)
+            self._size += len(body)
+
+    def on_message_complete(self) -> None:
+        if self._has_head:
+            self._response.is_complete = True
+
+    # One request and its response
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another request may be sent."""
+        return not self._is_closed and not self._is_busy and not self._transport.is_closing()
+
+    def begin(self, *, is_head: bool) -> None:
+        """A request begins."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._response = UpstreamResponse(self)
+        self._has_head = self._is_reusable = False
+        self._is_head, self._is_busy = is_head, True
+        self._header_bytes = 0
+        self._since_s = self._loop.time()
+
+    def write(self, data: bytes) -> None:
+        """Write a part of the request."""
+        self._transport.write(data)
+
+    async def send(self, body: AsyncIterator[bytes], *, is_chunked: bool) -> None:
+        """Send a body as it comes, at the pace of the upstream."""
+        async for part in body:
+            if self._has_head or self._trouble is not None:
+                self._is_reusable = False  # it has answered without waiting for the rest
+                return
+            self.write(b"%x\r\n%s\r\n" % (len(part), part) if is_chunked else part)
+            while self._drained is not None:
+                await asyncio.shield(self._drained)
+            self._since_s = self._loop.time()
+        if is_chunked:
+            self.write(b"0\r\n\r\n")
+
+    async def response(self) -> UpstreamResponse:
+        """Wait for the head of the response."""
+        while not self._has_head:
+            await self._wait()
+        return self._response
+
+    def taken(self) -> bytes:
+        """What has arrived of the body."""
+        parts = self.parts
+        if not parts:
+            return b""
+        data = parts.popleft() if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._size = 0
+        if self._is_paused and not self._is_closed:
+            self._is_paused = False
+            self._since_s = self._loop.time()
+            self._transport.resume_reading()
+        return data
+
+    async def read(self) -> bytes:
+        """The next part of the body; empty: its end."""
+        while not self.parts and not self._response.is_complete:
+            await self._wait()
+        return self.taken()
+
+    async def _wait(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+        self._wakes = self._loop.create_future()
+        await self._wakes
+
+    def _wake(self) -> None:
+        wakes, self._wakes = self._wakes, None
+        if wakes is not None and not wakes.done():
+            wakes.set_result(None)
+
+    def _fail(self, trouble: BaseException) -> None:
+        self._trouble = self._trouble or trouble
+        self.abort()
+        self._wake()
+
+    def check(self, now_s: float, read_s: float) -> None:
+        """End the connection if the upstream is silent for too long, or has nothing to do."""
+        silent_s = now_s - self._since_s
+        if not self._is_busy:
+            if silent_s > _KEPT_S:
+                self.abort()
+        elif silent_s > read_s and not self._is_paused and not self._response.is_complete:
+            self._fail(TimeoutError(f"the upstream was silent for {read_s:g} s"))
+
+    def finish(self) -> None:
+        """The response is read, or not wanted any more."""
+        if not self._is_busy:
+            return
+        is_done = self._response.is_complete and not self.parts
+        self._is_busy, self._parser = False, None
+        self._since_s = self._loop.time()
+        if is_done and self._is_reusable and not self._is_closed:
+            self._client.keep(self)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._client.forget(self)
+            self._transport.abort()

@@ -1,0 +1,214 @@
+"""Messages of operators to a run: a note in the store, and a file in the run's folder that announces it.
+
+The run looks at the file before each iteration and once a second while the agent works, and reads the note
+only when the file has changed: a run without messages sends nothing to the store for them. The sender is
+`switchgear._console.interventions`.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from switchgear._core.errors import StoreError
+from switchgear._hooks.session import Notes, note_name
+from switchgear._run.record import RunFolder
+from switchgear._stores.base import Store, Transaction
+from switchgear._system.files import write_regular
+
+FILE = "inbox"
+"""The file that announces a message."""
+_MORE = "run"
+"""Where the note of a run keeps what no session has."""
+
+
+class Extension(NamedTuple):
+    """What an operator grants a run beyond its limits."""
+
+    seconds: float = 0.0
+    iterations: int = 0
+    micros: int = 0
+
+    def plus(self, other: Self) -> Self:
+        """Both together."""
+        iterations, micros = self.iterations + other.iterations, self.micros + other.micros
+        return type(self)(self.seconds + other.seconds, iterations, micros)
+
+    @classmethod
+    def of(cls, more: Mapping[str, Any]) -> Self:
+        """What waits in a note; nothing where it cannot be read."""
+        found = more.get(_MORE)
+        try:
+            seconds, iterations, micros = found["extend"]  # type: ignore[index]  # caught below
+            return cls(max(0.0, float(seconds)), max(0, int(iterations)), max(0, int(micros)))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return cls()
+
+
+class OperatorMessages(NamedTuple):
+    """The messages since the run last applied them."""
+
+    texts: tuple[str, ...] = ()
+    """For the next prompt."""
+    extension: Extension = Extension()
+    hand_over: str = ""
+    """Why the escalation agent is to take over; empty: it is not."""
+    stop: str | None = None
+    paused: bool = False
+
+    @property
+    def ends_iteration(self) -> bool:
+        """Whether the agent at work is to be stopped."""
+        return self.stop is not None or bool(self.hand_over)
+
+
+def with_extension(notes: Notes, more: Extension) -> Notes:
+    """The note with a further extension."""
+    return _with(notes, extend=list(Extension.of(notes.more).plus(more)))
+
+
+def with_hand_over(notes: Notes, why: str) -> Notes:
+    """The note with the request that the escalation agent takes over."""
+    return _with(notes, hand_over=why or "an operator")
+
+
+def _with(notes: Notes, **fields: Any) -> Notes:
+    kept = notes.more.get(_MORE)
+    row = {**kept, **fields} if isinstance(kept, dict) else fields
+    return notes._replace(more={**notes.more, _MORE: row})
+
+
+def inbox_name(run: str) -> str:
+    """The name of a run's note, and of its session where its agent is watched."""
+    return note_name(f"run-{run}")
+
+
+def announce(folder: Path) -> None:
+    """Tell a run that a message waits. Raises OSError."""
+    write_regular(folder / FILE, os.urandom(8).hex().encode())
+
+
+def has_messages(folder: Path) -> bool:
+    """Whether a message was ever sent to a run."""
+    return (folder / FILE).exists()
+
+
+class OperatorInbox:
+    """The messages to one run. Used by one thread.
+
+    `is_watched`: the run detects a stuck agent, and so is a session that other hosts can reach:
+    its note exists from the beginning, and is read before each iteration.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        record: RunFolder,
+        agent: str,
+        limit_s: float | None,
+        *,
+        is_watched: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._file = record.path / FILE
+        self._limit_s = limit_s
+        self._is_watched = is_watched
+        self._clock = clock
+        self._seen = self._mark()
+        self._waiting = OperatorMessages()
+        self._paused_since_s: float | None = None
+        self._paused_s = 0.0
+        self.circuit = inbox_name(record.id)
+        """The name of the run's session."""
+
+        def begin(tx: Transaction) -> None:
+            now_s = tx.now_s
+            notes = Notes(agent, began_s=now_s, heard_s=now_s, works=True, limit_s=limit_s)
+            tx.note = notes.dump()
+
+        if is_watched or self._seen is not None:
+            with suppress(StoreError):
+                store.transact(self.circuit, begin)
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds for which the run was paused in all."""
+        since_s = self._paused_since_s
+        return self._paused_s + (0.0 if since_s is None else self._clock() - since_s)
+
+    def look(self) -> OperatorMessages:
+        """The messages that wait, without taking them; a new one is read only if it was announced."""
+        mark = self._mark()
+        if mark != self._seen:
+            self._seen = mark
+            self._read()
+        return self._waiting
+
+    def take(self) -> OperatorMessages:
+        """The messages since the last call, once."""
+        if self._is_watched:
+            self._seen = self._mark()
+            self._read()
+        found = self.look()
+        self._waiting = OperatorMessages(paused=found.paused)
+        return found
+
+    def leave(self) -> None:
+        """The run is over."""
+
+        def work(tx: Transaction) -> None:
+            if tx.note is not None:
+                tx.note = Notes.load(tx.note)._replace(ended=True, works=False, paused=False).dump()
+
+        if self._is_watched or self._mark() is not None:
+            with suppress(StoreError):
+                self._store.transact(self.circuit, work)
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+    def _mark(self) -> tuple[int, int] | None:
+        try:
+            found = self._file.lstat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _read(self) -> None:
+        def work(tx: Transaction) -> tuple[OperatorMessages, float]:
+            notes = Notes.load(tx.note)
+            if tx.note is None:
+                return OperatorMessages(), 0.0
+            left = {key: value for key, value in notes.more.items() if key != _MORE}
+            row = notes.more.get(_MORE)
+            hand_over = str(row.get("hand_over") or "") if isinstance(row, dict) else ""
+            tx.note = notes._replace(pending=(), heard_s=tx.now_s, more=left).dump()
+            found = OperatorMessages(
+                notes.pending, Extension.of(notes.more), hand_over, notes.stop, notes.paused
+            )
+            return found, (notes.limit_s or 0.0)
+
+        try:
+            new, limit_s = self._store.transact(self.circuit, work)
+        except StoreError:
+            return
+        granted_s = 0.0
+        if self._limit_s is not None and limit_s > self._limit_s:
+            granted_s, self._limit_s = limit_s - self._limit_s, limit_s
+        old = self._waiting
+        self._waiting = OperatorMessages(
+            (*old.texts, *new.texts),
+            old.extension.plus(new.extension).plus(Extension(granted_s)),
+            new.hand_over or old.hand_over,
+            new.stop or old.stop,
+            new.paused,
+        )
+        self._count_pause(is_paused=new.paused)
+
+    def _count_pause(self, *, is_paused: bool) -> None:
+        if is_paused and self._paused_since_s is None:
+            self._paused_since_s = self._clock()
+        elif not is_paused and self._paused_since_s is not None:
+            self._paused_s += self._clock() - self._paused_since_s
+            self._paused_since_s = None
