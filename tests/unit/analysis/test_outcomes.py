@@ -59,7 +59,7 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, TESTS_FAIL, EDIT), False, "before the last change"),
         (run(EDIT, shell("bash", PASSED)._replace(tool="bash_execute")), True, "passes (12)"),
         (run(EDIT, TALK, said="Thanks, but it still doesn't work"), False, "complains"),
-        (run(EDIT, TALK, said="Great, nothing wrong with that"), True, "is content"),
+        (run(EDIT, TALK, said="Great, nothing wrong with that"), True, "is positive"),
         (run(EDIT, TALK, said="That\u2019s wrong, undo it"), False, "complains"),
         *((run(EDIT, ended=end), False, f"it ended with {end!r}") for end in BAD_ENDS),
     ],
