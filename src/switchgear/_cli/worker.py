@@ -111,7 +111,8 @@ def _context(session: "Session", folder: str | None, name: str, lease_s: float) 
 
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     root = Path(folder) if folder else Path(state) / "switchgear" / "worker" / name
-    place = workplace(session)._replace(runs=root / ".switchgear" / "runs")
+    # The host of the batch writes the reports: its paths are in them.
+    place = workplace(session)._replace(runs=root / ".switchgear" / "runs", report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
     return WorkerContext(jobs, place, root / "work", starts, lease_s)
 
