@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear import Panel
+from switchgear._providers.upstreams import upstream
 from switchgear._proxy.access_log import AccessLog
 from switchgear._proxy.guard import GuardSettings, proxy_policy
 from switchgear._proxy.http1 import Limits
 from switchgear._proxy.relay import RelaySettings
-from switchgear._proxy.routes import upstream
 from switchgear._proxy.worker import Worker, WorkerSettings, listen, run_worker
 from timeouts import LIMIT_S, end, eventually
 

@@ -19,6 +19,7 @@ from switchgear._core.types import Permit
 from switchgear._providers.errors import ProviderError
 from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_request
+from switchgear._providers.upstreams import Upstream
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._proxy.access_log import AccessLog, LogEntry
@@ -37,7 +38,7 @@ from switchgear._proxy.refusals import (
     failure,
     header_value,
 )
-from switchgear._proxy.routes import BadRoute, ProxyRoute, Upstream, route, upstream_url
+from switchgear._proxy.routes import BadRoute, ProxyRoute, route, upstream_url
 from switchgear._text.redact import redact
 
 _STORE_AWAY = (b"x-switchgear-store", b"unavailable")
