@@ -348,7 +348,7 @@ def check_message(message: Any) -> None:
 
 def checked_permit(permit: Any) -> Permit | None:
     if permit is not None and not isinstance(permit, Permit):
-        raise ValueError(f"permit is {permit!r}: it must be a Permit, of enter()")
+        raise ValueError(f"permit is {permit!r}: it must be a Permit that enter() returned")
     return permit
 
 

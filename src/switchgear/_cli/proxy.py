@@ -112,7 +112,7 @@ _SECTION = {
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long responses may go on after SIGTERM or SIGHUP.",
+    help="How long responses may continue after SIGTERM or SIGHUP.",
 )
 @click.option(
     "--proxy-token-file",

@@ -126,7 +126,7 @@ class Draft:
         """Change the phase, legally, with an event."""
         before = self.phase
         if (before, to) not in LEGAL_MOVES:
-            raise AssertionError(f"no circuit moves from {before} to {to}")
+            raise AssertionError(f"a circuit cannot move from {before} to {to}")
         self.phase = to
         if to is Phase.OPEN:
             self.isolated = ()  # it refuses the calls of all processes
@@ -622,7 +622,7 @@ def _obey(draft: Draft, order: Override) -> None:
         draft.isolated = _isolated(draft, order)
     _end_hold(draft)  # one that came too late holds nothing
     if order.probe and draft.phase is Phase.OPEN and draft.policy.recovery.probes:
-        _half_open(draft, f"probe asked for by {order.by}")
+        _half_open(draft, f"probe requested by {order.by}")
     if order.reset:
         draft.totals = NO_TOTALS
         draft.failures = ()
