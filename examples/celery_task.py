@@ -13,7 +13,9 @@ panel = Panel("memory:")
 app = Celery("demo", broker="memory://", backend="cache+memory://")
 
 
-@app.task(base=guard(panel=panel, hold_s=1.0, spread_s=0.5), name="fetch")
+@app.task(  # type: ignore[untyped-decorator]
+    base=guard(panel=panel, hold_s=1.0, spread_s=0.5), name="fetch"
+)
 def fetch() -> str:
     """Fetch something."""
     return "fetched"

@@ -14,9 +14,9 @@ options = ClaudeAgentOptions(allowed_tools=["Bash", "Read"], max_turns=20)
 
 
 async def main() -> None:
-    guards = {"panel": panel, "budget": "team", "reserve_micros": 500_000}
+    answers = query(prompt="Count the files here.", options=options, panel=panel, budget="team")
     try:
-        async for message in query(prompt="Count the files here.", options=options, **guards):
+        async for message in answers:
             if isinstance(message, ResultMessage):
                 print(message.result, panel.budgets.free_micros("team"), "left")
     except (BudgetRefused, Rejected) as error:

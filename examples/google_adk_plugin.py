@@ -1,6 +1,8 @@
 """A Google ADK agent whose model fails: after five requests it answers with the reason. Needs no key."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm
@@ -13,8 +15,9 @@ from switchgear.integrations.google_adk import guard
 class Down(BaseLlm):
     """Stands for a model whose provider is down."""
 
-    async def generate_content_async(self, llm_request, stream=False):
-        raise ConnectionError("connection refused")
+    async def generate_content_async(self, *request: Any, **options: Any) -> AsyncGenerator[Any]:
+        if self.model:
+            raise ConnectionError("connection refused")
         yield
 
 

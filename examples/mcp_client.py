@@ -22,7 +22,7 @@ async def main() -> None:
         for number in range(1, 8):
             try:
                 result = await client.call_tool("search", {"query": f"page {number}"})
-                print(number, result.content[0].text)
+                print(number, result.content)
             except Rejected as error:
                 print(number, error)
 

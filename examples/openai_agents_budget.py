@@ -11,11 +11,20 @@ from switchgear.integrations.openai_agents import guard
 
 usage = Usage(requests=1, input_tokens=1_000, output_tokens=100, total_tokens=1_100)
 answer = ModelResponse(output=[assistant_message("Done.")], usage=usage, response_id=None)
-model = ScriptedModel([answer] * 10)  # stands for "gpt-4o"
-model.model = "gpt-4o"
+
+
+class Gpt(ScriptedModel):
+    """Stands for a model of OpenAI."""
+
+    model = "gpt-4o"
+
+
 panel = Panel("memory:")
 panel.budgets.open("team", 10_000)
-agents = [guard(Agent(name, model=model), panel=panel, budget="team") for name in ("Ann", "Bob")]
+agents = [
+    guard(Agent(name, model=Gpt([answer] * 10)), panel=panel, budget="team")
+    for name in ("Ann", "Bob")
+]
 
 
 async def main() -> None:

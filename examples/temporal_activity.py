@@ -18,10 +18,10 @@ async def fetch() -> str:
 
 class Last(ActivityInboundInterceptor):  # a worker has its own: Worker(interceptors=[guard()])
     async def execute_activity(self, input: ExecuteActivityInput) -> str:
-        return await input.fn()
+        return str(await input.fn())
 
 
-chain = guard(panel=Panel("memory:")).intercept_activity(Last(None))
+chain = guard(panel=Panel("memory:")).intercept_activity(Last(None))  # type: ignore[arg-type]
 for number in range(1, 8):
     call = ExecuteActivityInput(fetch, (), None, {})
     try:

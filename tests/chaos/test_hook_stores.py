@@ -352,7 +352,7 @@ def test_the_built_in_rules_hold_where_no_configuration_could_ever_be_read(
         told, _ = ask(project, before("Bash", {"command": "switchgear reset x"}, "t3"))
         assert decision(told) == "deny"
         told, _ = ask(project, before("Bash", HARMLESS, "t2"))
-        assert "the built-in rules hold" in told["systemMessage"]
+        assert "the built-in rules apply" in told["systemMessage"]
 
 
 def test_the_last_configuration_that_could_be_read_holds_until_the_next_can_be(

@@ -8,9 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from servers.server import running
 from switchgear import Panel
@@ -26,6 +25,7 @@ from unit.proxy_stage import (
     Stage,
     answers,
     ask,
+    loop_history,
     message,
     message_stream,
     process,
@@ -75,33 +75,83 @@ def test_an_upstream_that_is_killed_mid_stream_is_charged_for_what_came_and_no_m
     assert failures == 3
 
 
-@pytest.mark.stress
-def test_a_store_that_is_gone_stops_calls_with_a_budget_and_no_others(tmp_path: Path) -> None:
+def test_a_locked_file_stops_calls_with_a_budget_and_no_others(tmp_path: Path) -> None:
     place = tmp_path / "state.db"
-    up = FakeUpstream(answers(reply(message())))
     panel = Panel(f"sqlite:///{place}")
+
+    def lose() -> Callable[[], object]:
+        lock = _locked(place)
+
+        def unlock() -> None:
+            lock.terminate()
+            lock.wait()
+
+        return unlock
+
+    _without_its_store(panel, lose)
+
+
+def test_a_redis_server_that_is_killed_stops_calls_with_a_budget_and_no_others() -> None:
+    with running() as server:
+
+        def lose() -> Callable[[], object]:
+            server.kill()
+            return server.start
+
+        _without_its_store(Panel(server.url), lose, keeps=False)
+
+
+def test_a_redis_server_that_hangs_stops_calls_with_a_budget_and_no_others() -> None:
+    with running() as server:
+
+        def lose() -> Callable[[], object]:
+            server.pause()
+            return server.resume
+
+        _without_its_store(Panel(server.url), lose)
+
+
+def _without_its_store(
+    panel: Panel, lose: Callable[[], Callable[[], object]], *, keeps: bool = True
+) -> None:
+    """Money fails closed: refused, with a header and a message. `keeps`: the store survives."""
+    up = FakeUpstream(answers(reply(message())))
     panel.budgets.open("proxy", 10_000_000)
     with proxying(up, store=panel, guard=GuardSettings(budget_node="proxy")) as stage:
         assert stage.post(ask()).status == 200
         spent = stage.settled("proxy")
-        lock = _locked(place)
+        give_back = lose()
         try:
             eventually(lambda: stage.post(ask()).status == 529, "calls with a budget wait")
-            got = stage.post(ask())
-            assert (got.status, got.headers["x-switchgear-refused"]) == (529, "store")
-            assert "retry-after" in got.headers
+            for _ in range(3):
+                seen = len(up.heard)
+                began_s = time.monotonic()
+                got = stage.post(ask())
+                assert time.monotonic() - began_s < 15.0  # nobody waits for it one after another
+                assert (got.status, got.headers["x-switchgear-refused"]) == (529, "store")
+                assert got.headers["x-switchgear-store"] == "unavailable"
+                assert "the budget cannot be checked" in got.json()["error"]["message"]
+                assert int(got.headers["retry-after"]) >= 1
+                assert len(up.heard) == seen
             assert stage.request("GET", "/v1/models").status == 200
             assert stage.request("GET", "/healthz").status == 200
+            free = stage.post(ask(), "/v1/messages/count_tokens")
+            assert free.status == 200  # it costs nothing, so it needs no budget
         finally:
-            lock.terminate()
-            lock.wait()
-        eventually(lambda: stage.post(ask()).status == 200, "it goes on with the store")
-        eventually(lambda: stage.settled("proxy") == 4_500 * len(up.heard), "all is charged once")
-        assert stage.settled("proxy") > spent
+            give_back()
+        if not keeps:  # a server without persistence starts empty: the budget is gone with it
+            panel.budgets.open("proxy", 10_000_000)
+            eventually(lambda: stage.post(ask()).status == 200, "it goes on with the store")
+            eventually(lambda: stage.settled("proxy") >= 4_500, "what comes now is charged")
+        else:
+            eventually(lambda: stage.post(ask()).status == 200, "it goes on with the store")
+            paid = [heard for heard in up.heard if heard.line.startswith("POST /v1/messages HTTP")]
+            eventually(lambda: stage.settled("proxy") == 4_500 * len(paid), "each is charged once")
+            assert stage.settled("proxy") > spent
+        assert not [path for path in reservations(panel) if path]
         assert not stage.panel.budgets.audit("proxy").problems
 
 
-@pytest.mark.stress
 def test_without_a_budget_calls_go_on_while_the_store_is_gone(tmp_path: Path) -> None:
     place = tmp_path / "state.db"
     up = FakeUpstream(answers(reply(message())))
@@ -109,8 +159,9 @@ def test_without_a_budget_calls_go_on_while_the_store_is_gone(tmp_path: Path) ->
         assert stage.post(ask()).status == 200
         lock = _locked(place)
         try:
-            for _ in range(3):
-                assert stage.post(ask()).status == 200
+            for number in range(3):
+                history = loop_history(number + 1)
+                assert stage.post(ask(messages=history), "/s/one/v1/messages").status == 200
         finally:
             lock.terminate()
             lock.wait()

@@ -75,9 +75,9 @@ def test_state_of_a_newer_switchgear_is_left_alone(server: Server, store: RedisS
 
 def test_a_key_that_holds_something_else_is_said_to(server: Server, store: RedisStore) -> None:
     server.say("HSET", KEY, "a", "b")
-    with pytest.raises(StoreCorrupt, match="holds something else"):
+    with pytest.raises(StoreCorrupt, match="has another content"):
         tell(store)
-    with pytest.raises(StoreCorrupt, match="holds something else"):
+    with pytest.raises(StoreCorrupt, match="has another content"):
         store.get("api")
 
 

@@ -243,7 +243,7 @@ def test_a_task_without_a_place_fails_alone(project: Project) -> None:
     project.tasks(a=f"worktree: true, cwd: {elsewhere} | {DONE}", b=DONE)
     result = project.json()
     assert statuses(result) == {"a": "failed", "b": "done"}
-    assert result["tasks"][0]["reason"].endswith("is no git repository: it has no worktrees")
+    assert result["tasks"][0]["reason"].endswith("is not a git repository, so it has no worktrees")
 
 
 def test_the_policy_of_the_command_beats_that_of_the_file(project: Project) -> None:

@@ -193,7 +193,7 @@ def test_a_probe_taken_by_one_process_is_reported_by_another(run: Run, tmp_path:
     closed = run("record", "provider/x", "success", "--permit", token)
     assert "half-open → closed: probe succeeded" in closed.stdout
     late = run("record", "provider/x", "failure", "--permit", token)
-    assert "counted, not judged" in late.stdout
+    assert "not used as evidence" in late.stdout
 
 
 def test_looking_does_not_take_the_probe(run: Run) -> None:

@@ -110,11 +110,11 @@ def test_several_circuits_are_listed_and_a_no_changes_none(
 ) -> None:
     terminal = Terminal(home, "hold", "closed", "*", "--why", "x")
     terminals.append(terminal)
-    terminal.read_until("Give the order to 2 circuits?")
+    terminal.read_until("Change 2 circuits?")
     assert "op/git" in terminal.output
     terminal.type("n\n")
     assert terminal.wait() == 2
-    assert "no order was given" in terminal.output
+    assert "nothing was changed" in terminal.output
 
 
 def test_colour_is_there_at_a_terminal_unless_it_is_not_wanted(

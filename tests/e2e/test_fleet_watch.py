@@ -38,7 +38,7 @@ def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and
             fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
         path.write_text(base + "breakers: {budgt: {}}\n")
         assert "breakers.budgt: unknown key" in watch.stderr.readline()
-        assert "read before still holds" in watch.stderr.readline()
+        assert "previous configuration stays in effect" in watch.stderr.readline()
         taken = tmp_path / "taken.jsonl"
         run = f"notifications: [{{command: {{run: 'tee -a {taken}', timeout_s: 30}}}}]\n"
         path.write_text(base.replace("coder", "second") + run)

@@ -211,7 +211,7 @@ def test_what_cannot_be_read_is_refused_whatever_is_configured_about_circuits(
     write_config(project / "switchgear.yaml", f"hooks: {{on_trouble: {on_trouble}}}\n")
     ran = hook(project, b"{")
     assert ran.code == 2
-    assert "cannot be checked: claude-code sent what cannot be used: it is not JSON" in ran.stderr
+    assert "cannot be checked: claude-code sent an invalid event: it is not JSON" in ran.stderr
     assert hook(project, b"{", "pi").told["action"] == "deny"
     assert len(undecided(project)) == 2
 
@@ -230,7 +230,7 @@ def test_a_store_that_is_gone_is_said_and_told_when_it_is_back(project: Path) ->
     place.rmdir()
     assert hook(project, before(call="t9")) == (0, "", "")
     (told,) = undecided(project)
-    assert told.startswith("while the store was gone (3 times): store sqlite")
+    assert told.startswith("while the store was unavailable (3 times): store sqlite")
     found = store_of(project).get("hooks/claude-code")
     assert found is not None
     assert found.circuit.totals.ignored == 3
@@ -240,7 +240,7 @@ def test_a_store_that_is_gone_refuses_where_that_is_configured(project: Path) ->
     write_config(project / "switchgear.yaml", "hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
     told = hook(project, before()).told
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
-    assert "each hook is a process of its own" in told["systemMessage"]
+    assert "each hook is a separate process" in told["systemMessage"]
     assert hook(project, after()).told.keys() == {"systemMessage"}
 
 

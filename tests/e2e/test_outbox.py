@@ -163,7 +163,7 @@ def test_pending_notifications_are_reported_with_the_reason(
     code, text = run(project, "doctor")
     assert "target team: 7 pending" in text
     assert "SLACK_URL is not set" in text
-    assert "all is well" not in text.lower()
+    assert "no problems found" not in text.lower()
     monkeypatch.setenv("SLACK_URL", "http://127.0.0.1:1/")
     assert "Connection refused" in run(project, "fleet", "deliver")[1]
 

@@ -161,7 +161,7 @@ def test_a_run_that_never_began_costs_nothing(project: Project) -> None:
     assert spent_micros(project) == 0
     notes.write_text(project("config", "token", "-o", str(project.agent) + ".token").stdout)
     told = project("run", "x", "--shadow", "--budget-node", "atlas", agent=SPENDS)
-    assert "takes orders only with the operator token" in told.stderr
+    assert "accepts overrides only with the operator token" in told.stderr
     assert spent_micros(project) == 0
     assert not list(runs.iterdir()), "it leaves no folder behind"
 
@@ -314,7 +314,7 @@ def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_anything_sta
             assert way in done.stderr
     known = project("run", "x", "--agent", "codex", "--model", "nobodys-model", "--budget", "5")
     assert known.returncode == 2
-    assert "does not know the model 'nobodys-model'" in known.stderr
+    assert "has no price for the model 'nobodys-model'" in known.stderr
     assert "pip install -U 'switchgear[prices]'" in known.stderr
     assert not (project.path / ".switchgear" / "runs").exists()
     assert not (project.path / "started").exists()
@@ -525,7 +525,7 @@ def test_two_runs_in_one_folder_are_told_of_each_other(project: Project) -> None
     quick = project("run", "quick", agent=body)
     slow.terminate()
     slow.communicate(timeout=LIMIT_S)
-    assert "is at work in this folder too" in quick.stdout
+    assert "is active in this folder, too" in quick.stdout
 
 
 def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:

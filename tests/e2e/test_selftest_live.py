@@ -199,7 +199,7 @@ def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> No
 def test_a_store_that_is_not_there_is_not_made(project: Path) -> None:
     (row,) = live_store.attacked_store(Bench(DEFAULT, str(project)))
     assert row.status is GuardStatus.SKIPPED
-    assert "not there yet" in row.reason
+    assert "does not exist yet" in row.reason
     assert [file.name for file in project.iterdir()] == [".git"]
 
 

@@ -13,17 +13,24 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MODULES = ROOT / "src" / "switchgear" / "integrations"
+CHECKED = (
+    ("modules", "src/switchgear/integrations"),
+    ("tests", "tests/integrations"),
+    ("examples", "examples"),
+)
 
 
 def packages_of(path: Path) -> set[str]:
-    """The packages that a module imports, wherever in it."""
+    """The packages that a module and the helpers of the tests that it uses import, wherever in them."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
+    for name in list(found):
+        if (helper := ROOT / "tests" / f"{name}.py").is_file() and helper != path:
+            found |= packages_of(helper)
     return {name for name in found if name.partition(".")[0] != "switchgear"}
 
 
@@ -40,11 +47,14 @@ def is_installed(name: str) -> bool:
 def main() -> int:
     """Type check what can be, then run the tests."""
     sys.path[:0] = [str(ROOT / "tests")]
-    candidates = sorted(MODULES.glob("*.py"))
-    checked = [path for path in candidates if all(map(is_installed, packages_of(path)))]
-    names = [str(path.relative_to(ROOT)) for path in checked]
+    names, counts = [], []
+    for kind, folder in CHECKED:
+        candidates = sorted((ROOT / folder).glob("*.py"))
+        checked = [path for path in candidates if all(map(is_installed, packages_of(path)))]
+        names += [str(path.relative_to(ROOT)) for path in checked]
+        counts.append(f"{len(checked)} of {len(candidates)} {kind}")
     here = Path(sys.prefix).name
-    sys.stdout.write(f"{here}: types of {len(names)} of {len(candidates)} modules\n")
+    sys.stdout.write(f"{here}: types of {', '.join(counts)}\n")
     sys.stdout.flush()
     cache = f".mypy_cache/{here}"
     types = subprocess.run(

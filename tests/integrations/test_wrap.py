@@ -339,7 +339,7 @@ client.chat.completions.create(model="no-such-model", messages=[])
 """
     done = wrap(script, "--budget", "1")
     assert done.returncode == 11
-    assert "does not know the model 'no-such-model'" in done.stderr
+    assert "has no price for the model 'no-such-model'" in done.stderr
     assert api.received == []
     assert wrap(script, "--budget", "1", "--allow-unknown-price").returncode == 0
 

@@ -28,6 +28,7 @@ class Stood(NamedTuple):
     is_new: bool
     said: frozenset[str]
     result: list[str] | None
+    call: list[str]
 
     @property
     def shape(self) -> list[str]:
@@ -68,6 +69,12 @@ def same_result(one: Stood, other: Stood) -> int:
     return resemblance(lines[0], [lines[1]]) if any(lines) else 100
 
 
+def is_equal(one: Stood, other: Stood) -> bool:
+    """Whether two steps are the same call with the same result."""
+    rows = [(each.call, each.failed, each.shape, each.numbers) for each in (one, other)]
+    return rows[0] == rows[1] and same_result(one, other) == 100
+
+
 def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     """What the files and the tests cost and pay back, noted as seen."""
     costs = {}
@@ -106,7 +113,8 @@ def step_of(told: Told, signal: Signal, act: AgentStep) -> Stood:
         lines = [line.strip() for line in text.split("\n") if line.strip()]
     failed = signal.ok is False
     said = frozenset(names) if act.tool else long_words(act.thought or act.args)
-    return Stood(act.tool, failed, not failed and bool(names - told.words), said, lines)
+    call = [act.call_key] if act.call_key else re.findall(r"\w+", f"{act.tool} {act.args}".lower())
+    return Stood(act.tool, failed, not failed and bool(names - told.words), said, lines, call)
 
 
 def acted(told: Told, step: Stood, thought: frozenset[str]) -> dict[str, int]:
@@ -157,6 +165,7 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
     if signal.step is None and signal.state is None and signal.failing_tests is None:
         return
     for _ in range(signal.count):
+        is_changed = bool(told.states) and signal.state not in {None, *told.states}
         costs, credit = facts(told, signal)
         texts = ["the files", ""]
         if (act := signal.step) is not None:
@@ -165,6 +174,10 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             step, one = step_of(told, signal, act), looked(act)
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
             costs |= acted(told, step, one.thought) if act.tool else talked(told, step)
+            last = told.steps[-2:]
+            if act.tool and len(last) == 2 and all(is_equal(step, each) for each in last):
+                kind = "failed in the same way" if step.failed else "the same again"
+                costs[kind] += 0 if is_changed else 100
             credit += 30
             if act.tool and not step.failed and one.paths - told.paths:
                 credit += 125

@@ -363,7 +363,7 @@ class Oracle:
             self.event(order.kind, self.phase, order.why, order.by)
         self.let_holds_end()
         if order.probe and self.phase is Phase.OPEN and isinstance(self.policy.recovery, Cooldown):
-            self.begin_to_probe(f"probe asked for by {order.by}")
+            self.begin_to_probe(f"probe requested by {order.by}")
         if order.reset:
             self.ledger, self.eras = [], [[]]
             self.close(f"reset by {order.by}")

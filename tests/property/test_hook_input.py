@@ -295,4 +295,4 @@ def test_no_failure_of_the_analysis_admits_any_call(
         harmless = json.dumps(forbidden(agent)).replace(FORBIDDEN, "git status").encode()
         reply = answer(agent, harmless, str(project), lambda _: store)
         assert refused(agent, reply)
-        assert "what it would do cannot be told" in reply.stdout
+        assert "its effects cannot be determined" in reply.stdout

@@ -171,7 +171,9 @@ class StreamReader:
         silent = not ok and says_nothing(output)
         error = None if ok else clean(output, LONGEST_ERROR)
         if silent:  # else all such failures would look like one
-            error = f"{call.arguments or call.tool}: failed without a word\n{error}".strip()
+            error = (
+                f"{call.arguments or call.tool}: failed without an error message\n{error}".strip()
+            )
         yield ToolStep(
             *(call.tool, call.arguments, ok, error, changed, call.call_key),
             *(len(output), silent, digest(output), clean(output, LONGEST_OUTPUT), call.agent),

@@ -63,7 +63,7 @@ class Shapes(unittest.TestCase):
     def test_cube(self):
         self.assertEqual(shapes.cube(3), 27)
 """,
-    "README.md": "# Shapes\n\nImplement every function in shapes.py; test_shapes.py says when it is right.\n",
+    "README.md": "# Shapes\n\nImplement every function in shapes.py; test_shapes.py checks them.\n",
     ".gitignore": "__pycache__/\n",
 }
 VALIDATION = f"{sys.executable} -B -m unittest -q"

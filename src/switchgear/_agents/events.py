@@ -55,7 +55,7 @@ class ToolStep(NamedTuple):
     """A digest of tool and all arguments: equal for literally repeated calls."""
     output_chars: int = 0
     silent: bool = False
-    """Whether it failed without a word of its own; `error` then names the call."""
+    """Whether it failed without an error message of its own; `error` then names the call."""
     output_key: str = ""
     """A digest of what came back: equal where that was the same."""
     output: str = ""

@@ -125,7 +125,7 @@ def micros(dollars: object) -> int | None:
 def exit_code(output: str | None) -> int | None:
     r"""The exit code that a text reports on a line of its own; the last one counts.
 
-    >>> exit_code("Output: (empty)\nExit Code: 1\n"), exit_code("all is well")
+    >>> exit_code("Output: (empty)\nExit Code: 1\n"), exit_code("no problems found")
     (1, None)
     """
     if not output or "exit" not in (tail := output[-4000:]).lower():

@@ -326,12 +326,12 @@ def common_facts(agent: str, data: Mapping[str, Any], moments: Mapping[str, Mome
     """The fields that every event has. Raises `BadInput`."""
     event = data.get(EVENT)
     if not isinstance(event, str) or not event or len(event) > 100:
-        raise BadInput("the field 'hook_event_name' is missing, or no short text")
+        raise BadInput("the field 'hook_event_name' is missing or is not a short text")
     if event not in moments:
         raise BadInput(f"the event {event[:60]!r} is not known")
     session = data.get("session_id")
     if not isinstance(session, str) or not session:
-        raise BadInput("the field 'session_id' is missing, or no text")
+        raise BadInput("the field 'session_id' is missing or is not a text")
     ok, error = _sub_agent_end(data) if moments[event] is Moment.AGENT_STOP else (None, None)
     return HookFacts(
         agent=agent,
@@ -367,9 +367,9 @@ def _sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
 def tool_name(value: Any, field: str = "tool_name") -> str:
     """The tool. Raises `BadInput`: a name that is cut could be another tool's."""
     if not isinstance(value, str) or not value:
-        raise BadInput(f"the field {field!r} is missing, or no text")
+        raise BadInput(f"the field {field!r} is missing or is not a text")
     if len(value) > LONGEST_TOOL:
-        raise BadInput(f"the name of the tool has more than {LONGEST_TOOL} characters")
+        raise BadInput(f"the tool name has more than {LONGEST_TOOL} characters")
     return value
 
 

@@ -74,7 +74,10 @@ def _listed(usage: Usage, rates: Rates | None) -> tuple[int | None, str]:
     if rates is not None:
         return rates.cost_micros(all_input, tokens[1], *cached), ""
     if usage.model is None:
-        return None, "the agent named no model, so its tokens have no price; name it by --model"
+        return (
+            None,
+            "the agent named no model, so its tokens cannot be priced; name it with --model",
+        )
     provider, _, name = usage.model.rpartition("/")
     total = TokenUsage(all_input, tokens[1], *cached)
     # Totals are priced as ordinary requests: a run of a million tokens made hundreds of short ones.
@@ -85,4 +88,4 @@ def _listed(usage: Usage, rates: Rates | None) -> tuple[int | None, str]:
             micros = None if found is None else found.cost_micros(all_input, tokens[1], *cached)
         if micros is not None:
             return micros, ""
-    return None, f"the {price_list()} does not know the model {usage.model!r}"
+    return None, f"the {price_list()} has no price for the model {usage.model!r}"

@@ -304,8 +304,8 @@ class LoopBreaker(Breaker):
             policy = given
         elif given != loop_policy():
             raise ValueError(
-                "LoopBreaker.policy is given, and limits of its own too: they belong into the "
-                "policy then"
+                "LoopBreaker.policy is given, together with limits of its own: set them in the policy "
+                "instead"
             )
         super().__init__(name, policy, clock=clock, sinks=sinks, store=store, wall=wall)
 

@@ -140,8 +140,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The presets by name."""
 
 DESCRIPTIONS: dict[str, str] = {
-    "provider": "A model provider: 5 failures in a row cut it for 60 s, doubling up to 300 s.",
-    "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
+    "provider": "A model provider: 5 failures in a row open it for 60 s, doubling up to 300 s.",
+    "operation": "An operation such as spawning an agent: 3 failures in 60 s open it for 30 s.",
     "service": "A busy service: half of the calls of 60 s failed, or 80 % took over 10 s; 15 s, up to 300 s; 5 of 8 probes.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
     "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
@@ -154,7 +154,7 @@ DESCRIPTIONS: dict[str, str] = {
     "default": "An agent without progress: stops after 9 wasted steps, warns at 70 %; 0.8 % harmful stops, 51 % of exhausted runs.",
     "eager": "An agent without progress: stops after 6 wasted steps, warns at 70 %; 1.6 % harmful stops, 53 % of exhausted runs.",
     "ledger": "The former name of the preset default.",
-    "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count begins anew.",
+    "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count starts again.",
     "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
 }
 """One line about each."""
@@ -222,9 +222,9 @@ _ALL = (
     LoopPreset(
         "debug",
         20,
-        "Find the cause of a defect and mend it.",
+        "Find the cause of a defect and fix it.",
         "Reproduce the defect first, with a test if you can. Find its cause before you change "
-        "anything, then mend the cause and not the symptom.",
+        "anything, then fix the cause and not the symptom.",
     ),
     LoopPreset(
         "incident-response",
@@ -265,14 +265,14 @@ _ALL = (
         15,
         "Try to break the code.",
         "Try to break this code: hostile input, races, failures half-way, misuse. Write each "
-        "finding into REVIEW.md, with input that triggers it. Mend nothing.",
+        "finding into REVIEW.md, with input that triggers it. Fix nothing.",
         validate=False,
     ),
     LoopPreset(
         "docs",
         20,
-        "Write or mend documentation.",
-        "Write documentation for those who use this. Check each statement against the code and run "
+        "Write or fix documentation.",
+        "Write documentation for its users. Check each statement against the code and run "
         "each example.",
         validate=False,
         commit=True,

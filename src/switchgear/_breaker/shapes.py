@@ -434,7 +434,7 @@ def guard_items(breaker: "CircuitBreaker", items: Any) -> Any:
     if hasattr(items, "__iter__"):
         return guarded_generator(breaker, _each)(items)
     raise TypeError(
-        f"circuit {breaker.name!r} cannot guard {items!r} as a stream: it is no iterable; for one "
+        f"circuit {breaker.name!r} cannot guard {items!r} as a stream: it is not iterable; for one "
         "call use breaker.call(function, ...)"
     )
 

@@ -314,10 +314,11 @@ def check_probes(name: str, policy: Policy) -> None:
 
 def redacted(signal: Any) -> Signal:
     checked = _checked_signal(signal)
-    if checked.error is None and checked.step is None and checked.violation is None:
+    error = None if checked.error is None else redact(checked.error)
+    if error == checked.error and checked.step is None and checked.violation is None:
         return checked
     return checked._replace(
-        error=None if checked.error is None else redact(checked.error),
+        error=error,
         step=None if checked.step is None else _redacted_act(checked.step),
         violation=None if checked.violation is None else redact(checked.violation),
     )
@@ -329,6 +330,8 @@ def _redacted_act(act: AgentStep) -> AgentStep:
         redact_lines(act.args),
         None if act.result is None else redact_lines(act.result),
         None if act.thought is None else redact_lines(act.thought),
+        redact(act.call_key),
+        redact(act.result_key),
     )
 
 
@@ -345,7 +348,7 @@ def check_message(message: Any) -> None:
 
 def checked_permit(permit: Any) -> Permit | None:
     if permit is not None and not isinstance(permit, Permit):
-        raise ValueError(f"permit is {permit!r}: it must be a Permit, of enter()")
+        raise ValueError(f"permit is {permit!r}: it must be a Permit that enter() returned")
     return permit
 
 

@@ -10,6 +10,7 @@ Money is in whole millionths of a dollar. Charges go up the whole path and are n
 is spent is spent. What is refused is to set aside more than is free.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -250,15 +251,20 @@ def load_book(data: Any) -> BudgetBook:
     try:
         if data["schema"] != SCHEMA:
             raise ValueError(
-                f"its schema is {data['schema']!r}, and this Switchgear knows {SCHEMA}"
+                f"its schema is {data['schema']!r}, and this Switchgear reads up to {SCHEMA}"
             )
+        lines, charged, seen_s = data["lines"], data["charged_micros"], data["seen_s"]
+        if type(lines) is not int or type(charged) is not int or min(lines, charged) < 0:
+            raise ValueError(f"it has {lines!r} lines and charges of {charged!r}")
+        if not -math.inf < seen_s < math.inf:
+            raise ValueError(f"its time is {seen_s!r}")
         return BudgetBook(
             {path: BudgetNode(*fields) for path, fields in data["nodes"].items()},
-            values.whole("lines", data["lines"], least=0),
-            values.whole("charged_micros", data["charged_micros"], least=0),
+            lines,
+            charged,
             tuple((path, charged, final) for path, charged, final in data["settled"]),
             data["expires_s"],
-            values.number("seen_s", data["seen_s"]),
+            seen_s,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the budgets cannot be read: {error!r}") from None
@@ -289,10 +295,10 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
             charged += line.amount_micros or 0
             _spend(spent, line.node, line.amount_micros or 0)
     if count != book.lines:
-        problems.append(f"there are {count} lines, and the book says {book.lines}")
+        problems.append(f"there are {count} lines, but the balance says {book.lines}")
     if charged != book.charged_micros:
         told, kept = dollars(charged), dollars(book.charged_micros)
-        problems.append(f"the lines charge {told}, and the book says {kept}")
+        problems.append(f"the lines charge {told}, but the balance says {kept}")
     problems += _nodes(book, limits, spent)
     return tuple(problems)
 
@@ -335,7 +341,7 @@ def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int
     problems = [f"{path!r} is open in the lines only" for path in limits if path not in book.nodes]
     for path, node in book.nodes.items():
         if path not in limits:
-            problems.append(f"{path!r} is open in the book only")
+            problems.append(f"{path!r} is open in the balance only")
             continue
         for what, told, kept in (
             ("limit", limits[path], node.limit_micros),
@@ -343,5 +349,5 @@ def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int
             ("held", held[path], node.held_micros),
         ):
             if told != kept:
-                problems.append(f"{path!r} has {what} {kept}, and the lines say {told}")
+                problems.append(f"{path!r} has {what} {kept}, but the lines say {told}")
     return problems

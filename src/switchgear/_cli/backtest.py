@@ -53,7 +53,9 @@ def _of_module(path: str, name: str) -> "Named":
 
     file = Path(path).resolve()
     if not file.is_file() or not file.stem.isidentifier():
-        raise Fail(f"--policy {path!r}: there is no such file, or its name is no name of a module")
+        raise Fail(
+            f"--policy {path!r}: there is no such file, or its name is not a valid module name"
+        )
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     try:
@@ -63,13 +65,13 @@ def _of_module(path: str, name: str) -> "Named":
     if Path(module.__file__ or "").resolve() != file:
         raise Fail(f"--policy {path!r}: another module is named {file.stem!r}; rename the file")
     policies = {key: value for key, value in vars(module).items() if isinstance(value, Policy)}
-    return _one_of(path, name, policies, "a variable that holds a Policy is one")
+    return _one_of(path, name, policies, "assign a Policy to a variable")
 
 
 def _of_file(path: str, name: str) -> "Named":
     from switchgear._config import load_config
 
-    return _one_of(path, name, load_config(path).policies, "`policies:` names them")
+    return _one_of(path, name, load_config(path).policies, "add them under `policies:`")
 
 
 def _one_of(path: str, name: str, policies: "Mapping[str, Policy]", how: str) -> "Named":
@@ -202,7 +204,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
     from switchgear._analysis.backtest.findings import BacktestFindings
 
     if live and paths:
-        fail("--live looks at circuits and takes no PATH")
+        fail("--live evaluates circuits and takes no PATH")
     if not live and not paths:
         return _say_where()
     names = [policy or DEFAULT, *compare]
@@ -237,7 +239,7 @@ def check_paths(paths: tuple[str, ...]) -> None:
 def check_folder(option: str, path: str | None) -> None:
     """Refuse a file whose folder is not there, before any work is done for it."""
     if path is not None and not Path(path).absolute().parent.is_dir():
-        fail(f"{option} {path!r}: the folder that it is to be in is not there")
+        fail(f"{option} {path!r}: its folder does not exist")
 
 
 class ReplayOptions(NamedTuple):

@@ -294,7 +294,7 @@ def _prepared(
         known = {name: with_run_state(each, runs) for name, each in kept.progress.items()}
         progress, notes = resumed_progress(known, wanted.tasks, failed_too=failed_too)
         if kept.file != file:
-            notes.insert(0, f"it was begun with {kept.file}")
+            notes.insert(0, f"it was started with {kept.file}")
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
         return Prepared(wanted, kept, home, tuple(notes), lock, unsettled)

@@ -123,18 +123,21 @@ def _answers(
     if wait is not None:
         seconds = max(math.ceil(wait), 1)
         again = f"sleep {seconds} && switchgear check {quoted}{where}"
-        waiting = (f"{duration(wait)}, then ask again", again)
+        waiting = (f"{duration(wait)}, then check again", again)
     elif state.mode == "held_open":
         waiting = ("until an operator releases it", f"switchgear release {order_end}")
     else:
         who = "the operator must reset it" if sealed else "reset it"
-        waiting = (f"in vain: it is latched; {who}", f"switchgear reset {order_end}")
-    word = "the operator's word; it needs the token" if sealed else "your word"
+        waiting = (
+            f"no use: it closes only by a manual reset; {who}",
+            f"switchgear reset {order_end}",
+        )
+    token = "; this needs the operator token" if sealed else ""
     rows = (
         ("wait", *waiting),
         (
             "force",
-            f"admit everything until released, on {word}",
+            f"admit every call until you release it{token}",
             f"switchgear hold closed {order_end}",
         ),
         ("skip", "go on without this call; nothing to do here", ""),
@@ -239,7 +242,7 @@ def record(
         return
     say(clean(f"recorded {outcome} of {circuit}") + _times(facts["count"]))
     if late:
-        say("the permit was from before the last trip: counted, not judged")
+        say("the permit was issued before the last trip: counted, but not used as evidence")
     for event in done.events:
         say(_told(event))
 

@@ -184,7 +184,9 @@ class Answers(NamedTuple):
     show_default=True,
     help="The file to write. An existing file is never overwritten.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing; take the options and the defaults.")
+@click.option(
+    "-y", "--yes", is_flag=True, help="Ask no questions; use the options and the defaults."
+)
 def init(  # noqa: PLR0917  click passes them by name
     agents: tuple[str, ...],
     owner: str | None,
@@ -282,7 +284,7 @@ def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
         agents[agent] = models
     owner = given.owner
     if agents and asks_owner:
-        owner = click.prompt("Who is told about them", default=owner)
+        owner = click.prompt("Person to notify about them", default=owner)
     targets = list(given.targets)
     if not targets:
         where = "Notifications to (desktop, a URL, slack:VARIABLE, command:PROGRAM)"
@@ -356,7 +358,7 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
     agents = given.agents
     if not agents:
         return [
-            "# Agents that a fleet routes: the next model or agent works while one is cut.",
+            "# Agents that a fleet routes: the next model or agent is used while one is open.",
             "# agents:",
             "#   coder:",
             "#     owner: ana",
@@ -365,12 +367,12 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
             "#     fallback_models: [openai/large]",
             "",
         ]
-    lines = ["# Agents: the next model works while a provider is cut.", "agents:"]
+    lines = ["# Agents: the next model is used while the circuit of a provider is open.", "agents:"]
     for name, models in agents.items():
         provider, _, model = models[0].partition("/")
         lines += [
             f"  {quoted(name)}:",
-            f"    owner: {quoted(given.owner)}   # who is told when something of it trips",
+            f"    owner: {quoted(given.owner)}   # notified when one of its circuits trips",
             f"    provider: {quoted(provider)}",
             f"    model: {quoted(model)}",
         ]
@@ -380,7 +382,7 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
     return [
         *lines,
         "",
-        "# When agents and providers are cut. These are the defaults.",
+        "# When the circuits of agents and providers open. These are the defaults.",
         "breakers:",
         "  provider: {threshold: 3, window_seconds: 60, cooldown_seconds: 60}",
         "  failure_rate: {window_calls: 20, threshold: 0.5, cooldown_seconds: 300}",
@@ -566,7 +568,7 @@ def _effective(
 
     url = f"sqlite:///{file_of(store)}" if store.value is None else redact(store.value)
     digest = loaded.operator_token_sha256
-    masked = "none: orders need no token" if digest is None else f"set ({digest[:6]}...)"
+    masked = "none: overrides need no token" if digest is None else f"set ({digest[:6]}...)"
     retention = {
         "events": loaded.retention.events,
         "idle_days": loaded.retention.idle_s / 86_400,
@@ -654,7 +656,7 @@ def token(output: str | None) -> None:
     made = f"swg_{secrets.token_urlsafe(32)}"
     line = f'operator_token_sha256: "{sha256(made.encode()).hexdigest()}"'
     if output is None:
-        say("The token, shown this once; orders take it by --token-file or SWITCHGEAR_TOKEN:")
+        say("The token, shown only once; pass it with --token-file or SWITCHGEAR_TOKEN:")
         say(f"  {made}")
         say("The line for switchgear.yaml:")
         say(f"  {line}")
@@ -662,7 +664,7 @@ def token(output: str | None) -> None:
     try:
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        fail(f"{output} is there already; a token is never overwritten")
+        fail(f"{output} exists already; a token is never overwritten")
     with open(handle, "w", encoding="ascii") as file:
         file.write(made + "\n")
     say(line)
@@ -686,13 +688,15 @@ def seal(*, remove: bool) -> None:
         if remove and wanted is not None:
             fail(f"take operator_token_sha256 out of {session.config.source} first")
         if not remove and wanted is None:
-            fail("there is no operator_token_sha256 in the configuration; --remove asks for none")
+            fail(
+                "there is no operator_token_sha256 in the configuration; --remove removes the seal"
+            )
         store = session.panel.store
         store.operator.change(store.inner, wanted)
         if store.inner.operator_digest() != wanted:
-            fail("somebody else sealed the store at the same time; look, and try again")
+            fail("another process sealed the store at the same time; check it, then try again")
         needed = "no token" if wanted is None else "the configured operator token"
-        say(clean(f"{session.label}: orders need {needed} from now on"))
+        say(clean(f"{session.label}: overrides need {needed} from now on"))
 
 
 # click keeps the lines of a paragraph behind a real backspace, which a raw docstring cannot hold.
@@ -716,6 +720,6 @@ def completion(shell: str) -> None:
     made = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     if made is None:
-        fail(f"click knows no completion for {shell}")
+        fail(f"click has no completion for {shell}")
     instance = made(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
     say(instance.source_template % instance.source_vars())

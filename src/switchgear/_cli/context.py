@@ -140,7 +140,7 @@ class Session:
             return configured  # there is none that could be read
         if found is None or found.policy == configured or self.is_operator():
             return configured
-        why = "the configured one differs, and takes its place only with the operator token"
+        why = "the configured one differs, and replaces it only with the operator token"
         say(clean(f"switchgear: circuit {name!r} is judged by its stored policy: {why}"), err=True)
         return found.policy
 

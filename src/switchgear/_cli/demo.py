@@ -149,7 +149,7 @@ def run_demo(speed: float) -> int:
         "provider/stand-in", base_timeout=2.0 / speed, max_timeout=8.0 / speed, sinks=[sink]
     )
     screen.console.print(
-        f"A stand-in agent needs {STEPS} answers of a model provider and asks for one after the other.\n"
+        f"A simulated agent needs {STEPS} responses from a model provider and requests them one by one.\n"
         "The provider will go down for a while. 5 failures in a row open the circuit.\n"
     )
     with StandInProvider(speed) as provider:
@@ -195,7 +195,9 @@ def _summary(console: Console, provider: StandInProvider, tally: DemoTally) -> N
     console.print("\n")
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("[green]·[/] answered", f"{tally.answered} of {STEPS}")
-    table.add_row("[red]x[/] sent in vain", f"{provider.doomed} requests, probes among them")
-    table.add_row("- not sent", f"{tally.spared} that would have been in vain")
-    table.add_row("", f"{tally.missed} in the last wait, when the provider was already back")
+    table.add_row("[red]x[/] failed", f"{provider.doomed} requests, including probes")
+    table.add_row("- avoided", f"{tally.spared} doomed requests")
+    table.add_row(
+        "", f"{tally.missed} refused in the last wait, when the provider was back already"
+    )
     console.print(table)

@@ -55,9 +55,7 @@ def examine() -> Iterator[CheckResult]:
         config = found.config
     except ConfigError as error:
         for problem in error.problems:
-            yield CheckResult(
-                PROBLEM, str(problem), "mend it; 'switchgear config check' tells when"
-            )
+            yield CheckResult(PROBLEM, str(problem), "fix it, then run 'switchgear config check'")
         config = DEFAULT
     else:
         yield from _config(config)
@@ -98,7 +96,7 @@ def _config(config: "Config") -> Iterator[CheckResult]:
 
     choice = chosen_config_file()
     if config.source is None:
-        yield CheckResult(GOOD, "no configuration file: the defaults hold")
+        yield CheckResult(GOOD, "no configuration file: the defaults apply")
         return
     rules = plural(len(config.circuits), "rule")
     yield CheckResult(
@@ -107,7 +105,7 @@ def _config(config: "Config") -> Iterator[CheckResult]:
     mode = os.stat(config.source).st_mode
     if mode & stat.S_IWOTH:
         to_do = f"chmod o-w {config.source}"
-        yield CheckResult(PROBLEM, f"everybody may write {config.source}", to_do)
+        yield CheckResult(PROBLEM, f"{config.source} is writable by everyone", to_do)
 
 
 def _token(config: "Config") -> Iterator[CheckResult]:
@@ -116,19 +114,21 @@ def _token(config: "Config") -> Iterator[CheckResult]:
 
     digest, token = config.operator_token_sha256, read_token()
     if digest is None:
-        what = "orders need no token: whoever reaches the store can release a circuit, agents too"
-        yield CheckResult(NOTE, what, "'switchgear config token' makes one")
+        what = "overrides need no token: anyone who can reach the store, agents included, can release a circuit"
+        yield CheckResult(NOTE, what, "'switchgear config token' creates one")
         return
-    yield CheckResult(GOOD, "orders need the operator token")
+    yield CheckResult(GOOD, "overrides need the operator token")
     if token is None:
         return
     if not fits(token, digest):
-        yield CheckResult(WARNING, "the operator token given here does not fit the configured one")
+        yield CheckResult(
+            WARNING, "the operator token given here does not match the configured one"
+        )
     path = given("token_file")
     if path is not None and os.stat(os.path.expanduser(path)).st_mode & 0o077:
         yield CheckResult(WARNING, f"others can read the token in {path}", f"chmod 600 {path}")
     if os.environ.get(TOKEN_VARIABLE):
-        what = f"{TOKEN_VARIABLE} is set here: programs started from here, agents too, have it"
+        what = f"{TOKEN_VARIABLE} is set here: programs started from here, agents included, can read it"
         yield CheckResult(WARNING, what, "keep it in a file that agents cannot read: --token-file")
 
 
@@ -140,7 +140,7 @@ def _redis(choice: "StoreChoice") -> Iterator[CheckResult]:
     if there:
         yield CheckResult(GOOD, f"redis client {importlib.metadata.version('redis')}")
     elif wanted:
-        what = "the store is a Redis, and its client is not installed"
+        what = "the store is Redis, but its client is not installed"
         yield CheckResult(PROBLEM, what, "pip install 'switchgear[redis]'")
     else:
         yield CheckResult(GOOD, "no redis client; none is needed for this store")
@@ -162,7 +162,7 @@ def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
 
     file = file_of(choice)
     if file is not None and not os.path.lexists(file):
-        yield CheckResult(NOTE, f"store sqlite:///{file} ({choice.source}) is not there yet")
+        yield CheckResult(NOTE, f"store sqlite:///{file} ({choice.source}) does not exist yet")
         yield from _room_for(file)
         return
     if file is not None:
@@ -206,7 +206,7 @@ def _room_for(file: str) -> Iterator[CheckResult]:
     while not os.path.lexists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        yield CheckResult(PROBLEM, f"{folder} is no folder", "name another place with --store")
+        yield CheckResult(PROBLEM, f"{folder} is not a folder", "name another place with --store")
     elif not os.access(folder, os.W_OK | os.X_OK):
         yield CheckResult(PROBLEM, f"{folder} cannot be written", "name another place with --store")
 
@@ -245,10 +245,10 @@ def _contents(session: "Session", facts: dict[str, str]) -> Iterator[CheckResult
     if aside != "nothing":
         what = f"a damaged file was set aside: {aside}"
         yield CheckResult(
-            WARNING, what, "look at it, then move it away; until then circuits start anew"
+            WARNING, what, "inspect it, then move it away; until then circuits start from scratch"
         )
     if facts.get("unreadable", "0") != "0":
-        what = f"{plural(int(facts['unreadable']), 'state')} could not be read and lies aside"
+        what = f"{plural(int(facts['unreadable']), 'state')} could not be read and was set aside"
         yield CheckResult(WARNING, what, "see 'switchgear events' for which, and why")
     newest = session.panel.events(limit=1000)
     lost = {
@@ -256,7 +256,7 @@ def _contents(session: "Session", facts: dict[str, str]) -> Iterator[CheckResult
     }
     if lost:
         names = ", ".join(sorted(lost)[:3])
-        what = f"{plural(len(lost), 'circuit')} started anew after unreadable states: {names}"
+        what = f"{plural(len(lost), 'circuit')} restarted from scratch after unreadable states: {names}"
         yield CheckResult(NOTE, what)
     for _ in session.panel.store.find():  # raises what cannot be read
         continue
@@ -273,7 +273,7 @@ def _policies(session: "Session") -> Iterator[CheckResult]:
     ]
     if others:
         what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
-        to_do = "if it is as you want it, 'switchgear record CIRCUIT ignored' with the token"
+        to_do = "to apply the configured one: 'switchgear record CIRCUIT ignored' with the token"
         yield CheckResult(WARNING, f"{what}, such as {others[0]!r}", to_do)
 
 
@@ -295,9 +295,9 @@ def _notifications(session: "Session") -> Iterator[CheckResult]:
             yield CheckResult(GOOD, f"notification {first}")
             continue
         why = "; ".join(line.strip() for line in more if "switchgear fleet" not in line)
-        to_do = "'switchgear fleet deliver' tries again and says what is left"
+        to_do = "'switchgear fleet deliver' retries and reports what is left"
         if pending.aside:
-            to_do += "; with --retry also what was set aside, --drop forgets it"
+            to_do += "; --retry also sends what was set aside, --drop discards it"
         joint = ": " if pending.waiting else "; "
         yield CheckResult(
             WARNING, f"notification {first}{f'{joint}{why}' if why else ', not tried yet'}", to_do
@@ -309,11 +309,11 @@ def _seal(session: "Session") -> Iterator[CheckResult]:
     if kept is None or kept == wanted:
         return
     if wanted is None:
-        what = "the store asks for an operator token of which the configuration knows nothing"
+        what = "the store needs an operator token that the configuration does not have"
         to_do = "add its operator_token_sha256, or 'switchgear config seal --remove' with the token"
     else:
-        what = "the store asks for another operator token than the configuration"
-        to_do = "'switchgear config seal' with the store's token takes over the configured one"
+        what = "the store needs another operator token than the configuration"
+        to_do = "'switchgear config seal' with the store's token applies the configured one"
     yield CheckResult(WARNING, what, to_do)
 
 
@@ -324,7 +324,9 @@ def _clock(session: "Session") -> Iterator[CheckResult]:
     elif abs(here_s - there_s) > 30:
         ahead = "ahead" if there_s > here_s else "behind"
         what = f"the store's clock is {abs(there_s - here_s):.0f} s {ahead} of this machine's"
-        yield CheckResult(WARNING, what, "waits follow the store's clock; times shown may surprise")
+        yield CheckResult(
+            WARNING, what, "waits follow the store's clock; displayed times may differ"
+        )
     else:
         yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, the store's agrees")
     ahead_of = [
@@ -334,7 +336,9 @@ def _clock(session: "Session") -> Iterator[CheckResult]:
     ]
     if ahead_of:
         what = f"{plural(len(ahead_of), 'circuit')} from the future, such as {ahead_of[0]!r}"
-        yield CheckResult(WARNING, what, "somebody's clock was ahead; they stand still until then")
+        yield CheckResult(
+            WARNING, what, "a clock was ahead; these circuits do not change until then"
+        )
 
 
 # ruff: noqa: PTH109, PTH120  paths are texts, as in the stores
@@ -363,7 +367,7 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
     for scope in scopes:
         if standings[scope].trouble:
             what = f"{standings[scope].path}: {standings[scope].trouble}"
-            yield CheckResult(PROBLEM, what, "mend it: the agent cannot read it either")
+            yield CheckResult(PROBLEM, what, "fix it: the agent cannot read it either")
     if not installed:
         where = "neither for this project nor for the user" if only is None else _FOR[only]
         what = f"no hooks of {agent.title} are installed, {where}"
@@ -383,7 +387,7 @@ def _program(agent: "HookSettings") -> Iterator[CheckResult]:
     found = shutil.which(agent.program)
     if found is None:
         what = f"{agent.program} is not on the PATH here"
-        yield CheckResult(NOTE, what, f"the hooks wait until {agent.title} is started elsewhere")
+        yield CheckResult(NOTE, what, f"the hooks take effect where {agent.title} is installed")
     else:
         yield CheckResult(GOOD, f"{agent.title} is {found}")
 
@@ -397,7 +401,9 @@ def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> It
         what = f"{standing.path} lacks {', '.join(standing.missing)}"
         yield CheckResult(WARNING, what, again)
     elif standing.outdated:
-        yield CheckResult(WARNING, f"{standing.path} is of another installation or version", again)
+        yield CheckResult(
+            WARNING, f"{standing.path} was written by another installation or version", again
+        )
     else:
         yield CheckResult(GOOD, f"{standing.path} has {count}, {_FOR[scope]}")
     if standing.switched_off:
@@ -422,7 +428,7 @@ def _proved(
         began_s = store.now_s()
         commands = there.commands()
     except (Unconfigured, StoreError, CannotChange) as error:
-        yield CheckResult(PROBLEM, str(error), "mend it; the hooks cannot decide without it")
+        yield CheckResult(PROBLEM, str(error), "fix it; the hooks cannot decide without it")
         return
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
@@ -569,14 +575,14 @@ def _refused(
         finally:
             order(Mode.AUTO)
     except OverrideRefused:
-        what = "that a refusal is understood was not tried: it takes the operator token"
+        what = "refusals were not tested: this needs the operator token"
         yield CheckResult(NOTE, what, "pass --token-file")
         return
     except StoreError as error:
         yield CheckResult(PROBLEM, str(error))
         return
     if answer.action in {"deny", "stop"}:
-        yield CheckResult(GOOD, f"a refusal is written as {agent.title} obeys it: {answer.action}")
+        yield CheckResult(GOOD, f"refusals have the form that {agent.title} obeys: {answer.action}")
     else:
         what = f"a refusal came out as {answer.action or answer.trouble!r}"
         yield CheckResult(PROBLEM, what, "this is a defect of Switchgear; please report it")
@@ -597,9 +603,9 @@ def _trust(
     told = ask_codex(program, folder, commands, os.path.dirname(agent.file(USER, folder)))
     review = "start codex in this folder, type /hooks, and trust them"
     if not told.asked:
-        yield CheckResult(NOTE, f"{agent.trust}; whether you have could not be asked", review)
+        yield CheckResult(NOTE, f"{agent.trust}; whether you did could not be determined", review)
     elif not told.seen:
-        what = "Codex does not look at this project's hooks: it does not trust the project"
+        what = "Codex ignores this project's hooks, because the project is not trusted"
         yield CheckResult(
             PROBLEM, what, "start codex here and trust the folder, or use --scope user"
         )
@@ -667,4 +673,4 @@ def _draw(findings: list[Any]) -> None:
     warnings = sum(finding.level == WARNING for finding in findings)
     told = f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"
     screen.line()
-    screen.line(told if problems or warnings else "all is well")
+    screen.line(told if problems or warnings else "no problems found")

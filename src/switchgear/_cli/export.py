@@ -299,10 +299,10 @@ class _Reading:
         circuit = load_circuit(policy, data.get("circuit"))
         values.text("key", circuit.key).encode()
         if circuit.key in self.taken:
-            raise WireError(f"the circuit {circuit.key!r} was there before")
+            raise WireError(f"the circuit {circuit.key!r} occurs twice")
         if circuit.seen_s > self._now_s + _AHEAD_S:
             raise WireError(
-                f"the circuit {circuit.key!r} comes from the future: it was seen at second "
+                f"the circuit {circuit.key!r} has a time in the future: it was seen at second "
                 f"{circuit.seen_s:.0f}, and now is {self._now_s:.0f}"
             )
         self.taken[circuit.key] = Taken(StoredCircuit(circuit, policy), [])
@@ -310,7 +310,7 @@ class _Reading:
     def _event(self, event: Event) -> None:
         taken = self.taken.get(event.circuit)
         if taken is None:
-            raise WireError(f"an event of {event.circuit!r}, whose circuit is not before it")
+            raise WireError(f"an event of {event.circuit!r}, which comes before its circuit")
         last = taken.events[-1].seq if taken.events else 0
         if not last < event.seq <= taken.found.circuit.event_seq:
             most = taken.found.circuit.event_seq
@@ -323,13 +323,13 @@ class _Reading:
     def _account(self, number: int, account: Account) -> None:
         name = (account.shelf, account.key)
         if name in self.accounts:
-            raise WireError(f"the {account.shelf} {account.key!r} was there before")
+            raise WireError(f"the {account.shelf} {account.key!r} occurs twice")
         self.accounts[name] = (number, account)
         self._last = account
 
     def _line(self, line: Any) -> None:
         if self._last is None:
-            raise WireError("a line of an account that is not before it")
+            raise WireError("a line that comes before its account")
         self._last.lines.append(line)
 
 
@@ -359,7 +359,7 @@ def _check_head(data: dict[str, Any]) -> None:
 
 
 def _no_constant(text: str) -> None:
-    raise WireError(f"{text} is no number of JSON")
+    raise WireError(f"{text} is not a JSON number")
 
 
 def _whole(text: str) -> int:

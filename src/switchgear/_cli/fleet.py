@@ -100,7 +100,7 @@ def watch(*, once: bool, every_s: float) -> None:
 
 @fleet.command(short_help="Send pending notifications now, and report what is left.")
 @click.option("--retry", is_flag=True, help="Also send again what was set aside.")
-@click.option("--drop", is_flag=True, help="Forget what was set aside, without sending it.")
+@click.option("--drop", is_flag=True, help="Discard what was set aside, without sending it.")
 @json_option
 @store_options
 def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
@@ -166,7 +166,7 @@ def pending_lines(pending: "PendingDeliveries", now_s: float, sent: str = "") ->
     if pending.aside:
         what = f"{plural(pending.aside, 'notification')} undeliverable and set aside"
         lines.append(f"  {what}, last: {pending.aside_why}")
-        lines.append("  send them again: switchgear fleet deliver --retry; forget them: --drop")
+        lines.append("  send them again: switchgear fleet deliver --retry; discard them: --drop")
     return lines
 
 
@@ -231,7 +231,7 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
         done = session.send(name, Override(who_gives(by), reason_given(why), None, reset=True))
     if not done.verdict.admitted:
         fail(f"what story {story!r} cost is forgiven, but it stays {done.verdict.reason}")
-    say(clean(f"story {story} goes on; what it cost so far is forgiven"))
+    say(clean(f"story {story} goes on; its cost so far is cleared"))
 
 
 def fleet_of(session: "Session") -> "Fleet":
@@ -263,7 +263,7 @@ def _follow(
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
-            say("switchgear: the configuration that was read before still holds", err=True)
+            say("switchgear: the previous configuration stays in effect", err=True)
         else:
             agents, targets = len(watched.crew.agents), len(config.notifications)
             say(f"configuration read again: {plural(agents, 'agent')}, {plural(targets, 'target')}")

@@ -95,7 +95,7 @@ def install(agent: str, scope: str) -> None:
         fail(f"{HOOKED[agent].title} has no {scope} settings; use {known}")
     if scope not in _scopes(agent):
         path = _short(HOOKED[agent].file(scope, os.getcwd()))
-        fail(f"in this folder {path} holds for all your projects: say so, with --scope user")
+        fail(f"in this folder {path} applies to all your projects: confirm it with --scope user")
     for other in _scopes(agent):
         found = None if other == scope else _place(agent, other).look()
         if found is not None and found.installed:
@@ -140,16 +140,20 @@ def uninstall(agent: str, scope: str) -> None:
     forget(agent, scope, os.getcwd())  # a hook may have saved it meanwhile
     title, path = HOOKED[agent].title, _short(change.path)
     if not change.changed:
-        say(clean(f"{title}: there are no hooks of ours in {path}"))
+        say(clean(f"{title}: there are no hooks of Switchgear in {path}"))
         for other in _scopes(agent):
             if other != scope and _place(agent, other).look().installed:
                 again = f"switchgear hooks uninstall {agent} --scope {other}"
                 say(f"  They are installed with --scope {other}: '{again}' removes them.")
         return
     if change.removed:
-        say(clean(f"{title}: {path} is removed; it was there for the hooks only"))
+        say(clean(f"{title}: {path} was removed; it contained only the hooks"))
     else:
-        say(clean(f"{title}: the hooks are out of {path}; everything else in it is as it was"))
+        say(
+            clean(
+                f"{title}: the hooks were removed from {path}; everything else in it is unchanged"
+            )
+        )
     say(clean(f"  backup   {_short(change.backup or '')}"))
     say("  An agent that is running now keeps using them until it is restarted.")
 
@@ -295,7 +299,7 @@ def _say_installed(agent: str, scope: str, change: "InstallChange") -> None:
     if hooked.trust and (scope == PROJECT or agent == "codex"):
         say(clean(f"  Note: {hooked.trust}."))
     say("  Restart an agent that is running now: it reads its hooks when it starts.")
-    say(f"  'switchgear hooks doctor {agent}' proves that it works.")
+    say(f"  'switchgear hooks doctor {agent}' tests them.")
 
 
 def _say_status(found: "Iterable[tuple[str, str, InstallState]]") -> None:

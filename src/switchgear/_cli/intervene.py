@@ -305,7 +305,7 @@ def _wait(session: "Session", view: "View", command: str | None) -> int:
     opened_s = session.now_s() - view.circuit.outage.opened_at_s
     say(f"{messages.recovery_begins(view.name, opened_s, 0.0)}\n\n{messages.PROBING}\n")
     if command is None:
-        say("The next call is the test.")
+        say("The next call is the probe.")
         return 0
     return _test(session, view.name, command)
 
@@ -320,7 +320,7 @@ def _test(session: "Session", name: str, command: str) -> int:
 
     leave = session.send(name, Acquire()).verdict
     if not leave.admitted:
-        fail(f"{name} lets no test through now: {leave.reason}")
+        fail(f"{name} admits no probe now: {leave.reason}")
     done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
     ok = done.returncode == 0
     said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]

@@ -68,7 +68,7 @@ def summary(run: "RecordedRun") -> LabelledRun:
     )
 
 
-@click.command(short_help="Say which recorded runs were solved.")
+@click.command(short_help="Label recorded runs as solved or not.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--run", "run_id", metavar="ID", help="Label only this run; needs --outcome.")
 @click.option(
@@ -76,8 +76,10 @@ def summary(run: "RecordedRun") -> LabelledRun:
     type=click.Choice(_ANSWERS),
     help="The outcome of the run that --run names; 'forget' removes its label.",
 )
-@click.option("--all", "everything", is_flag=True, help="Also ask about runs with a known outcome.")
-@click.option("--list", "listing", is_flag=True, help="List runs and outcomes, and ask nothing.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also prompt for runs with a known outcome."
+)
+@click.option("--list", "listing", is_flag=True, help="List runs and outcomes; do not prompt.")
 @format_option
 @jobs_option
 @json_option
@@ -119,7 +121,7 @@ def label(
         say("every run has a known outcome" if rows else "no run was found", err=not rows)
         return 0 if rows else NO_RUN
     if not sys.stdin.isatty():
-        fail("there is no terminal to ask at: pass --run ID --outcome solved, or --list")
+        fail("there is no terminal to prompt at: pass --run ID --outcome solved, or --list")
     return _ask(asked)
 
 

@@ -88,7 +88,7 @@ def answer(request_id: str, why: str, *, grant: bool | None) -> int:
     from switchgear._console.requests import GRANTED, TIME, RequestRefused, answer_request
 
     if grant is None:
-        fail("say --grant or --deny")
+        fail("pass --grant or --deny")
     refuse_inside_an_agent("requests answer")
     with open_session() as session:
         session.demand_operator(request_id, "an answer to an agent's request")

@@ -79,7 +79,7 @@ def checked_duration(
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if not for_s:
-        raise click.BadParameter(f"--for is {value!r}: it must be longer than nothing")
+        raise click.BadParameter(f"--for is {value!r}: it must be above 0")
     return for_s
 
 
@@ -164,11 +164,14 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) 
                 done = session.send(name, order)
             except Exception:
                 if index:
-                    say(f"{index} of {len(names)} circuits had it before this:", err=True)
+                    say(
+                        f"{index} of {len(names)} circuits were changed before this error:",
+                        err=True,
+                    )
                 raise
             what = "reset" if reset else "released" if mode == "auto" else words(done.circuit.mode)
             if probe:
-                what = "probe asked for"
+                what = "probe requested"
             elif word.for_s is not None:
                 what = f"{what} for {duration(word.for_s)}"
             stands = f"{words(done.circuit.phase)}" + _still(done.circuit.mode, reset=reset)
@@ -210,7 +213,7 @@ def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
         found = [meant] if meant is not None else []
     if not found:
         if not word.create:
-            hint = "--create gives the order to one that does not exist yet"
+            hint = "--create creates it"
             fail(f"{unknown_circuit(session, word.target)} ({hint})")
         return [word.target]
     return [each.circuit.key for each in found if not only_held or each.circuit.mode != "auto"]
@@ -224,13 +227,13 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
         some = ", ".join(clean(name, 60) for name in names[:3]) + (
             ", ..." if len(names) > 3 else ""
         )
-        fail(f"the order would go to {count} ({some}); add --yes if that is what you want")
+        fail(f"this would change {count} ({some}); add --yes to confirm")
     for name in names[:_LISTED]:
         say(f"  {clean(name)}", err=True)
     if len(names) > _LISTED:
         say(f"  and {len(names) - _LISTED:,} more", err=True)
-    if not click.confirm(f"Give the order to {count}?", err=True):
-        fail("no order was given")
+    if not click.confirm(f"Change {count}?", err=True):
+        fail("nothing was changed")
 
 
 def reason_given(why: str | None) -> str:
@@ -240,7 +243,7 @@ def reason_given(why: str | None) -> str:
     if why is None and sys.stdin.isatty():
         why = click.prompt("Why", err=True)
     if why is None or not redact(why):
-        fail("an order needs a reason: add --why TEXT")
+        fail("an override needs a reason: add --why TEXT")
     return redact(why)
 
 

@@ -114,7 +114,7 @@ _DOLLARS = click.FloatRange(0.0, 1_000_000.0, min_open=True)
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long responses may go on after SIGTERM or SIGHUP.",
+    help="How long responses may continue after SIGTERM or SIGHUP.",
 )
 @click.option(
     "--proxy-token-file",

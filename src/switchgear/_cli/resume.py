@@ -86,7 +86,7 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
 
     held = record.read()
     if (held.get("end") or {}).get("success"):
-        fail(f"run {record.id!r} is completed: there is nothing to go on with")
+        fail(f"run {record.id!r} is completed: there is nothing to resume")
     try:
         state = RunState.load(held["state"])
         options = RunOptions.load(held["options"]).changed(flags)
@@ -99,6 +99,6 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
         options = options._replace(timeout_s=max(limit_s, begun_s) + extra_s)
     folder = Path(held["folder"])
     if not folder.is_dir():
-        fail(f"run {record.id!r} worked in {folder}, which is not there any more")
+        fail(f"run {record.id!r} worked in {folder}, which no longer exists")
     how = f"{program()} resume {shlex.quote(record.id)}"
     return Start(options, folder, record, state, how=how, circuit=str(held["circuit"]))

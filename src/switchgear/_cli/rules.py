@@ -48,7 +48,7 @@ def list_rules(*, as_json: bool) -> None:
             if field not in {"name", "why"} and value:
                 say(clean(f"  {field.replace('_', ' ')}: {', '.join(value)}", 1000))
     if not book.rules:
-        say("No rules hold here.")
+        say("No rules are in effect here.")
     for path in _protected(loaded):
         say(clean(f"protected: {path}"))
 
@@ -115,14 +115,14 @@ def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
     import json
 
     if sys.stdin is None or sys.stdin.isatty():
-        fail("nothing to ask about: give --command, --path, --url or --content, or JSON on stdin")
+        fail("nothing to test: give --command, --path, --url or --content, or JSON on stdin")
     try:
         text = sys.stdin.read(LARGEST + 1)
         call = json.loads(text)
     except RecursionError:
         fail("standard input: the JSON is nested too deep")
     except ValueError as error:
-        fail(f"standard input is no JSON: {error}")
+        fail(f"standard input is not valid JSON: {error}")
     if len(text) > LARGEST:
         fail(f"standard input is longer than {LARGEST:,} characters")
     if not isinstance(call, dict):

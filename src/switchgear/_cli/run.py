@@ -310,7 +310,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
 def _no_task(validate: str | None) -> str:
     """What to say when there is no task, which an option may have taken for its value."""
     if not validate or validate == "auto":
-        return "TASK is missing: say what is to be done, or try --agent demo"
+        return "TASK is missing: describe the task, or try --agent demo"
     return (
         f"TASK is missing: --validate took {validate!r} as its command; write the task before "
         f"--validate, or the command as --validate=CMD"
@@ -477,7 +477,7 @@ def _announced(session: "Session", start: Start, result: "RunResult") -> "list[O
 
 def _ways_to_money(refused: "BudgetRefused") -> str:
     node = shlex.quote(refused.node)
-    shown = f"- switchgear budgets show {node}  # who has set how much aside"
+    shown = f"- switchgear budgets show {node}  # shows the reservations"
     more = f"- switchgear budgets set {node} DOLLARS  # give it more"
     return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
@@ -579,7 +579,7 @@ def _company(start: Start) -> str | None:
     ]
     if not others:
         return None
-    return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
+    return f"run {others[-1]} is active in this folder, too: its changes count for both"
 
 
 def _say_not_begun(start: Start, circuit: str, text: str) -> None:

@@ -72,7 +72,7 @@ def _check_names(
             hint = f"did you mean {near[0]!r}?" if near else "see --list"
             fail(f"--only is {name!r}: there is no such scenario; {hint}")
         if name in only_live and not live:
-            fail(f"--only is {name!r}: it drives what is real; add --live")
+            fail(f"--only is {name!r}: it tests the real installation; add --live")
 
 
 def _performed(names: tuple[str, ...], *, live: bool) -> Iterator["GuardRow"]:

@@ -210,7 +210,7 @@ def _made(place: str) -> str:
         os.makedirs(os.path.dirname(os.path.abspath(place)), mode=0o700, exist_ok=True)
         file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        fail(f"the token file {place} cannot be made: {error.strerror}")
+        fail(f"the token file {place} cannot be created: {error.strerror}")
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(token + "\n")
     return token

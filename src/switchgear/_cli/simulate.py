@@ -108,7 +108,7 @@ def _check_place(html: str | None) -> None:
 
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
     if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
-        fail(f"--html {html}: no such folder, or no file; name a file in a folder that is there")
+        fail(f"--html {html}: name a file in an existing folder")
 
 
 def _write(path: str, result: "Result") -> None:

@@ -307,7 +307,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
         print_entries(entries)
         session.stop_if_lost()
         if not entries and not as_json:
-            say("Nothing happened.", err=True)
+            say("No events.", err=True)
 
 
 def _follow(

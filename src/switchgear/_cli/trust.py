@@ -87,7 +87,7 @@ def refuse_inside_an_agent(verb: str) -> None:
     agent = next((name for name in AGENTS if agent_process(name) is not None), None)
     if marked or agent:
         where = agent or f"an agent ({marked} is set)"
-        fail(f"{verb} was started inside {where}: run it in a terminal of your own")
+        fail(f"{verb} was started inside {where}: run it in your own terminal")
 
 
 def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
@@ -100,7 +100,7 @@ def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
 
     data = content(file)
     if data is None:
-        fail(f"{file}: it is not a readable file of a configuration's size")
+        fail(f"{file}: it is not a readable file, or too large for a configuration")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -149,7 +149,7 @@ def _weakened(rules: "Sequence[Rule]") -> list[str]:
                 if pattern not in getattr(rule, key)
             }
             if more:
-                rows.append(f"the built-in rules {group!r} excuse {name}: {', '.join(more)}")
+                rows.append(f"the built-in rules {group!r} exempt {name}: {', '.join(more)}")
     return rows
 
 
@@ -196,7 +196,7 @@ def _demand_operator(file: str) -> None:
 
 def _agrees() -> bool:
     if not sys.stdin.isatty():
-        fail("there is no terminal to ask at: pass --yes to trust it")
+        fail("there is no terminal to prompt at: pass --yes to trust it")
     return click.confirm("Trust this file?", default=False, err=True)
 
 

@@ -105,13 +105,15 @@ def worker(
 def _context(session: "Session", folder: str | None, name: str, lease_s: float) -> "WorkerContext":
     from switchgear._cli.batch import workplace
     from switchgear._remote.jobs import Jobs
+    from switchgear._remote.parcel import UnpackedStarts
     from switchgear._remote.worker import WorkerContext
     from switchgear._stores.base import ledger_of
 
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     root = Path(folder) if folder else Path(state) / "switchgear" / "worker" / name
     place = workplace(session)._replace(runs=root / ".switchgear" / "runs")
-    return WorkerContext(Jobs(ledger_of(session.panel.store.inner)), place, root / "work", lease_s)
+    jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
+    return WorkerContext(jobs, place, root / "work", starts, lease_s)
 
 
 def _serve(

@@ -154,7 +154,7 @@ class Report:
             return
         self._problems[Problem(self.path, node.line, node.key, _short(message))] = None
         if len(self._problems) >= MOST_PROBLEMS:
-            self.fail(None, f"has {MOST_PROBLEMS} problems or more; mend these first")
+            self.fail(None, f"has {MOST_PROBLEMS} problems or more; fix these first")
 
     def add_unreadable(self, node: ConfigNode, message: str) -> None:
         """Note a value that stands for nothing; what else is found wrong with it does not count."""

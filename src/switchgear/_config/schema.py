@@ -72,7 +72,7 @@ def _sections() -> dict[str, Schema]:
             _text("memory:, sqlite:///path, redis://host or rediss://host; ${NAME} is a variable.")
         ),
         "operator_token_sha256": _maybe(
-            _text("The SHA-256 of the token that orders need, or ${NAME}.")
+            _text("The SHA-256 of the token that overrides need, or ${NAME}.")
         ),
         "retention": _maybe(
             _mapping(
@@ -112,20 +112,20 @@ def _breakers() -> Schema:
 def _budget() -> Schema:
     nodes = _maybe({"type": "object", "additionalProperties": _ref("budget")})
     limit: Schema = {"type": ["number", "null"], "minimum": 0}
-    circuit = _text("The circuit that is told of its costs.")
+    circuit = _text("The circuit that records its costs.")
     return _maybe(_mapping({"limit_dollars": limit, "circuit": _maybe(circuit), "nodes": nodes}))
 
 
 def _agent() -> Schema:
     names = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
     texts = {
-        "owner": _text("Whom to tell when something of it trips."),
-        "provider": _text("Who provides its model: the circuit provider/<provider>."),
+        "owner": _text("Person to notify when one of its circuits trips."),
+        "provider": _text("Provider of its model: the circuit provider/<provider>."),
         "model": _text("The model's own name."),
     }
     lists = {
         "fallback_models": {**names, "description": "provider/model, in order."},
-        "fallback_chain": {**names, "description": "Agents that work in its stead, in order."},
+        "fallback_chain": {**names, "description": "Agents that stand in for it, in order."},
         "stories": names,
     }
     return _mapping({**texts, **lists}, required=tuple(texts))
@@ -133,7 +133,7 @@ def _agent() -> Schema:
 
 def _story() -> Schema:
     budget = {"type": ["number", "null"], "exclusiveMinimum": 0}
-    texts = {"owner": _text("Whom to tell when it is paused.")}
+    texts = {"owner": _text("Person to notify when it is paused.")}
     return _mapping({**texts, "budget_dollars": budget}, required=("owner",))
 
 
@@ -141,8 +141,8 @@ def _rules() -> Schema:
     patterns = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 500}}
     allow = _maybe(_mapping(dict.fromkeys(ALLOWED, _maybe(patterns))))
     own = {
-        "name": _text("What the rule is called when it is broken."),
-        "why": {"type": "string", "description": "Why it is there, for whoever reads the refusal."},
+        "name": _text("Name of the rule in refusals."),
+        "why": {"type": "string", "description": "Reason for the rule, shown in refusals."},
         **dict.fromkeys(ASPECTS, _maybe(patterns)),
         "allow": allow,
     }

@@ -281,7 +281,7 @@ def build_rules(node: ConfigNode, report: Report) -> RuleBook:
     for name in excuses:
         if name not in groups:
             place = keys["allow"].value[name]
-            report.add(place, f"excuses from the built-in rules {shown(name)}, which are off")
+            report.add(place, f"exempts calls from the built-in rules {shown(name)}, which are off")
     rules = [
         rule.replace(**_joined(rule, excuses.get(group, {})))
         for group in groups

@@ -380,7 +380,7 @@ async def _json(request: Request, *, empty: bool = False) -> dict[str, Any]:
     try:
         given = json.loads(body.decode())
     except (ValueError, RecursionError):
-        raise ApiProblem(400, "invalid_json", "the body is no valid JSON") from None
+        raise ApiProblem(400, "invalid_json", "the body is not valid JSON") from None
     if not isinstance(given, dict):
         raise ApiProblem(422, "invalid", "the body must be a JSON object")
     return given

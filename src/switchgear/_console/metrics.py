@@ -11,6 +11,7 @@ from typing import Any
 from switchgear._console.sources import Sources, state_of
 from switchgear._core.errors import StoreError
 from switchgear._core.types import Event, Mode, Phase
+from switchgear._proxy.metrics import proxy_families
 from switchgear._sinks.metrics import (
     MOST_CIRCUITS,
     OTHER,
@@ -63,6 +64,7 @@ class ConsoleMetrics:
             overrides,
             *self._budgets(),
             *self._sessions(rows),
+            *self._proxy(),
             *self._server(numbers),
         ]
         return exposition(families)
@@ -110,6 +112,12 @@ class ConsoleMetrics:
                 decisions.add(allowed, agent=agent, decision="allow")
                 decisions.add(totals["refused"], agent=agent, decision="deny")
         return [sessions, decisions]
+
+    def _proxy(self) -> list[MetricFamily]:
+        try:
+            return proxy_families(self._sources.panel.store.inner)
+        except StoreError:
+            return []
 
     def _server(self, numbers: Mapping[str, int]) -> list[MetricFamily]:
         refused = MetricFamily("switchgear_http_refused_total", "counter", "Refused HTTP requests.")

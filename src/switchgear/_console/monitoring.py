@@ -128,6 +128,17 @@ PANELS = (
     ),
     DashboardPanel("Sessions", "timeseries", "none", (("sum by (agent, state) (switchgear_sessions)", "{{agent}} {{state}}"),)),
     DashboardPanel(
+        "Time added by the proxy", "timeseries", "s",
+        tuple(
+            (
+                (f"histogram_quantile({share}, sum by (le) "
+                "(rate(switchgear_proxy_overhead_seconds_bucket[$__rate_interval])))"),
+                f"p{share * 100:g}",
+            )
+            for share in (0.5, 0.99)
+        ),
+    ),
+    DashboardPanel(
         "Refused requests", "timeseries", "ops",
         (("sum by (reason) (rate(switchgear_http_refused_total[$__rate_interval]))", "{{reason}}"),),
     ),

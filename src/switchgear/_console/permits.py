@@ -18,7 +18,9 @@ def load_permit(circuit: str, token: str) -> Permit:
     """The inverse of `dump_permit`. Raises ValueError."""
     found = _TOKEN.fullmatch(token)
     if not found:
-        raise ValueError(f"{token!r} is no permit: it must be what was returned with the admission")
+        raise ValueError(
+            f"{token!r} is not a permit: pass the one that was returned with the admission"
+        )
     mark, generation, probe, lease = found.groups()
     if mark != _mark(circuit):
         raise ValueError(f"permit {token!r} was given for another circuit than {circuit!r}")

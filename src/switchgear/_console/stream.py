@@ -53,9 +53,9 @@ def cursor_key(cursor: str) -> tuple[int, ...]:
     """What cursors of one stream are compared by. Raises ValueError for what is no cursor."""
     parts = cursor.split("-")
     if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise ValueError(f"{cursor!r} is no cursor of this stream")
+        raise ValueError(f"{cursor!r} is not a cursor of this stream")
     if any(len(part) > 19 for part in parts):
-        raise ValueError(f"{cursor[:40]!r} is no cursor of this stream")
+        raise ValueError(f"{cursor[:40]!r} is not a cursor of this stream")
     return tuple(map(int, parts))
 
 

@@ -96,13 +96,13 @@ class Rejected(SwitchgearError):
             return super().__str__()
         if self.args[1].held:
             left_s = self.retry_after_s
-            ends = "stays so until it is released"
+            ends = "it stays open until it is released"
             if left_s is not None:
                 ends = f"the hold ends in {duration(left_s)}"
             return f"circuit {self.circuit!r} is {self.reason}; {ends}"
         last = f', last "{self.last_error}"' if self.last_error else ""
         wait = self.retry_after_s
-        then = "stays so until it is reset" if wait is None else f"retries in {duration(wait)}"
+        then = "it stays open until it is reset" if wait is None else f"retries in {duration(wait)}"
         phase = self.phase.replace("_", "-")
         return f"circuit {self.circuit!r} is {phase}: {self.reason}{last}; {then}"
 
@@ -130,7 +130,7 @@ class OverrideRefused(SwitchgearError):
         way_out = "pass --token-file or set SWITCHGEAR_TOKEN"
         if what:
             return f"{what} needs the operator token; {way_out}"
-        return f"circuit {name!r} takes orders only with the operator token; {way_out}"
+        return f"circuit {name!r} accepts overrides only with the operator token; {way_out}"
 
 
 class BudgetRefused(SwitchgearError):
@@ -204,8 +204,8 @@ class LockTimeout(SwitchgearError):
 
     def __str__(self) -> str:
         resource, holder, waited_s = self.args
-        held = f"{holder} holds it" if holder else "others came first"
-        return f"lock {resource!r} was not to be had in {duration(waited_s)}: {held}"
+        held = f"{holder} holds it" if holder else "other waiters came first"
+        return f"lock {resource!r} was not acquired within {duration(waited_s)}: {held}"
 
 
 class LockLost(SwitchgearError):
@@ -218,7 +218,7 @@ class LockLost(SwitchgearError):
         resource, token = self.args
         return (
             f"lock {resource!r} was lost: the lease of token {token} ran out; "
-            "take a longer lease, or renew it"
+            "use a longer lease, or renew it"
         )
 
 

@@ -13,8 +13,8 @@ everything, so nothing waits for it.
 
 from typing import NamedTuple
 
-from switchgear._core.machine import standing, step
-from switchgear._core.policy import Policy
+from switchgear._core.machine import count_only, standing, step
+from switchgear._core.policy import Policy, needs_successes
 from switchgear._core.types import (
     Acquire,
     Circuit,
@@ -97,21 +97,20 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         new, refused = _dated(message, source, now_s, last), message.signal.refused
     start = _start(circuit, recent, new, refused)
     times = _times(recent, source, now_s)
-    is_worth_waiting = any(detector.needs_successes for detector in policy.detectors)
-    waits = is_worth_waiting and not isinstance(message, Override)
+    waits = needs_successes(policy) and not isinstance(message, Override)
     judged = _judged(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
-        shown = _provisional(policy, start.shown, new)
+        shown = count_only(policy, start.shown, new)
     else:
         shown = judged.step.circuit
         if judged.left:
-            shown = _provisional(policy, shown, judged.left)
+            shown = count_only(policy, shown, judged.left)
     if judged.left and _is_certain(policy, shown, now_s):
         judged = _judged(policy, start, now_s, now_s)
         shown = judged.step.circuit
     if not isinstance(message, Record):
         judged = _answered(policy, judged, message, now_s)
-        shown = _provisional(policy, judged.step.circuit, judged.left)
+        shown = count_only(policy, judged.step.circuit, judged.left)
     done, left = judged.step, judged.left
     is_same = not new and not refused and source is None and not done.events
     if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
@@ -287,10 +286,12 @@ def _trim(
     """
     if len(kept) <= most and kept[0].at_s >= now_s - 2 * KEEP_S:
         return base
-    while kept and (len(kept) > most - TRIM or kept[0].at_s < now_s - KEEP_S):
-        old = kept.pop(0)
-        base = step(policy, base, old.record, old.at_s).circuit
-    return base
+    number = max(0, len(kept) - most + TRIM)
+    while number < len(kept) and kept[number].at_s < now_s - KEEP_S:
+        number += 1
+    old = kept[:number]
+    del kept[:number]
+    return count_only(policy, base, old)
 
 
 def _append(kept: list[DatedRecord], dated: DatedRecord) -> None:
@@ -321,13 +322,6 @@ def _kept(judged: Evidence, version: int, times: ReportTimes) -> Recent | None:
         settled = judged.step.circuit if judged.kept and judged.left else None
         return Recent(version, judged.base, tells, len(judged.kept), times.reports, settled)
     return Recent(version, None, (), 0, times.reports) if times.reports else None
-
-
-def _provisional(policy: Policy, circuit: Circuit, tells: tuple[DatedRecord, ...]) -> Circuit:
-    """The circuit with what is not final: counted, and nothing moved by it."""
-    for at_s, tell in tells:
-        circuit = step(policy, circuit, tell, at_s, hold=True).circuit
-    return circuit
 
 
 def _is_certain(policy: Policy, circuit: Circuit, now_s: float) -> bool:

@@ -6,6 +6,7 @@ change there is.
 """
 
 import math
+from collections.abc import Sequence
 
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
@@ -14,6 +15,7 @@ from switchgear._core.types import (
     NO_TOTALS,
     Acquire,
     Circuit,
+    DatedRecord,
     Event,
     EventKind,
     Failure,
@@ -50,14 +52,10 @@ LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
 class Draft:
     """The circuit while a message is being folded in: its fields, to be changed. One `step` long."""
 
-    __slots__ = (*Circuit._fields, "before", "events", "hold", "now_s", "policy")
+    __slots__ = (*Circuit._fields, "before", "events", "now_s", "policy")
 
-    def __init__(
-        self, policy: Policy, circuit: Circuit, now_s: float, *, hold: bool = False
-    ) -> None:
+    def __init__(self, policy: Policy, circuit: Circuit, now_s: float) -> None:
         self.policy = policy
-        self.hold = hold
-        """Whether evidence is only counted and moves nothing yet."""
         self.before = circuit
         self.now_s = max(now_s, circuit.seen_s)
         self.events: list[Event] = []
@@ -128,7 +126,7 @@ class Draft:
         """Change the phase, legally, with an event."""
         before = self.phase
         if (before, to) not in LEGAL_MOVES:
-            raise AssertionError(f"no circuit moves from {before} to {to}")
+            raise AssertionError(f"a circuit cannot move from {before} to {to}")
         self.phase = to
         if to is Phase.OPEN:
             self.isolated = ()  # it refuses the calls of all processes
@@ -251,15 +249,12 @@ FORGET_ISOLATED_S = 600.0
 """How long after it may probe an isolated process is listed, if it reports nothing: it may be gone."""
 
 
-def step(
-    policy: Policy, circuit: Circuit, message: Message, now_s: float, *, hold: bool = False
-) -> Step:
+def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
     """Fold one message into a circuit at a time. Pure.
 
-    `hold`: the evidence may be incomplete, so it is counted and opens nothing; see `evidence.py`.
     Returns the same circuit object when nothing changed, so that a store need not write it.
     """
-    draft = Draft(policy, circuit, now_s, hold=hold)
+    draft = Draft(policy, circuit, now_s)
     _advance(draft)
     if isinstance(message, Acquire):
         verdict = _ask(draft)
@@ -270,6 +265,41 @@ def step(
             _obey(draft, message)
         verdict = standing(policy, draft, draft.now_s)
     return draft.finish(verdict)
+
+
+def count_only(policy: Policy, circuit: Circuit, tells: Sequence[DatedRecord]) -> Circuit:
+    """The circuit with these signals counted and nothing moved by them. Pure.
+
+    For evidence that may be incomplete, and for evidence that has been judged before: `evidence.py`.
+    The circuit is closed or tripping.
+    """
+    if not tells:
+        return circuit
+    memories, failures = circuit.memories, circuit.failures
+    succeeded, failed, ignored, late, refused, overruled, cost_micros = circuit.totals
+    now_s, judged_s = circuit.seen_s, None
+    for at_s, (signal, permit, _) in tells:
+        now_s, number = max(now_s, at_s), signal.count
+        cost_micros += (signal.cost_micros or 0) * number
+        if permit is not None and _is_late(circuit, permit):
+            late += number
+            continue
+        if signal.ok is None:
+            ignored += number
+        elif signal.ok:
+            succeeded += number
+        else:
+            failed += number
+            failures = _with_failure(failures, now_s, signal)
+        memories, judged_s = policy.fold(memories, signal, now_s), now_s
+    return circuit._replace(
+        memories=memories,
+        version=circuit.version + len(tells),
+        seen_s=now_s,
+        heat=circuit.heat if judged_s is None else policy.heat(memories, judged_s),
+        failures=failures,
+        totals=Totals(succeeded, failed, ignored, late, refused, overruled, cost_micros),
+    )
 
 
 # Time
@@ -399,13 +429,19 @@ def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.count(succeeded=signal.count)
     else:
         draft.count(failed=signal.count)
-        again = (Failure(draft.now_s, signal.error),) * min(signal.count, RECENT_FAILURES)
-        draft.failures = (*draft.failures, *again)[-RECENT_FAILURES:]
+        draft.failures = _with_failure(draft.failures, draft.now_s, signal)
     if draft.phase is Phase.HALF_OPEN and _is_probing(draft, permit):
         _judge_probe(draft, signal, permit)
     else:  # so does what an ordinary call tells that was admitted beside the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
+
+
+def _with_failure(
+    failures: tuple[Failure, ...], at_s: float, signal: Signal
+) -> tuple[Failure, ...]:
+    again = (Failure(at_s, signal.error),) * min(signal.count, RECENT_FAILURES)
+    return (*failures, *again)[-RECENT_FAILURES:]
 
 
 def _is_probing(draft: Draft, permit: Permit | None) -> bool:
@@ -445,10 +481,10 @@ def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int
     return max(quiet, 1)
 
 
-def _is_late(draft: Draft, permit: Permit) -> bool:
-    if permit.generation != draft.generation or not permit.probe:
-        return permit.generation != draft.generation
-    probing = draft.probing
+def _is_late(circuit: Circuit | Draft, permit: Permit) -> bool:
+    if permit.generation != circuit.generation or not permit.probe:
+        return permit.generation != circuit.generation
+    probing = circuit.probing
     return permit not in probing.permits and permit.probe not in probing.expired
 
 
@@ -456,8 +492,6 @@ def _judge(draft: Draft, signal: Signal) -> None:
     """Let the evidence move the circuit; while it probes, only cut the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
-    if draft.hold and (draft.phase is Phase.CLOSED or draft.phase is Phase.TRIPPING):
-        return
     warn_at = policy.calm_below if draft.phase is Phase.TRIPPING else policy.tripping_at
     if draft.phase is Phase.OPEN or draft.phase is Phase.HALF_OPEN:
         if heat >= 1.0 and policy.admit(draft.memories, now_s) < draft.outage.admit:
@@ -588,7 +622,7 @@ def _obey(draft: Draft, order: Override) -> None:
         draft.isolated = _isolated(draft, order)
     _end_hold(draft)  # one that came too late holds nothing
     if order.probe and draft.phase is Phase.OPEN and draft.policy.recovery.probes:
-        _half_open(draft, f"probe asked for by {order.by}")
+        _half_open(draft, f"probe requested by {order.by}")
     if order.reset:
         draft.totals = NO_TOTALS
         draft.failures = ()

@@ -15,7 +15,7 @@ class RetryAfter(Detector):
     circuit then stays open is what was asked for (see `Cooldown`).
 
     >>> RetryAfter().reason(1, now_s=0.0)
-    '1 request to stay away in a row (threshold 1)'
+    '1 request to wait in a row (threshold 1)'
     """
 
     __slots__ = ("threshold",)
@@ -49,7 +49,7 @@ class RetryAfter(Detector):
         """The requests in words."""
         del now_s
         asked = plural(memory, "request")
-        return f"{asked} to stay away in a row (threshold {self.threshold})"
+        return f"{asked} to wait in a row (threshold {self.threshold})"
 
     def measure(self, memory: int, now_s: float) -> Measure:
         """The row."""
@@ -62,4 +62,4 @@ class RetryAfter(Detector):
 
     def load(self, data: Any) -> int:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        return values.whole("requests to stay away", data, least=0)
+        return values.whole("requests to wait", data, least=0)

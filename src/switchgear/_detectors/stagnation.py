@@ -91,6 +91,8 @@ class Earlier(NamedTuple):
     """Of the action, or of a reply without a tool call."""
     lines: frozenset[int] | None
     """Of the result; `None`: the result is not known."""
+    call: int = -1
+    """The whole action; -1: not known."""
 
 
 class StepTrail(NamedTuple):
@@ -116,7 +118,8 @@ class Stagnation(Detector):
     """Trips when the agent has made no progress for `limit` steps (default 9).
 
     Costs: the resemblance of the action times that of the result, to the most similar of the last 8
-    steps with the same tool (up to 1 step); a failure whose result resembles that of an earlier
+    steps with the same tool (up to 1 step), and 1 more for the third equal call in a row with an
+    equal result, and for every further one; a failure whose result resembles that of an earlier
     failure (up to 1); an empty result (1); twice the resemblance of the thought to the last 8
     thoughts, beyond 25 %; a turn without a tool call that gets the reply of an earlier such turn
     (2.5); a return to an earlier state of the files (1); the same tests fail although the files have
@@ -172,6 +175,12 @@ class Stagnation(Detector):
                 failed=failed,
             )
             costs |= _acted(trail, step, facts) if act.tool else _talked(trail, step)
+            if (
+                act.tool
+                and _is_third(trail.steps, step)
+                and not moved(memory.states, signal.state)[0]
+            ):
+                costs[FAILS if failed else AGAIN] += REPEATED
             if act.tool and not failed and new_of(facts.paths, trail.paths):
                 credit += NEW
             trail = trail._replace(
@@ -211,7 +220,7 @@ class Stagnation(Detector):
         """The fields; numbers in hexadecimal, one text for each field."""
         steps = [
             [
-                dump((each.tool, each.shape)),
+                dump((each.tool, each.shape, *((each.call,) if each.call >= 0 else ()))),
                 each.failed,
                 each.is_new,
                 list(each.numbers),
@@ -264,7 +273,7 @@ def _evidence(data: Any) -> tuple[int, int, str]:
 def _earlier(data: Any) -> Earlier:
     pair, failed, is_new, numbers, words, lines = values.row("an earlier step", data, 6)
     ids = load(pair)
-    if len(ids) != len(("tool", "shape")) or not (failed in BOTH and is_new in BOTH):
+    if len(ids) not in {2, 3} or not (failed in BOTH and is_new in BOTH):
         raise ValueError(f"{data!r} must be the text of a step")
     few = values.row("the numbers of a result", numbers)[-NUMBERS:]
     return Earlier(
@@ -275,6 +284,7 @@ def _earlier(data: Any) -> Earlier:
         is_new,
         frozenset(load(words)[-ROOM_FOR_ONE:]),
         None if lines is None else frozenset(load(lines)[-ROOM_FOR_ONE:]),
+        *ids[2:],
     )
 
 
@@ -294,6 +304,7 @@ def _kept(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: bool) -> Ear
         is_new,
         _few(facts.names) if act.tool else words_of(act.thought or act.args),
         None if act.result is None else _few(facts.lines),
+        facts.call,
     )
 
 
@@ -333,6 +344,17 @@ def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
     costs[AGAIN] = REPEATED * again // (100 * 100)
     costs[FAILS] = FAILED * fails // 100
     return costs
+
+
+def _is_third(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether the last two steps were the same call with the same result, too."""
+    last = steps[-2:]
+    return len(last) > 1 and step.lines is not None and all(_is_equal(step, each) for each in last)
+
+
+def _is_equal(one: Earlier, other: Earlier) -> bool:
+    """Whether two steps are the same call with the same result."""
+    return one._replace(is_new=False) == other._replace(is_new=False)
 
 
 def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:

@@ -72,6 +72,8 @@ class ActFacts(NamedTuple):
     """The last numbers of the last line that has any, outside clocks and durations."""
     names: tuple[int, ...]
     """The words of the action without their numbers."""
+    call: int
+    """The words of the action in their order: `22` and `"22"` are the same."""
 
 
 def facts_of(act: AgentStep) -> ActFacts:
@@ -87,15 +89,17 @@ def facts_of(act: AgentStep) -> ActFacts:
     result = _ends(act.result or "").replace("\\n", "\n")
     lines = tuple(filter(None, map(str.strip, _tool("times").sub("#", result).split("\n"))))
     bare = _tool("digits").sub("#", action)
+    words = _tool("word").findall(action.lower())
     facts = ActFacts(
         words_of(act.thought or ""),
-        _numbers(_tool("word").findall(action.lower())),
+        _numbers(words),
         number_of(" ".join(bare.split())),
         _numbers(lines),
         _numbers(filter(_is_path, _tool("path").findall(act.args[:ARGS_CHARS]))),
         not result or result.isspace(),
         *_shape(lines),
         _numbers(_tool("word").findall(bare.lower())),
+        number_of(act.call_key or " ".join(words)),
     )
     _latest[:] = [(act, facts)]
     return facts

@@ -5,7 +5,7 @@ configuration come from here. Each category judges circuits of its own, so each 
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from switchgear._core import values
@@ -64,7 +64,9 @@ class About(NamedTuple):
 ABOUT: dict[str, About] = {
     "budget": About(("agent/*/budget",), "SEV2", "the agent is halted for the cooldown"),
     "failure_rate": About(
-        ("agent/*/failure_rate",), "SEV2", "the agent is halted; the next of its chain works"
+        ("agent/*/failure_rate",),
+        "SEV2",
+        "the agent is halted; the next one of its chain takes over",
     ),
     "latency": About(
         ("agent/*/latency", "provider/*/latency"),
@@ -75,9 +77,9 @@ ABOUT: dict[str, About] = {
         ("rules", "rules/*"), "SEV1", "the agent is halted until an operator resets the circuit"
     ),
     "external_dep": About(
-        ("provider/*",), "SEV2", "the fallback model works until the provider heals"
+        ("provider/*",), "SEV2", "the fallback model is used until the provider recovers"
     ),
-    "resource_lock": About(("lock/*",), "SEV3", "who needs the resource is queued again"),
+    "resource_lock": About(("lock/*",), "SEV3", "callers that need the resource are queued again"),
     "story_cost": About(("story/*",), "SEV2", "the story is paused until it is resumed"),
 }
 """The categories by name."""
@@ -249,6 +251,7 @@ _KINDS = {
 """Categories that are known by how the names of their circuits begin; `dep` is of earlier versions."""
 
 
+@lru_cache(maxsize=4096)
 def category_of(circuit: str) -> str | None:
     """The category that judges a circuit; `None`: it belongs to no fleet.
 

@@ -372,7 +372,7 @@ class Delivery:
                 if error is not None and self._takes_others(failed + 1, entries[number + 1 :]):
                     error = self._attempt(entry)
                     if error is not None:
-                        error = Unsendable(f"{error}, while others arrive")
+                        error = Unsendable(f"{error}, while other notifications arrive")
                 if error is None:
                     sent += 1
                 elif isinstance(error, Unsendable) or self._is_refused(error, failed + 1):

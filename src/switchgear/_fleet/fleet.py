@@ -124,7 +124,7 @@ class Fleet:
         try:
             fleet.take_over_names()
         except StoreError as error:
-            log_warning("circuits of an earlier version could not be looked for: %s", error)
+            log_warning("circuits of an earlier version could not be listed: %s", error)
         if config.notifications or not (panel.store.url or "").startswith("memory:"):
             from switchgear._fleet.watcher import background_of  # noqa: PLC0415  it imports this
 
@@ -197,7 +197,7 @@ class Fleet:
         if config.store is not None and ours is not None and config.store != ours:
             raise ValueError(
                 f"the new configuration has another store than {self.panel.store.label}: "
-                "restart to change it, or take the circuits along with export and import"
+                "restart to change it, or move the circuits with export and import"
             )
         on = default_breakers() if config.breakers is None else config.breakers
         sinks: tuple[Sink, ...] = tuple(config.sinks)
@@ -209,7 +209,7 @@ class Fleet:
         return changed
 
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
-        """A paused story goes on: its circuit is reset, and what it cost so far is forgiven.
+        """A paused story goes on: its circuit is reset, and its cost so far is cleared.
 
         Raises ValueError for a story that is not paused, `OverrideRefused` without a needed token.
         """
@@ -225,7 +225,7 @@ class Fleet:
             raise ValueError(f"there is no story {story!r} that cost anything; {hint}")
         if view.verdict.admitted:
             # Resuming forgives what it cost: who does so twice by mistake would double the budget.
-            raise ValueError(f"story {story!r} is not paused, so nothing is to be resumed")
+            raise ValueError(f"story {story!r} is not paused, so there is nothing to resume")
 
     def standings(self) -> dict[str, Standing]:
         """Where the work of each agent went last that was ever rerouted."""
@@ -273,7 +273,7 @@ class Fleet:
         try:
             self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
         except StoreError as error:
-            log_warning("where agent %r works could not be noted: %s", switch.agent, error)
+            log_warning("the place of agent %r could not be saved: %s", switch.agent, error)
 
 
 def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:

@@ -143,7 +143,7 @@ def _threshold(
     if trips + missed < FEWEST:
         return (
             {},
-            f"too little to go by: {plural(trips, 'trip')}, {missed} missed; {FEWEST} are needed",
+            f"too few incidents: {plural(trips, 'trip')}, {missed} missed; {FEWEST} are needed",
         )
     too_soon = wrong >= 2 and wrong >= WRONG_SHARE * trips
     too_late = missed >= 2 and missed >= WRONG_SHARE * trips
@@ -155,7 +155,7 @@ def _threshold(
         return {}, "it trips too soon and too late: give some circuits a policy of their own"
     now = knob.read(policy)
     if not too_soon and not too_late:
-        return {}, f"nothing speaks against {knob.key} {now:g}"
+        return {}, f"no reason to change {knob.key} {now:g}"
     to = round(knob.looser(now) if too_soon else knob.tighter(now), 4)
     what = f"{wrong} of {trips} trips were false" if too_soon else f"{missed} were missed"
     return {knob.key: to}, f"{what}: {knob.key} {now:g} → {to:g}"
@@ -289,7 +289,7 @@ def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
         "failure_rate": "Read the last errors; the agent is tried again after the cooldown.",
         "latency": "See whether the provider or the work is slow; half of the load goes elsewhere.",
         "constitutional": f"Read what it tried. When it is safe: switchgear reset {named} --why '…'",
-        "external_dep": "Nothing, if the provider says that it works on it: it is tried by itself.",
+        "external_dep": "Nothing, if the provider reports an outage: the circuit probes by itself.",
         "resource_lock": "See who holds it: switchgear locks",
         "story_cost": f"Decide whether it is worth more: switchgear fleet resume {quote(circuit[6:])} --why '…'",
     }
@@ -432,7 +432,7 @@ _LINE = ("at", "kind", "before", "after", "reason", "by", "why")
 def fault_of(found: Any, name: str) -> str:
     """What keeps it from being the incident of that name; empty: nothing."""
     if not isinstance(found, dict):
-        return "it is no mapping"
+        return "it is not a mapping"
     wrong = [
         *(key for key in _TEXTS if not isinstance(found.get(key), str)),
         *(key for key in _MAYBE_TEXTS if not isinstance(found.get(key), str | None)),
@@ -445,7 +445,7 @@ def fault_of(found: Any, name: str) -> str:
         wrong.append("timeline")
     if wrong:
         return f"{', '.join(wrong)} is missing, or of another kind"
-    return "" if found["id"] == name else f"it says that it is {found['id']!r}"
+    return "" if found["id"] == name else f"its id is {found['id']!r}"
 
 
 def _is_line(line: Any) -> bool:
@@ -563,7 +563,7 @@ class Incidents:
     def get(self, name: str) -> dict[str, Any]:
         """An incident by its id. Raises `IncidentTrouble`."""
         if not _ID.fullmatch(name):
-            raise IncidentTrouble(f"{name!r} is no id of an incident")
+            raise IncidentTrouble(f"{name!r} is not an incident id")
         path = os.path.join(self.folder, name, "incident.json")
         try:
             with open(path, encoding="utf-8") as file:
@@ -610,7 +610,7 @@ class Incidents:
         category = category_of(circuit)
         if category is None:
             kinds = ", ".join(glob for about in ABOUT.values() for glob in about.circuits)
-            raise ValueError(f"circuit {circuit!r} is none of the fleet's: {kinds}")
+            raise ValueError(f"circuit {circuit!r} does not belong to the fleet: {kinds}")
         calm = Event(circuit, 0, now_s, EventKind.MOVED, Phase.CLOSED, Phase.CLOSED, Mode.AUTO, 1)
         name = incident_id(calm, missed=True)
         incident = {

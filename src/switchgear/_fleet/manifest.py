@@ -29,7 +29,7 @@ class FleetAgent(NamedTuple):
 
     name: str
     owner: str
-    """Whom to tell when something of it trips."""
+    """Person to notify when one of its circuits trips."""
     model: Model
     fallback_models: tuple[Model, ...] = ()
     """What the same agent runs on while the provider of its model is cut, in this order."""

@@ -333,7 +333,7 @@ class Slack(Target):
         try:
             url = _checked_url(self.url_env, _secret(self.url_env))
         except ValueError:  # whose message would show the URL, which is a secret
-            raise NotSent(f"the variable {self.url_env} holds no http URL", True) from None
+            raise NotSent(f"the variable {self.url_env} contains no http URL", True) from None
         _post(url, json.dumps({"text": text}).encode(), {}, self.timeout_s)
 
 

@@ -71,7 +71,7 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
                 for one in by.chain(agent)
                 if admits(by.circuits(one), one.name)
                 for model in one.models
-                if admits(by.dependencies(model), f"{one.name} on {model}")
+                if admits(by.circuits(model), f"{one.name} on {model}")
             ),
             None,
         )
@@ -95,7 +95,7 @@ def _until(view: View) -> str:
         return reason
     retry_at_s = circuit.outage.retry_at_s
     if retry_at_s is None:
-        return f"{reason}; stays so until it is reset"
+        return f"{reason}; it stays open until it is reset"
     return f"{reason}; next try at {_iso(retry_at_s)}"
 
 
@@ -223,7 +223,7 @@ class Background:
                 self.watcher.deliver()
                 wait_s = self._next_s()
             except Exception:  # noqa: BLE001  observers cannot hurt the observed
-                log_exception("incidents and notifications could not be worked off")
+                log_exception("incidents and notifications could not be processed")
                 wait_s = REWRITE_S
             with self._lock:
                 if self._has_news:
@@ -381,10 +381,8 @@ class Watcher:
             except (SwitchgearError, OSError) as error:
                 # A store or disk that is gone comes back: said once, not every second.
                 if trouble is not type(error):
-                    log_warning(
-                        "%s: %s; it is tried again and again", what, redact(str(error), 400)
-                    )
+                    log_warning("%s: %s; retrying", what, redact(str(error), 400))
                 trouble = type(error)
             except Exception:  # noqa: BLE001  a defect of ours must not end the watching
-                log_exception("%s could not be looked after", what)
+                log_exception("a check of %s failed", what)
             self._stopped.wait(self._every_s)

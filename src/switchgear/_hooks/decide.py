@@ -267,7 +267,7 @@ class GuardedAgent:
         for call in self.state.calls:
             if call.until_s <= self.tx.now_s:
                 began = duration(self.tx.now_s - call.began_s)
-                self.give_up(call, f"it began {began} ago and its end was never told")
+                self.give_up(call, f"it began {began} ago, and no result was reported")
 
     def give_up(self, call: OpenCall, why: str) -> None:
         """Give up a call whose end will not be told: counted, and an event says so."""

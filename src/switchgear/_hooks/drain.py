@@ -116,5 +116,5 @@ if __name__ == "__main__":
     except Exception:  # noqa: BLE001  it is logged: nobody reads our standard error
         from switchgear._sinks.dispatch import log_exception
 
-        log_exception("the outbox could not be worked off")
+        log_exception("the outbox could not be processed")
         raise SystemExit(1) from None

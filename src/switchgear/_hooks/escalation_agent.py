@@ -12,7 +12,7 @@ from typing import Any
 LONGEST_S = 3600.0
 TAKE_OVER = (
     "Another agent was working here and was stopped, because it was stuck. Take over: find out why "
-    "it got nowhere, mend that, and leave the work in a good state. What is known of it:"
+    "it got nowhere, fix that, and leave the work in a good state. What is known of it:"
 )
 
 

@@ -176,7 +176,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if facts.moment is Moment.BEFORE_TOOL:
             check(facts, data, raw)
     except Exception as error:  # noqa: BLE001  hostile input finds what nobody thought of
-        why = f"{agent} sent what cannot be used: {_why(error)}"
+        why = f"{agent} sent an invalid event: {_why(error)}"
         return _unreadable(agent, why, root, open_store, so_far, data=data)
     so_far.facts = facts
     if facts.moment is Moment.OTHER and not facts.cost_micros:
@@ -213,7 +213,7 @@ def _configuration(root: str, *, during_call: bool = False) -> tuple[Compiled, E
             return error.last, doubt
     except Exception as error:  # noqa: BLE001  the parser of YAML cannot be imported, for one
         doubt = error
-    return built_in(root), Unconfigured(f"the built-in rules hold: {_why(doubt)}", None)
+    return built_in(root), Unconfigured(f"only the built-in rules apply: {_why(doubt)}", None)
 
 
 def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None:
@@ -224,7 +224,7 @@ def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None
     try:
         looked = look_at(facts, known)
     except Exception as error:  # noqa: BLE001  a path that cannot be resolved, for one
-        so_far.judged(undecided.unreadable(f"what it would do cannot be told: {_why(error)}"))
+        so_far.judged(undecided.unreadable(f"its effects cannot be determined: {_why(error)}"))
         return None
     so_far.judged(None if looked.broken is None else rule_refusal(looked.broken))
     if known.tampered and looked.broken is None:
@@ -241,7 +241,7 @@ def _circuits(
 ) -> Ruling:
     """What the circuits say. Raises `StoreError`."""
     if looked is None and facts.moment is Moment.BEFORE_TOOL:
-        raise BadInput("what it would do cannot be told")
+        raise BadInput("its effects cannot be determined")
     store = open_store(known)
     undecided.fold_spill(_folder(known.root), store, known.policy_for)
     if known.changed:
@@ -302,7 +302,7 @@ def refused_unread(
 def overdue(agent: str, so_far: Pending) -> Reply:
     """The reply when the time is up, without the store: it follows from the stage reached."""
     if so_far.judged_s is None:
-        why = "its rules could not be judged in time"
+        why = "the rules could not be evaluated in time"
     else:
         why = "the circuits could not be consulted in time: the store is busy or slow"
     ruling = so_far.ruling(why)

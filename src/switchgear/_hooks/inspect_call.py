@@ -267,7 +267,7 @@ def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
     if found is None:
         return None
     if found.unread:
-        return str(Broken("readable", found.unread, "what cannot be read cannot be judged"))
+        return str(Broken("readable", found.unread, "what cannot be parsed cannot be checked"))
     for inputs in found.calls:
         deed = deed_of(facts.tool, inputs, place)
         broken = judge_deed(known.rules_about(deed), deed, place)
@@ -308,7 +308,7 @@ def _swept(sweeps: Sequence[str], root: str) -> str | None:
     from switchgear._hooks.git_state import swept  # noqa: PLC0415  seldom
 
     name = swept(sweeps, root)
-    return f"rule guard/git: it would throw {name} away (commit it first)" if name else None
+    return f"rule guard/git: it would discard {name} (commit it first)" if name else None
 
 
 def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | None:

@@ -180,7 +180,7 @@ def open_store(known: Compiled) -> Store:
         keep_out_of_git(os.path.dirname(path))
         return SqliteStore(path, busy_timeout_s=STORE_S)
     if url.startswith("memory:"):
-        why = "each hook is a process of its own, and they would not meet"
+        why = "each hook is a separate process, and memory is not shared"
         raise StoreUnavailable(url, why, "use sqlite:///path or redis://host")
     use_all_modules()
     from switchgear._stores.url import open_store as open_any  # noqa: PLC0415  seldom

@@ -79,7 +79,7 @@ def _made_by_us(root: str, place: str, *, during_call: bool | None) -> compiled.
     made["mark"] = compiled.signature(root, made)
     made["changed"] = _changes(data, made)
     if data is not None and whole and data.get("mark") == mark and _differs(data, made):
-        made["tampered"].append(f"{place} was changed by another program: it was compiled anew")
+        made["tampered"].append(f"{place} was changed by another program: it was recompiled")
     compiled.write(place, made)
     return compiled.loaded(made, root)
 
@@ -178,7 +178,7 @@ def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
     told = [before.get("changed", "")]
     told += [f"the configuration has other values of {', '.join(names)}"] if names else []
     told += notices
-    told += [f"{path} has no hook of Switchgear any more" for path in gone]
+    told += [f"{path} no longer has a hook of Switchgear" for path in gone]
     return "; ".join(text for text in told if text)
 
 

@@ -215,7 +215,7 @@ def _foreign_socket(path: str) -> str:
         os.close(folder)
     if user == os.geteuid():
         return ""
-    return f"the process at the socket in {path} is that of another user ({user}), and is not used"
+    return f"the process at the socket in {path} belongs to another user ({user}), and is not used"
 
 
 # The process itself

@@ -432,7 +432,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.dumps({"ok": True, "root": self.server.root, "pid": os.getpid()})
             self._reply(Answer(200, body.encode()))
         else:
-            self._reply(_error(404, "there is nothing here"))
+            self._reply(_error(404, "there is no such page"))
 
     def do_POST(self) -> None:
         """A hook call. Whatever is wrong with it, the agent gets an answer that it obeys."""
@@ -482,7 +482,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").lower() not in allowed:
             return _error(403, "the Host must be this machine: 127.0.0.1 and the port")
         if self.headers.get("Origin") is not None:
-            return _error(403, "no web page may ask")
+            return _error(403, "requests from web pages are refused")
         if not self.server.has_token(self.headers.get("Authorization")):
             return _error(401, "the header 'Authorization: Bearer TOKEN' is missing or wrong")
         return None
@@ -537,7 +537,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refused_unread(agent, 0, why)
         if length > LARGEST_BYTES:
             return self._refused_unread(
-                agent, length, f"{agent} sent what cannot be used: {TOO_LARGE}"
+                agent, length, f"{agent} sent an invalid event: {TOO_LARGE}"
             )
         try:
             raw = self.rfile.read(length)
@@ -545,7 +545,9 @@ class _Handler(BaseHTTPRequestHandler):
             why = f"{agent} took longer than {PATIENCE_S:g} s to send its request"
             return self._refused_unread(agent, 0, why)
         if len(raw) < length:
-            return self._refused_unread(agent, 0, f"{agent} hung up in the middle of its request")
+            return self._refused_unread(
+                agent, 0, f"{agent} closed the connection during its request"
+            )
         return raw
 
     def _length(self) -> int | None:

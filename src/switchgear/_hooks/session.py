@@ -445,7 +445,7 @@ def after_escalation_step(
     tried = (*taken.tried, taken.step_name)
     fresh = remind(notes, texts.fresh_start(seen, tried))
     who = plan.helper[:1].upper() + plan.helper[1:]
-    what = "It must start afresh." if taken.step_name == escalation.RESET else f"{who} takes over."
+    what = "It must start over." if taken.step_name == escalation.RESET else f"{who} takes over."
     return fresh._replace(stop=texts.stopped(seen, what))
 
 

@@ -92,7 +92,7 @@ def _why_unread(line: str) -> str:
     """Why a line cannot be read, if it cannot: keys moved in it, and it has a text as well."""
     if _MOVED not in line or not line.replace(_MOVED, "").strip():
         return ""
-    return "a line with keys that move in it cannot be judged; send it without them"
+    return "a line with cursor keys cannot be checked; send it without them"
 
 
 LONGEST_START = 4_000
@@ -102,7 +102,7 @@ MOST_SHELLS = 16
 """Shells of a session, and commands that started one, of which the input is kept."""
 LARGEST_FILE = 4_000_000
 LOCKED_S = 1.0
-UNKEPT = "what was written to this shell before is not known, so only whole lines are judged"
+UNKEPT = "earlier input of this shell is unknown, so only whole lines are checked"
 _SHELL_IDS = ("session_id", "sessionId", "shell_id", "terminal_id", "bash_id", "process_id", "id")
 _SHELLS = frozenset(
     (

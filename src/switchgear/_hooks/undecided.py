@@ -53,7 +53,7 @@ def unreadable(why: str) -> Ruling:
     why = redact(why)
     text = (
         f"Switchgear refused this call because it cannot be checked: {why}. "
-        "Make it again in a form that can be: plain text, shorter, one step at a time."
+        "Repeat it in a form that can be checked: plain text, shorter, one step at a time."
     )
     return Ruling(Action.DENY, text, f"switchgear refused a call that it cannot check: {why}")
 
@@ -136,7 +136,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
                 by_agent.setdefault(agent, []).append(why)
         for agent, whys in by_agent.items():
             often = f" ({len(whys)} times)" if len(whys) > 1 else ""
-            told = f"while the store was gone{often}: {whys[-1]}"
+            told = f"while the store was unavailable{often}: {whys[-1]}"
             leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
         # Emptied, not removed: who waits for the lock on it must find the same file.
         os.ftruncate(file, 0)

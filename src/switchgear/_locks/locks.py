@@ -146,7 +146,9 @@ class ResourceLock:
     def _steps(self) -> Generator[float, None, None]:
         """How long to sleep between two looks, until we have it; or raises why not."""
         if self.token:
-            raise ValueError(f"lock {self.resource!r} is had by this very object; make another")
+            raise ValueError(
+                f"lock {self.resource!r} is already held by this object; create another"
+            )
         permit: Permit | None = self._breaker.enter()
         began_s = told_s = self._ledger.now_s()
         pause_s = SHORTEST_S

@@ -180,7 +180,7 @@ def load_tenure(data: Any) -> Tenure:
     try:
         if data["schema"] != SCHEMA:
             raise ValueError(
-                f"its schema is {data['schema']!r}, and this Switchgear knows {SCHEMA}"
+                f"its schema is {data['schema']!r}, and this Switchgear reads up to {SCHEMA}"
             )
         holder = data["holder"]
         return Tenure(

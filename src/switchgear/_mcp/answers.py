@@ -76,7 +76,7 @@ class GuardAnswers:
                 self._panel.store.transact, "" if row is None else row.id, kind, amount, reason
             )
         except RequestRefused as refused:
-            return f"not kept: {refused}"
+            return f"not recorded: {refused}"
         return (
             f"request {made.id} for {made.wish} waits for a person, who answers with "
             f"`switchgear requests answer {made.id}`. Nothing is granted until then: go on within "
@@ -163,5 +163,5 @@ def answered_or_error(work: "GuardAnswers", name: str, **arguments: object) -> s
     try:
         text: str = getattr(work, name)(**arguments)
     except SwitchgearError as error:
-        return f"cannot be told now: {_safe(str(error))}"
+        return f"cannot be read now: {_safe(str(error))}"
     return text

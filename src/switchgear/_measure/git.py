@@ -272,7 +272,7 @@ class GitTree:
             odd = _odd_rules(self._top)
             self.too_slow = error
             if odd is not None:
-                text = f"{odd} is not a regular file, and git waits for it; remove it"
+                text = f"{odd} is not a regular file, and git blocks on it; remove it"
                 self.too_slow = GitError(text)
             raise self.too_slow from error
         self.too_slow = None
@@ -364,7 +364,7 @@ class GitTree:
         if stat.S_ISREG(about.st_mode):
             return self._file_content(full, about, base, prefix + path, blob)
         # What is in a folder is listed by itself.
-        return None if stat.S_ISDIR(about.st_mode) else "no regular file"
+        return None if stat.S_ISDIR(about.st_mode) else "not a regular file"
 
     def _file_content(
         self, full: Path, about: os.stat_result, base: GitBase, path: str, blob: str | None
@@ -421,7 +421,7 @@ class GitTree:
         """A commit of the state among the repository's objects, read back. Raises `GitError`."""
         objects = self._real.objects
         if not objects.is_dir():
-            raise GitError(f"{objects} is not there any more")
+            raise GitError(f"{objects} no longer exists")
         base = self._base
         entries = base.entries(deadline)
         tree = base("write-tree", "--missing-ok", objects=objects, deadline=deadline).strip()

@@ -95,7 +95,7 @@ def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list
         if stat.S_ISLNK(kind):
             entries.append(ArchiveEntry(path, "120000", 0))
         elif not stat.S_ISREG(kind):
-            left_out.append(LeftOut(path, "no regular file"))
+            left_out.append(LeftOut(path, "not a regular file"))
         elif found.st_size > LARGEST_FILE:
             left_out.append(LeftOut(path, f"larger than {LARGEST_FILE // 1_000_000} MB"))
         else:
@@ -132,7 +132,7 @@ def read_entry(folder: Path, entry: ArchiveEntry) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "no regular file")
+            raise OSError(errno.EINVAL, "not a regular file")
         data = file.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
         raise OSError(errno.EFBIG, f"larger than {LARGEST_FILE // 1_000_000} MB")

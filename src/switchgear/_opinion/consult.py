@@ -84,7 +84,7 @@ def consult(
     except AskingFailed as error:
         return no_opinion(str(error), settings.source)
     except (OSError, ValueError) as error:
-        return no_opinion(f"not asked: {error}", settings.source)
+        return no_opinion(f"not requested: {error}", settings.source)
     return found
 
 
@@ -345,7 +345,7 @@ def _check_url(url: str, variable: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        raise AskingFailed(f"${variable} holds no URL") from None
+        raise AskingFailed(f"${variable} contains no URL") from None
     if parts.scheme == "https" and host:
         return
     if parts.scheme != "http" or not _is_this_machine(host):

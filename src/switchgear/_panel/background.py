@@ -91,7 +91,7 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
                     if name not in self._all:
                         self._gone(name)
             except Exception:  # noqa: BLE001  not the business of who asked for another one
-                log_exception("%r could not be looked after", name)
+                log_exception("background work for %r failed", name)
 
     def forget_fork(self) -> None:
         """In a forked child: a lock that another thread held stays held for ever."""
@@ -198,4 +198,4 @@ class Keeper:
         try:
             work()
         except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
-            log_exception("%r could not be looked after", what)
+            log_exception("background work for %r failed", what)

@@ -197,7 +197,7 @@ def token_cost(model: str, usage: TokenUsage, provider: str = "", requests: int 
     rates = model_price(model, provider)
     if rates is None:
         named = repr(model) if model else "without a name"
-        return TokenCost(None, f"the {price_list()} does not know the model {named}")
+        return TokenCost(None, f"the {price_list()} has no price for the model {named}")
     return TokenCost(rates.cost_micros(sent, *usage[1:]))
 
 
@@ -235,7 +235,7 @@ def _by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> 
 
 
 def by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> int | None:
-    """The cost by the installed package genai-prices; `None`: it is missing, or does not know the model."""
+    """The cost by the installed package genai-prices; `None`: it is missing, or has no price for the model."""
     package = _package()
     if package is None:
         return None

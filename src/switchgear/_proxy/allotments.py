@@ -21,7 +21,7 @@ LEASE_S = 60.0
 RENEW_S = 20.0
 SETTLE_S = 1.0
 """How long costs are collected before they are settled in the store."""
-MOST_CALLS = 32
+MOST_CALLS = 256
 """How many calls of the expected cost one allotment is for, at most: as many as came in a second."""
 SHARE = 16
 """An allotment is at most this fraction of what is free, unless one call needs more."""

@@ -5,6 +5,7 @@ Nothing is sent twice: a request that an upstream may have received is never rep
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import lru_cache
@@ -56,11 +57,13 @@ def origin_of(url: str) -> tuple[Origin, str]:
 class UpstreamResponse:
     """A response whose body is read part by part, by one task. Close it in any case."""
 
-    __slots__ = ("_link", "headers", "is_complete", "is_framed", "reason", "status")
+    __slots__ = ("_link", "head_s", "headers", "is_complete", "is_framed", "reason", "status")
 
-    def __init__(self, link: "_Link") -> None:
+    def __init__(self, link: "_UpstreamConnection") -> None:
         self._link = link
         self.status = 0
+        self.head_s = 0.0
+        """When the head arrived, on the monotonic clock."""
         self.reason = b""
         self.headers: Headers = []
         self.is_complete = False
@@ -100,8 +103,8 @@ class UpstreamClient:
         self._connect_s = connect_s
         self._read_s = read_s
         self._loop = asyncio.get_running_loop()
-        self._idle: dict[Origin, deque[_Link]] = {}
-        self._links: set[_Link] = set()
+        self._idle: dict[Origin, deque[_UpstreamConnection]] = {}
+        self._links: set[_UpstreamConnection] = set()
         self._tls: ssl.SSLContext | None = None
         self._sweep_s = min(1.0, read_s / 4)
         self._sweep = self._loop.call_later(self._sweep_s, self._check)
@@ -144,7 +147,7 @@ class UpstreamClient:
             link.abort()
             raise
 
-    def _kept(self, origin: Origin) -> "_Link | None":
+    def _kept(self, origin: Origin) -> "_UpstreamConnection | None":
         idle = self._idle.get(origin)
         while idle:
             link = idle.pop()
@@ -153,7 +156,7 @@ class UpstreamClient:
             link.abort()
         return None
 
-    async def _connected(self, origin: Origin) -> "_Link":
+    async def _connected(self, origin: Origin) -> "_UpstreamConnection":
         tls = None
         if origin.is_secure:
             if self._tls is None:
@@ -162,12 +165,15 @@ class UpstreamClient:
             tls = self._tls
         async with asyncio.timeout(self._connect_s):
             _, link = await self._loop.create_connection(
-                lambda: _Link(self, origin, self._loop), origin.host, origin.port, ssl=tls
+                lambda: _UpstreamConnection(self, origin, self._loop),
+                origin.host,
+                origin.port,
+                ssl=tls,
             )
         self._links.add(link)
         return link
 
-    def keep(self, link: "_Link") -> None:
+    def keep(self, link: "_UpstreamConnection") -> None:
         """Keep a connection for the next request to the same upstream."""
         idle = self._idle.setdefault(link.origin, deque())
         if len(idle) < _MOST_KEPT:
@@ -175,7 +181,7 @@ class UpstreamClient:
         else:
             link.abort()
 
-    def forget(self, link: "_Link") -> None:
+    def forget(self, link: "_UpstreamConnection") -> None:
         """A connection has ended."""
         self._links.discard(link)
         idle = self._idle.get(link.origin)
@@ -195,7 +201,7 @@ class UpstreamClient:
             link.abort()
 
 
-class _Link(asyncio.Protocol):
+class _UpstreamConnection(asyncio.Protocol):
     """One connection to an upstream: one request at a time."""
 
     def __init__(
@@ -291,6 +297,7 @@ class _Link(asyncio.Protocol):
             response.headers, response.reason = [], b""
             return
         self._has_head = True
+        response.head_s = time.monotonic()
         self._is_reusable = parser.should_keep_alive() and not self._is_head
         names = {name.lower() for name, _ in response.headers}
         bare = self._is_head or response.status in {204, 304}

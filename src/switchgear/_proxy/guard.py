@@ -33,6 +33,7 @@ from switchgear._proxy.allotments import BudgetShare, BudgetShort, CallEstimate,
 from switchgear._proxy.changes import ChangeFeed
 from switchgear._proxy.history import PendingCall, ToolTurn, is_user_turn, turns_of
 from switchgear._proxy.identity import Identity
+from switchgear._proxy.metrics import ProxyCounts
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
 from switchgear._stuck.score import grounds_of, session_policy
@@ -56,6 +57,10 @@ _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
 _DAY_S = 86_400.0
 CHECK_S = 0.25
 """How long it is not read again whether a session is held."""
+_STORE_S = 2.0
+"""How long a request waits for the store, for money and for its steps."""
+_AWAY_S = 1.0
+"""How long the store is left alone after it did not answer; requests do not wait for it meanwhile."""
 
 
 class GuardSettings(NamedTuple):
@@ -165,11 +170,25 @@ class Guard:
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
         self._changes = ChangeFeed(panel.store, self._changed)
+        self.counts = ProxyCounts()
         self._returning: set[asyncio.Future[None]] = set()
         """Probes that are being given back."""
         self._unsaved_costs: set[str] = set()
         """Models whose first cost is not in the store yet."""
         self._responses: OrderedDict[str, str] = OrderedDict()
+        self._away_until_s = -math.inf
+        self._away = ""
+        """Why the store did not answer."""
+
+    @property
+    def is_store_away(self) -> bool:
+        """Whether the store cannot be read or did not answer a moment ago."""
+        return time.monotonic() < self._away_until_s or not self._changes.is_current
+
+    def _went_away(self, error: BaseException) -> None:
+        self._away_until_s = time.monotonic() + _AWAY_S
+        late = f"it did not answer within {_STORE_S:g} s"
+        self._away = late if isinstance(error, TimeoutError) else redact(str(error), 300)
 
     async def beside(self, work: Callable[[], T]) -> T:
         """What `work` returns, from a thread; it runs to its end even if the task is cancelled."""
@@ -259,10 +278,14 @@ class Guard:
             return  # the last step is recorded, and with it all before it
         if known.keys == frozenset(_numbered(keys)):
             return  # without ids: the same history again
+        if time.monotonic() < self._away_until_s:
+            return  # loops are judged again when the store is back; see docs/proxy.md
         try:
-            fed = await self.beside(lambda: self._feed(call, turns, keys, known))
-        except StoreError:
-            return  # the circuits of the proxy go on without the store; see docs/proxy.md
+            async with asyncio.timeout(_STORE_S):
+                fed = await self.beside(lambda: self._feed(call, turns, keys, known))
+        except (StoreError, TimeoutError) as error:
+            self._went_away(error)
+            return
         known.keys, known.heat = fed.keys, fed.heat
         if fed.spent_micros is not None:
             known.spent_micros = fed.spent_micros
@@ -383,17 +406,20 @@ class Guard:
     ) -> BudgetShare:
         give_up_s = time.monotonic() + _BUSY_S
         while True:
+            if time.monotonic() < self._away_until_s:
+                raise CallRefused(_store_refusal(self._away))
             try:
-                return await self._take_or_undo(node, estimate)
+                async with asyncio.timeout(_STORE_S):
+                    return await self._take_or_undo(node, estimate)
             except BudgetShort as short:
                 if not short.held_micros or time.monotonic() >= give_up_s:
                     raise CallRefused(_short_refusal(short)) from None
             except BudgetRefused as error:
                 why = f"Switchgear: {redact(str(error), 600)}"
                 raise CallRefused(ProxyRefusal(Reaction.STOP, why, "budget")) from None
-            except StoreError as error:
-                why = f"Switchgear: the budget cannot be checked: {redact(str(error), 300)}"
-                raise CallRefused(ProxyRefusal(Reaction.WAIT, why, "store", 5.0)) from None
+            except (StoreError, TimeoutError) as error:
+                self._went_away(error)
+                raise CallRefused(_store_refusal(self._away)) from None
             await asyncio.sleep(_BUSY_STEP_S)
             if not estimate.is_learned:
                 estimate = self._estimate(call) or estimate
@@ -487,10 +513,10 @@ class Guard:
 
     # After
 
-    async def settle(
+    def settle(
         self, admission: AdmittedCall, metered: Metered | None, verdict: ResponseVerdict | None
     ) -> int | None:
-        """Settle the money and the key's circuit. Returns the cost, `None` if unknown."""
+        """Settle the money. Returns the cost, `None` if unknown. No I/O."""
         call = admission.call
         cost = self._cost(call.request, metered, verdict)
         for share in admission.shares:
@@ -503,20 +529,22 @@ class Guard:
             known.spent_micros = (known.spent_micros or 0) + cost
             known.unsaved_micros += cost
         admission.spent_micros = cost
-        if admission.key is not None:
-            breaker, permit = admission.key
-            admission.key = None
-            error = None if verdict is None else verdict.error
-            if verdict is None:
-                await breaker.agive_back(permit)
-            elif error is not None and error.kind in _KEY_FAILURES:
-                signal = Signal(ok=False, error=error.text, retry_after_s=error.retry_after_s)
-                await breaker.arecord(signal, permit)
-            elif verdict.outcome == "success":
-                await breaker.asucceeded(permit, None)
-            else:
-                await breaker.agive_back(permit)
         return cost
+
+    async def record_key(self, admission: AdmittedCall, verdict: ResponseVerdict | None) -> None:
+        """Record in the circuit of the key what came of a call."""
+        if admission.key is None:
+            return
+        breaker, permit = admission.key
+        admission.key = None
+        error = None if verdict is None else verdict.error
+        if error is not None and error.kind in _KEY_FAILURES:
+            signal = Signal(ok=False, error=error.text, retry_after_s=error.retry_after_s)
+            await breaker.arecord(signal, permit)
+        elif verdict is not None and verdict.outcome == "success":
+            await breaker.asucceeded(permit, None)
+        else:
+            await breaker.agive_back(permit)
 
     def _cost(
         self, request: ModelRequest, metered: Metered | None, verdict: ResponseVerdict | None
@@ -639,10 +667,16 @@ class Guard:
                 try:
                     node.tick()
                 except StoreError:
-                    continue
+                    return  # the others would wait for it as long
 
-    def save_spend(self) -> None:
-        """Write what sessions have spent where `switchgear sessions` reads it. In a thread."""
+    def save_counts(self) -> None:
+        """Write metrics, and what sessions have spent, where other verbs read them. In a thread."""
+        with suppress(StoreError):
+            self.counts.save(self.panel.store.inner)
+            self._save_spend()
+
+    def _save_spend(self) -> None:
+        """Raises `StoreError`."""
         for session, known in list(self._sessions.items()):
             if known.unsaved_micros:
                 amount, known.unsaved_micros = known.unsaved_micros, 0
@@ -650,6 +684,7 @@ class Guard:
                     self.panel.store.transact(f"session/{session}", _spend(amount))
                 except StoreError:
                     known.unsaved_micros += amount
+                    raise
 
     def close(self) -> None:
         """Settle everything and let the threads go. At the end of the process."""
@@ -657,7 +692,7 @@ class Guard:
         self.tick()
         for node in list(self._nodes.values()):
             node.close()
-        self.save_spend()
+        self.save_counts()
         self._threads.shutdown(wait=True)
 
 
@@ -747,6 +782,11 @@ def _short_refusal(short: BudgetShort) -> ProxyRefusal:
         f"`switchgear budgets set {short.node} USD`."
     )
     return ProxyRefusal(Reaction.STOP, why, "budget")
+
+
+def _store_refusal(why: str) -> ProxyRefusal:
+    text = f"Switchgear: the budget cannot be checked, so the call is not made: {why}"
+    return ProxyRefusal(Reaction.WAIT, text, "store", 5.0)
 
 
 def _cents(micros: int) -> str:

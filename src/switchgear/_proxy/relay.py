@@ -40,11 +40,14 @@ from switchgear._proxy.refusals import (
 from switchgear._proxy.routes import BadRoute, ProxyRoute, Upstream, route, upstream_url
 from switchgear._text.redact import redact
 
+_STORE_AWAY = (b"x-switchgear-store", b"unavailable")
 _LARGE = 256 * 1024
 """Bytes of a body that is parsed beside the event loop."""
 _MOST_ERROR = 256 * 1024
 """Bytes of an error response that are read before it is judged."""
 _MOST_STORED = 4 * 1024 * 1024
+_SAVE_S = 0.05
+"""How long the end of a stored response waits until other workers can know its session."""
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _TROUBLES = (TimeoutError, OSError)
 
@@ -84,7 +87,7 @@ class Relay:
         self._settings = settings
         self._names = frozenset(settings.upstreams)
         self._log = log
-        self._after: set[asyncio.Task[Any]] = set()
+        self._after: set[asyncio.Future[Any]] = set()
         """What is recorded after the client has gone."""
         self._client = UpstreamClient(settings.connect_s, settings.read_s)
 
@@ -98,7 +101,7 @@ class Relay:
         """HttpAnswer one request. Raises `BadRequest`, `Disconnected`."""
         started_s = time.monotonic()
         if request.target == b"/healthz" and request.method in {"GET", "HEAD"}:
-            _send(connection, _health(), is_head=request.method == "HEAD")
+            _send(connection, self._health(), is_head=request.method == "HEAD")
             return
         self._check_host(request)
         try:
@@ -122,8 +125,15 @@ class Relay:
             entry.status = error.status
             raise
         finally:
+            if found.protocol is not None:
+                self._guard.counts.request(to.name, _outcome(entry))
             if self._log is not None:
                 self._log.write(entry, time.monotonic() - started_s)
+
+    def _health(self) -> HttpAnswer:
+        away = {"store": "unavailable"} if self._guard.is_store_away else {}
+        body = json.dumps({"status": "ok", **away}).encode()
+        return HttpAnswer(200, ((b"content-type", b"application/json"),), body)
 
     # Who may ask
 
@@ -205,6 +215,7 @@ class Relay:
         entry: LogEntry,
     ) -> None:
         body = await request.read(self._settings.body_bytes)
+        received_s = time.monotonic()
         call = await self._understood(request, found, to, body)
         model, identity = call.request, call.identity
         entry.model, entry.session, entry.key = model.model, identity.session, identity.key
@@ -212,16 +223,18 @@ class Relay:
             admission = await self._guard.admit(call)
         except CallRefused as refused:
             self._refuse(connection, refused.refusal, call, entry)
+            self._guard.counts.overhead(time.monotonic() - received_s)
             return
         forwarding = _Forwarding(
             request, connection, found, body=body, call=call, admission=admission, entry=entry
         )
+        forwarding.before_s = time.monotonic() - received_s
         if admission.warning and self._settings.hint:
             forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
         try:
             await self._forward(forwarding, to)
         finally:
-            if not forwarding.is_settled:
+            if not forwarding.is_settled or admission.key is not None:
                 self._spawn(self._settle(forwarding, None, None))
 
     async def _understood(
@@ -278,6 +291,7 @@ class Relay:
         await self._settle(it, None, None)
         refusal = ProxyRefusal(reaction, why, "circuit", wait_s, first.circuit)
         self._refuse(it.connection, refusal, it.call, it.entry)
+        self._guard.counts.overhead(it.before_s)
 
     async def _attempt(
         self,
@@ -392,23 +406,23 @@ class Relay:
             it.entry.tokens = (metered.usage.input, metered.usage.output)
         is_ordinary = verdict.outcome == "success" and not permit.probe
         if is_ordinary:
-            await self._settle(it, metered, verdict)
+            self._settle_money(it, metered, verdict)
         else:  # it is recorded even if the client goes now
-            ending = asyncio.ensure_future(self._recorded(it, metered, verdict, record))
-            self._after.add(ending)
-            ending.add_done_callback(self._after.discard)
-            await asyncio.shield(ending)
+            await asyncio.shield(self._spawn(self._recorded(it, metered, verdict, record)))
         if stored is not None and is_whole and it.call.identity.session:
             response_id, calls = stored.read()
             if response_id:
-                await self._guard.remember_response(response_id, it.call.identity.session, calls)
+                session = it.call.identity.session
+                saving = self._spawn(self._guard.remember_response(response_id, session, calls))
+                await asyncio.wait({saving}, timeout=_SAVE_S)  # other workers may be asked next
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
         else:  # the client can tell that it is incomplete
             it.connection.abort()
-        if is_ordinary:  # nobody has to wait for it
+        if is_ordinary:  # the client does not have to wait for it
             await record(verdict)
+            await self._guard.record_key(it.admission, verdict)
         return Forwarded(is_done=True)
 
     async def _recorded(
@@ -420,22 +434,33 @@ class Relay:
     async def _settle(
         self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
+        self._settle_money(it, metered, verdict)
+        await self._guard.record_key(it.admission, verdict)
+
+    def _settle_money(
+        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+    ) -> None:
         if not it.is_settled:
             it.is_settled = True
-            it.entry.cost_micros = await self._guard.settle(it.admission, metered, verdict)
+            it.entry.cost_micros = self._guard.settle(it.admission, metered, verdict)
 
     # Writing
 
     def _send_head(self, it: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
         headers = response_headers(response.headers)
         headers += _ours(it.admission, it.call.identity, phase)
+        if self._guard.is_store_away:
+            headers.append(_STORE_AWAY)
         it.connection.send_head(response.status, response.reason, headers)
+        self._guard.counts.overhead(it.before_s + time.monotonic() - response.head_s)
 
     def _refuse(
         self, connection: Connection, refusal: ProxyRefusal, call: ProxiedCall, entry: LogEntry
     ) -> None:
         made = answer(refusal, call.request.protocol, call.identity.agent)
         entry.status, entry.refused = made.status, refusal.cause
+        if refusal.cause == "store":
+            made = made._replace(headers=(*made.headers, _STORE_AWAY))
         if call.identity.session:
             session = (b"x-switchgear-session", header_value(call.identity.session))
             made = made._replace(headers=(*made.headers, session))
@@ -454,10 +479,11 @@ class Relay:
         target = url[len(to.url) - len(before) :].encode("ascii")
         return await self._client.request(method.encode(), origin, target, headers, data)
 
-    def _spawn(self, work: Awaitable[Any]) -> None:
+    def _spawn(self, work: Awaitable[Any]) -> "asyncio.Future[Any]":
         task = asyncio.ensure_future(work)
         self._after.add(task)
         task.add_done_callback(self._after.discard)
+        return task
 
 
 async def _pump(
@@ -494,7 +520,7 @@ class _Forwarding:
     """One guarded request on its way."""
 
     __slots__ = (
-        *("admission", "body", "call", "connection", "entry"),
+        *("admission", "before_s", "body", "call", "connection", "entry"),
         *("found", "is_settled", "request"),
     )
 
@@ -517,6 +543,8 @@ class _Forwarding:
         self.admission = admission
         self.entry = entry
         self.is_settled = False
+        self.before_s = 0.0
+        """Seconds from the last byte of the request until it was forwarded."""
 
 
 class _Stored:
@@ -575,10 +603,12 @@ def _send(connection: Connection, made: HttpAnswer, *, is_head: bool = False) ->
     connection.end()
 
 
-def _health() -> HttpAnswer:
-    body = json.dumps({"status": "ok"}).encode()
-    length = (b"content-length", b"%d" % len(body))
-    return HttpAnswer(200, ((b"content-type", b"application/json"), length), body)
+def _outcome(entry: LogEntry) -> str:
+    if entry.refused:
+        return "refused"
+    if entry.note == "disconnected":
+        return "disconnected"
+    return "success" if 200 <= entry.status < 400 and not entry.note else "failure"
 
 
 def _is_loopback(name: str) -> bool:

@@ -16,7 +16,7 @@ from switchgear._proxy.relay import Relay, RelaySettings
 
 TICK_S = 0.5
 _SAVE_EVERY = 10
-"""Ticks between two times that the spend of sessions is written."""
+"""Ticks between two times that metrics and the spend of sessions are written."""
 
 
 class WorkerSettings(NamedTuple):
@@ -94,7 +94,7 @@ class Worker:
             count += 1
             await guard.beside(guard.tick)
             if count % _SAVE_EVERY == 0:
-                await guard.beside(guard.save_spend)
+                await guard.beside(guard.save_counts)
 
 
 async def _drained(server: Server, most_s: float) -> None:

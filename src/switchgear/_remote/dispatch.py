@@ -49,8 +49,8 @@ from switchgear._run.record import RunFolder, circuit_of, process_began
 from switchgear._run.state import RunState
 
 T = TypeVar("T")
-LOOK_S = 0.1
-"""Seconds between looks at a job."""
+FIRST_LOOK_S, LAST_LOOK_S, LOOK_SHARE = 0.02, 1.0, 0.1
+"""Seconds between looks at a job: a tenth of the time since it last changed, within these limits."""
 FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
 """After how long without a claim an id is sent again; the wait doubles up to the second."""
 
@@ -178,10 +178,12 @@ class RemoteAttempts:
         jobs, run = self._context.jobs, job.spec.run
         interrupt = mirror.attempt.interrupt or Interrupt()
         sending = _Sending(self._context, job.spec.labels, self._time)
-        lost = ""
+        lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
                 job = jobs.get(run) or job
+                if (now := (job.state, job.claim, job.written)) != seen:
+                    seen, changed_s = now, time.monotonic()
                 if job.state is JobState.DONE:
                     mirror.update(job)
                     return job
@@ -197,7 +199,8 @@ class RemoteAttempts:
                         f"[{mirror.attempt.task.name}] {trouble}; waiting for the store"
                     )
                 lost = str(trouble)
-            time.sleep(LOOK_S)
+            share_s = LOOK_SHARE * (time.monotonic() - changed_s)
+            time.sleep(max(FIRST_LOOK_S, min(share_s, LAST_LOOK_S)))
 
     def _stop(self, job: RemoteJob, asked: int) -> None:
         jobs = self._context.jobs
@@ -220,7 +223,8 @@ class RemoteAttempts:
                 problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
             except (TransferError, StoreError) as error:
                 problem = str(error)
-            drop(folder, (f"{run}-now", f"{run}-{job.order - 1}"))
+            if job.order > 1:
+                drop(folder, (f"{run}-{job.order - 1}",))
             if problem is not None:
                 self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
         values = job.outcome or {}

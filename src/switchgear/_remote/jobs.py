@@ -197,5 +197,5 @@ def _put(text: str) -> Work:
 
 def _held(job: RemoteJob | None, claim: int) -> RemoteJob:
     if job is None:
-        raise LeaseLost("the job is gone")
+        raise LeaseLost("the job no longer exists")
     return core.held(job, claim)

@@ -5,34 +5,35 @@ where something is uncommitted. What comes back from a worker is applied to the 
 still as it was packed.
 """
 
+import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.git_command import Git, GitError, clean_environment, run_git
+from switchgear._measure.git_command import (
+    Git,
+    GitError,
+    clean_environment,
+    find_repository,
+    run_git,
+)
 from switchgear._measure.saved_refs import NotSaved
 from switchgear._measure.tree import open_tree
 from switchgear._remote.job import Parcel
 
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
-RECEIVE_TRIES, RECEIVE_WAIT_S = 6, 0.3
-_FETCH = (
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
-    "fetch",
-    "--quiet",
-    "--no-tags",
-    "--no-write-fetch-head",
-)
+FEW_OBJECTS = 100
+"""A parcel with fewer objects becomes single files, as in git: one more pack slows every command down."""
+MOST_STARTS = 4
+"""How many unpacked parcels a worker keeps."""
 _WHO = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
@@ -60,20 +61,31 @@ def snapshot(folder: Path, name: str) -> Snapshot:
 
     The user's index is not touched.
     """
+    found = find_repository(folder)
+    if found is None:
+        raise TransferError(
+            f"{folder} is not in a git repository: its work cannot move to another host"
+        )
+    git = Git(found.top, found.git_dir)
     try:
-        asked = ["rev-parse", "--show-toplevel", "--absolute-git-dir", "HEAD"]
-        top, git_dir, head = run_git(folder, asked).splitlines()
-    except (GitError, ValueError):
-        raise _why_not(folder) from None
-    git = Git(Path(top), Path(git_dir))
-    try:
-        if not git("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none"):
+        head, is_clean = _status(git)
+        if is_clean:
             return Snapshot(head, head, git.top)
         commit = _committed(git, head)
         git("update-ref", f"{REFERENCE}/{name}", commit)
     except (GitError, OSError) as error:
         raise TransferError(f"{folder} could not be packed: {error}") from error
     return Snapshot(commit, head, git.top)
+
+
+def _status(git: Git) -> tuple[str, bool]:
+    """HEAD, and whether nothing is uncommitted. Raises `TransferError` before the first commit."""
+    asked = ["--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none"]
+    lines = git("status", *asked).splitlines()
+    heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
+    if not heads or heads[0] == "(initial)":
+        raise TransferError(f"{git.top} has no commit yet: its work cannot move to another host")
+    return heads[0], all(line.startswith("# ") for line in lines)
 
 
 def _committed(git: Git, head: str) -> str:
@@ -86,15 +98,6 @@ def _committed(git: Git, head: str) -> str:
         git("add", "--all", ":/", index=index)
         tree = git("write-tree", index=index).strip()
     return git(*_WHO, "commit-tree", tree, "-p", head, "-m", "switchgear transfer").strip()
-
-
-def _why_not(folder: Path) -> TransferError:
-    """Why a folder cannot be packed."""
-    if Git.find(folder) is None:
-        return TransferError(
-            f"{folder} is not in a git repository: its work cannot move to another host"
-        )
-    return TransferError(f"{folder} has no commit yet: its work cannot move to another host")
 
 
 def saved(folder: Path, notes: Path, name: str) -> str:
@@ -138,39 +141,103 @@ def unpack(bundle: bytes, folder: Path, parcel: Parcel, repository: str = "") ->
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
-    commit = parcel.commit
     try:
-        run_git(folder, ["init", "--quiet", "--initial-branch", BRANCH])
+        run_git(folder, ["init", "--quiet", "--template=", "--initial-branch", BRANCH])
         if repository:
             run_git(folder, ["remote", "add", "origin", repository])
             run_git(folder, ["fetch", "--quiet", "--no-tags", "origin"])
         receive(bundle, folder, parcel.reference, f"{REFERENCE}/start")
-        run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
-        if parcel.head != commit:
-            run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
+        _check_out(folder, parcel)
     except GitError as error:
         raise TransferError(f"the work could not be unpacked in {folder}: {error}") from error
 
 
-def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
-    """Fetch the commit of a bundle's reference into a reference of the folder's repository.
+def _check_out(folder: Path, parcel: Parcel) -> None:
+    commit = parcel.commit
+    run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
+    if parcel.head != commit:
+        run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
 
-    Tries again for a moment: while git adds a worktree to the same repository, fetching fails.
+
+class UnpackedStarts:
+    """Unpacks parcels, and keeps the repositories of the latest ones: many tasks start from one commit.
+
+    Thread-safe. Each folder has a copy of its own, so that no agent can change the start of another task.
     """
-    with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
-        file = Path(place) / "bundle"
-        file.write_bytes(bundle)
-        for left in reversed(range(RECEIVE_TRIES)):
-            try:
-                run_git(folder, [*_FETCH, str(file), f"+{reference}:{into}"])
-            except GitError as error:
-                if not left:
-                    raise TransferError(
-                        f"a bundle could not be read in {folder}: {error}"
-                    ) from error
-                time.sleep(RECEIVE_WAIT_S)
-            else:
-                return
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+
+    def unpack(
+        self, fetch: Callable[[], bytes], folder: Path, parcel: Parcel, repository: str
+    ) -> None:
+        """Create a repository in the folder, as `unpack` does; `fetch` is called for an unknown parcel."""
+        kept = self._root / sha256(f"{parcel!r} {repository}".encode()).hexdigest()[:32]
+        if not self._copied(kept, folder, parcel):
+            unpack(fetch(), folder, parcel, repository)
+            self._keep(folder, kept)
+
+    def _copied(self, kept: Path, folder: Path, parcel: Parcel) -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with self._lock:  # so that it is not removed meanwhile
+                os.utime(kept)
+                shutil.copytree(kept, folder / ".git", symlinks=True)
+            _check_out(folder, parcel)
+        except FileNotFoundError:
+            return False
+        except (OSError, shutil.Error, GitError):  # damaged: begin again
+            shutil.rmtree(kept, ignore_errors=True)
+            return False
+        return True
+
+    def _keep(self, folder: Path, kept: Path) -> None:
+        """Keep the repository of a folder in which no agent has worked yet."""
+        try:
+            with self._lock:
+                self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                by_use = sorted(self._root.iterdir(), key=lambda each: each.lstat().st_mtime)
+                for old in by_use[: 1 - MOST_STARTS]:
+                    shutil.rmtree(old, ignore_errors=True)
+                new = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
+                shutil.copytree(folder / ".git", new, symlinks=True, dirs_exist_ok=True)
+                new.rename(kept)
+        except (OSError, shutil.Error):
+            return  # only slower
+
+
+def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
+    """Bring the commit of a bundle's reference into a reference of the folder's repository.
+
+    As `git fetch` does, but without a look at all references and worktrees: a batch has many.
+    """
+    try:
+        heads, needed, pack = _parts(bundle)
+        commit = heads[reference]
+        lines = run_git(
+            folder, ["cat-file", "--batch-check"], stdin="".join(f"{each}\n" for each in needed)
+        )
+        missing = [line.split()[0] for line in lines.splitlines() if line.endswith(" missing")]
+        if missing:
+            raise GitError(f"the repository lacks {', '.join(missing)}")
+        few = int.from_bytes(pack[8:12]) < FEW_OBJECTS
+        unpack_with = ["unpack-objects", "-q"] if few else ["index-pack", "--stdin", "--fix-thin"]
+        run_git(folder, unpack_with, stdin=pack)
+        run_git(folder, ["update-ref", into, commit])
+    except (GitError, KeyError, ValueError) as error:
+        raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
+
+
+def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:
+    """The references of a bundle with their commits, the commits that it builds on, and its pack."""
+    header, found, pack = bundle.partition(b"\n\n")
+    first, *lines = header.decode().split("\n")
+    if not found or first not in {"# v2 git bundle", "# v3 git bundle"}:
+        raise ValueError("it is not a bundle")
+    needed = [line[1:].split(" ")[0] for line in lines if line.startswith("-")]
+    heads = (line.split(" ", 1) for line in lines if line[:1] not in {"-", "@"})
+    return {name: commit for commit, name in heads}, needed, pack
 
 
 def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
@@ -181,19 +248,13 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
     now = snapshot(folder, name)
     git = Git(now.top, now.top)
     try:
-        if _tree(git, now.commit) != _tree(git, start.commit):
+        if not now.is_clean:
+            drop(folder, (name,))
+        if now.commit != start.commit and _tree(git, now.commit) != _tree(git, start.commit):
             if _tree(git, now.commit) != _tree(git, work.commit):
                 return f"{folder} was changed while the task was running elsewhere; it is left as it is"
         elif now.is_clean:
-            git(
-                *_NO_HOOKS,
-                "restore",
-                "--quiet",
-                f"--source={work.commit}",
-                "--worktree",
-                "--",
-                ":/",
-            )
+            _restore(git, start, work)
         else:
             _patch(git, start.commit, work.commit)
         if work.head != now.head and git("merge-base", now.head, work.head).strip() == now.head:
@@ -248,6 +309,15 @@ def _patch(git: Git, start: str, work: str) -> None:
     for done in (difference, applied):
         if done.returncode:
             raise GitError(done.stderr.decode(errors="replace").strip()[:500])
+
+
+def _restore(git: Git, start: Parcel, work: Parcel) -> None:
+    source = f"--source={work.commit}"
+    try:
+        git(*_NO_HOOKS, "restore", "--quiet", source, "--worktree", "--", ":/")
+    except GitError:  # an empty folder that stays empty matches nothing
+        if _tree(git, start.commit) != _tree(git, work.commit):
+            raise
 
 
 def _tree(git: Git, commit: str) -> str:

@@ -19,7 +19,15 @@ from switchgear._measure.git_command import GitError, run_git
 from switchgear._measure.tree import mark, open_tree
 from switchgear._remote.job import LeaseLost, Parcel, RemoteJob, Stop
 from switchgear._remote.jobs import NO_PARCEL, Jobs, ParcelTooLarge
-from switchgear._remote.parcel import TransferError, apply, bundled, push, receive, saved, unpack
+from switchgear._remote.parcel import (
+    TransferError,
+    UnpackedStarts,
+    apply,
+    bundled,
+    push,
+    receive,
+    saved,
+)
 from switchgear._remote.transfer import (
     iteration_values,
     outcome_values,
@@ -52,6 +60,7 @@ class WorkerContext(NamedTuple):
     """Its `runs` are those of this host."""
     root: Path
     """Where this host keeps folders of jobs."""
+    starts: UnpackedStarts
     lease_s: float = LEASE_S
 
 
@@ -201,19 +210,15 @@ class _Saving(RunView):
 def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
     """What the run itself saved last: reference, commit and HEAD."""
     try:
-        asked = [
-            "for-each-ref",
-            "--sort=-creatordate",
-            "--count=1",
-            "--format=%(refname) %(objectname)",
-        ]
-        found = run_git(
-            folder, [*asked, f"refs/switchgear/runs/{run}", f"refs/switchgear/runs/{run}-*"]
-        )
-        reference, commit = found.split()
-        return reference, commit, head_of(folder)
-    except (GitError, ValueError):
+        lines = run_git(folder, ["show-ref", "--head"]).splitlines()
+    except GitError:
         return None
+    commits = {name: commit for commit, name in (line.split(" ", 1) for line in lines)}
+    first = f"refs/switchgear/runs/{run}"
+    names = [name for name in commits if name == first or name.startswith(f"{first}-")]
+    newest = max(names, key=lambda name: (len(name), name), default="")  # RUN, RUN-2, … RUN-10
+    head = commits.get("HEAD")
+    return (newest, commits[newest], head) if newest and head else None
 
 
 def head_of(folder: Path) -> str:
@@ -279,7 +284,7 @@ def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: 
     """Rebuild the folder and the record as the last worker saved them."""
     jobs, spec = context.jobs, job.spec
     shutil.rmtree(record.path, ignore_errors=True)
-    unpack(jobs.fetch(spec.start.name), folder, spec.start, spec.repository)
+    context.starts.unpack(lambda: jobs.fetch(spec.start.name), folder, spec.start, spec.repository)
     if job.run is None:
         return
     record.make()

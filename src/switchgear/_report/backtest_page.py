@@ -92,7 +92,7 @@ def _table(found: BacktestFindings) -> Markup:
             "p",
             "A false stop is a run that was solved in the end and would have been stopped before; "
             "it is harmful when the work was still changed after that step. Intervals are those of "
-            "Wilson, 95 %. What a stop would have led to instead, nobody can know from a recording.",
+            "Wilson, 95 %. A recording cannot show what a stop would have led to.",
             class_="dim small",
         ),
     )
@@ -108,7 +108,7 @@ def _lines(counts: Counts) -> list[tuple[str, str]]:
         saved = f"{saved}, and {unknown}" if counts.unpriced < counts.stopped else unknown
     harmful = f"{counts.harmful:,}"
     if counts.maybe_harmful:
-        harmful += f", {counts.maybe_harmful:,} cannot be told"
+        harmful += f", {counts.maybe_harmful:,} unclear"
     return [
         ("would warn", f"{counts.warned:,} of {count(counts.runs, 'run')}"),
         ("would stop", f"{counts.stopped:,} of {count(counts.runs, 'run')}"),

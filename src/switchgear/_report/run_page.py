@@ -42,8 +42,8 @@ def details(done: Done) -> Markup:
     agent = mapping(done.raw.get("agent"))
     inside = (
         _agent(done, agent),
-        _texts("The agent said at its end", [agent.get("result")]),
-        _texts("It asked", [agent.get("question")]),
+        _texts("Final message of the agent", [agent.get("result")]),
+        _texts("Question of the agent", [agent.get("question")]),
         _texts("Error", [done.error]),
         _repeated(mapping(done.raw.get("repeated"))),
         _errors(done),
@@ -51,7 +51,7 @@ def details(done: Done) -> Markup:
         _validation(mapping(done.raw.get("validation"))),
         _texts("Remark", [done.raw.get("remark")]),
         _texts("Notes", items(done.raw.get("notes"))),
-        _texts("Told before it began", [done.nudge]),
+        _texts("Added to its prompt", [done.nudge]),
         _kept_files(done),
     )
     return element(
@@ -77,7 +77,7 @@ def _agent(done: Done, agent: Mapping[str, Any]) -> Markup:
     if done.raw.get("stopped"):
         parts.append(f"stopped by Switchgear: {text(done.raw.get('stopped'), 60)}")
     if done.raw.get("claims_done") is True:
-        parts.append("it says that it is done")
+        parts.append("it reports that it is done")
     if done.raw.get("commit"):
         parts.append(f"commit {text(done.raw.get('commit'), 60)}")
     return element("p", "; ".join(parts))

@@ -61,7 +61,7 @@ PROTECTED = (
 """What the guard and its hooks live in; `Place.protected` adds the paths of this installation."""
 _LOCAL = (LOOPBACK,)
 _KEY_IN_SIGHT = "a key must not leave this machine"
-_UNGUARD = "who is guarded must not switch the guard off"
+_UNGUARD = "a guarded agent must not switch its guard off"
 
 BUILTIN: dict[str, tuple[Rule, ...]] = {
     "secrets": (
@@ -105,7 +105,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
     "deletes": (
         Rule(
             "deletes/outside",
-            "only the workspace and temporary folders are yours to delete in",
+            "delete only in the workspace and in temporary folders",
             deletes=("/", "/**"),
             allow_paths=("./**", *TEMPORARY),
         ),
@@ -113,7 +113,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
     "force-push": (
         Rule(
             "force-push",
-            "it rewrites what others have; --force-with-lease is allowed",
+            "it rewrites history that others use; --force-with-lease is allowed",
             commands=(
                 *("git push -f", "git push --force", "git push +*", "git push --mirror"),
                 *("git send-pack --force", "git send-pack +*"),
@@ -121,7 +121,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "force-push/tool",
-            "it rewrites what others have",
+            "it rewrites history that others use",
             tools=("*push*", "*update_ref*", "*update_branch*"),
             inputs=("force=true",),
         ),
@@ -161,7 +161,7 @@ def builtin_rules(groups: tuple[str, ...] | None = None) -> tuple[Rule, ...]:
     )
 
 
-_WHY = "who is guarded must not switch the guard off"
+_WHY = "a guarded agent must not switch its guard off"
 _PROGRAMS = ("switchgear", "python* switchgear", "pypy* switchgear", "uvx switchgear")
 _INTERPRETERS = ("python*", "pypy*", "node", "bun", "deno", "perl", "ruby", "php", "lua*", "*awk")
 _AGENTS = ("claude", "codex", "gemini", "qwen", "opencode", "pi")
@@ -201,12 +201,12 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/decoded",
-        "text that only running it would show cannot be judged",
+        "text that is known only at run time cannot be checked",
         commands=(DECODED,),
     ),
     Rule(
         "guard/decoded-code",
-        "text that only running it would show cannot be judged",
+        "text that is known only at run time cannot be checked",
         commands=_INTERPRETERS,
         contents=(
             *("exec*b64decode", "eval*b64decode", "system*b64decode", "exec*fromhex"),
@@ -245,7 +245,7 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/agents",
-        "an agent that is started here is guarded as you are",
+        "an agent that you start must be guarded as you are",
         commands=tuple(f"{agent} *" for agent in _AGENTS),
         contents=(
             *("SWITCHGEAR_CONFIG", "SWITCHGEAR_STORE", "env*-i *", "disableAllHooks"),
@@ -303,7 +303,7 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/delegated",
-        "what you may not do, nobody may do for you",
+        "what you must not do, another program must not do for you",
         tools=("task", "agent", "spawn_agent", "delegate_to_agent", "subagent", "send_input"),
         contents=tuple(
             f"{run}*switchgear {order}"
@@ -318,7 +318,7 @@ GUARD_RULES = (
 
 SHARED_STORE = Rule(
     "guard/server",
-    "the circuits live on this server",
+    "the circuits are stored on this server",
     commands=tuple(
         f"{program} {verb}"
         for program in _REDIS

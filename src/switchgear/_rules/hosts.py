@@ -65,7 +65,7 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
     "SWITCHGEAR": (),
 }
 """By the first word of a variable that holds a key: the domains whose key it is."""
-SOMEWHERE = "a host that is not known"
+SOMEWHERE = "an unknown host"
 """Stands for a host that only running the command would tell."""
 _CALL_VALUED = frozenset(
     (

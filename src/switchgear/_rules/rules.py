@@ -205,7 +205,7 @@ def judge_deed(rules: Iterable[Rule], deed: Deed, place: Place) -> Broken | None
     """The same for a deed that is known already."""
     rules = tuple(rules)
     if deed.unread and rules:
-        return Broken("readable", deed.unread, "what cannot be read cannot be judged")
+        return Broken("readable", deed.unread, "what cannot be parsed cannot be checked")
     paths = _Paths(place)
     try:
         for rule in rules:
@@ -213,7 +213,7 @@ def judge_deed(rules: Iterable[Rule], deed: Deed, place: Place) -> Broken | None
             if found is not None:
                 return Broken(rule.name, one_line(found), rule.why)
     except TooLong as error:
-        return Broken("readable", str(error), "what cannot be read cannot be judged")
+        return Broken("readable", str(error), "what cannot be parsed cannot be checked")
     return None
 
 

@@ -94,7 +94,7 @@ class Circuits:
             return
         fresh = self.loop.policy.start(self.loop.name, 0.0)
         if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
-            self.loop.reset(by=by, why="a new run begins with counts of its own")
+            self.loop.reset(by=by, why="a new run starts with its own counts")
 
     def refresh(self) -> None:
         """Read both circuits. The other methods use what the latest message returned."""

@@ -88,7 +88,7 @@ def _by_tokens(name: str, model: str | None) -> PriceCoverage:
     if found is None:
         return PriceCoverage(
             known=False,
-            why=f"the {price_list()} does not know the model {model!r}",
+            why=f"the {price_list()} has no price for the model {model!r}",
             options=(
                 "--price-in USD --price-out USD: your prices for a million tokens",
                 "another --model, or a newer list: python3 -m pip install -U 'switchgear[prices]'",

@@ -37,13 +37,15 @@ class Ending(NamedTuple):
 
 
 EXIT_CODES: dict[ExitReason, ExitCode] = {
-    ExitReason.COMPLETED: ExitCode(0, "the task is done as far as was measured"),
-    ExitReason.CIRCUIT_BREAKER: ExitCode(10, "the loop failed, repeated an error or stood still"),
+    ExitReason.COMPLETED: ExitCode(0, "the task is done, as far as could be measured"),
+    ExitReason.CIRCUIT_BREAKER: ExitCode(
+        10, "the loop failed, repeated an error or made no progress"
+    ),
     ExitReason.BUDGET: ExitCode(11, "the next iteration would cost more than is left"),
     ExitReason.TIMEOUT: ExitCode(12, "the time limit of the run was reached"),
     ExitReason.MAX_ITERATIONS: ExitCode(13, "all iterations were used and the task is not done"),
     ExitReason.RATE_LIMIT: ExitCode(
-        14, "the provider, or --rate-limit, would have it wait too long"
+        14, "the provider, or --rate-limit, would make it wait too long"
     ),
     ExitReason.BLOCKED: ExitCode(15, "the agent asks something that only you can answer"),
     ExitReason.AGENT_ERROR: ExitCode(

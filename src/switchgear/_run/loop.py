@@ -82,7 +82,7 @@ TIME, ITERATIONS, MONEY = "time", "iterations", "money"
 """The limits of a run that an operator may raise."""
 NO_TESTS = (
     "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
-    "work; name one by --validate CMD"
+    "work; name one with --validate CMD"
 )
 
 

@@ -332,7 +332,7 @@ def start_anew(
     fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)
     remark = Override(
         "switchgear",
-        f"{why}; its evidence is lost and it starts anew",
+        f"{why}; its evidence is lost and it starts from scratch",
         mode=Mode.HELD_OPEN if policy.strict else None,
         kind=EventKind.STATE_UNREADABLE,
     )

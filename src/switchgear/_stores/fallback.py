@@ -78,7 +78,7 @@ class Submitter:
         self._stopped = False
 
     def add(self, owner: object, tick: Tick) -> None:
-        """Call `tick` soon, and then every `TICK_S` until it says that it is done."""
+        """Call `tick` soon, and then every `TICK_S` until it reports that it is done."""
         if self._stopped:
             return
         known = self._ticks.get(id(owner))
@@ -434,8 +434,13 @@ class Resilient(GuardedStore):
     # Here
 
     def _seen(self, key: str, policy: Policy, done: Step) -> Step:
+        found = StoredCircuit(done.circuit, policy)
         with self._lock:
-            self._note(StoredCircuit(done.circuit, policy))
+            known = self._known.get(key)
+            if known is None or known.circuit.version <= done.circuit.version:
+                self._known[key] = found
+            else:
+                self._note(found)
             if not self._news and not self._shift:
                 return done
             news = self._news.pop(key, ())
@@ -496,7 +501,7 @@ class Resilient(GuardedStore):
             if backlog is None:
                 circuit = self._start(key, policy, now_s)
                 backlog = self._away[key] = Backlog(policy, circuit, error, self._clock())
-                why = f"{error}; goes on from the last known state"
+                why = f"{error}; continues from the last known state"
                 remark = Override("switchgear", why, kind=EventKind.STORE_LOST)
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
@@ -593,7 +598,7 @@ class Resilient(GuardedStore):
                 raise
         if not backlog.remarked:
             gone = duration(self._clock() - backlog.since_s)
-            told = f"it was told {backlog.told} things that it had missed"
+            told = f"{backlog.told} missed updates were saved to it"
             why = f"the store {self.label} is back after {gone}; {told}"
             remark = Override("switchgear", why, kind=EventKind.STORE_BACK)
             try:

@@ -263,7 +263,7 @@ def what_next(
         more = f"give it more time: switchgear intervene {name} --do extend --for 30m"
         return more, *hand_over, give_up
     return (
-        "type a message to the agent: it starts afresh",
+        "type a message to the agent: it starts over",
         *((f"if the agent has ended: {again}",) if again else ()),
         f"reset: switchgear reset {name} --why TEXT",
         *hand_over,
@@ -293,7 +293,7 @@ def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
     """The text for an agent that takes over from a stopped one: the steps tried, in short."""
     done = ", ".join(before) or "nothing"
     return (
-        f"An agent before you was stopped, because it was stuck. Begin afresh.\n\n"
+        f"An agent before you was stopped, because it was stuck. Start over.\n\n"
         f"{agent_stuck(stuck)}\n\nTried so far: {done}. Look at the files to see what is left of "
         "its work; do not go on where it stopped."
     )

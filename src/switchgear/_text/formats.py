@@ -118,14 +118,14 @@ def _parsed(text: str) -> int:
     digits = "".join(groups)
     known = digits.isdecimal() and (part.isdecimal() if point else not part) and text.isascii()
     if sign or not known or not grouped or len(part) > 6 or len(text) > _LONGEST_AMOUNT:
-        raise ValueError(f"{text!r} is no amount of money: write it as '$5' or '$0.25'")
+        raise ValueError(f"{text!r} is not an amount of money: write it as '$5' or '$0.25'")
     return int(digits) * 1_000_000 + int(part.ljust(6, "0"))
 
 
 def micros_of(field: str, money: Any, micros: int | None) -> int | None:
     """Micro-dollars of the argument `field` (`"$5"`, `Money`), or of `<field>_micros`.
 
-    `None` if neither is given. Raises ValueError for both, and for what is no amount of money.
+    `None` if neither is given. Raises ValueError for both, and for what is not an amount of money.
 
     >>> micros_of("limit", "$5", None), micros_of("limit", None, 7)
     (5000000, 7)

@@ -92,7 +92,7 @@ def redacted_name(field: str, name: Any) -> str:
     """
     if not isinstance(name, str):
         raise ValueError(
-            f"{field} is {name!r}: it must be a text that says who it is, such as 'worker-3'"
+            f"{field} is {name!r}: it must be a text that identifies it, such as 'worker-3'"
         )
     return redact(name)
 

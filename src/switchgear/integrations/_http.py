@@ -220,7 +220,7 @@ def guard_transport(transport: Any, http_guard: HttpGuard) -> Guarded:
 def guard_http_client(client: Any, http_guard: HttpGuard) -> None:
     """Guard all transports of a `Client` or `AsyncClient` of httpx or httpx2, in place."""
     if library_of(client) is None or not hasattr(client, "_transport"):
-        raise TypeError(f"{client!r} is no Client or AsyncClient of httpx or httpx2")
+        raise TypeError(f"{client!r} is not a Client or AsyncClient of httpx or httpx2")
     is_async = hasattr(client, "aclose")
     guarded = AsyncGuardedTransport if is_async else GuardedTransport
 

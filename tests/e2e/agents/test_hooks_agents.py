@@ -107,7 +107,7 @@ def test_the_doctor_asks_codex_itself_which_hooks_it_trusts(project: Path, homes
     guarded = Guarded("codex", world, project)
     guarded.switchgear("hooks", "install", "codex")
     told = guarded.switchgear("hooks", "doctor", "codex", good=(2,))
-    assert "Codex does not look at this project's hooks" in told
+    assert "Codex ignores this project's hooks" in told
     guarded.switchgear("hooks", "uninstall", "codex")
     guarded.switchgear("hooks", "install", "codex", "--scope", "user")
     told = guarded.switchgear("hooks", "doctor", "codex", good=(2,))

@@ -55,7 +55,7 @@ def test_models_add_up_from_both_sources() -> None:
     ("usages", "words"),
     [
         ([], "reported no token usage"),
-        ([Usage("no-such-model-of-anyone", 10, 1)], "does not know the model 'no-such-model"),
+        ([Usage("no-such-model-of-anyone", 10, 1)], "has no price for the model 'no-such-model"),
         ([Usage(None, 10, 1)], "named no model"),
         ([Usage("gpt-5", 0, 0)], "neither tokens nor cost"),
         ([Usage("gpt-5", 10, 1, cost_micros=5), Usage(None, 10, 1)], "named no model"),
@@ -83,7 +83,7 @@ def test_without_the_extra_the_bundled_list_prices_tokens_and_has_its_date(
     assert all(cost.micros for cost in with_extra)
     assert re.fullmatch(r"bundled price list of 20\d\d-\d\d-\d\d", price_list())
     unknown = cost_of([Usage("nobodys-model", 10, 1)]).unknown
-    assert unknown == f"the {price_list()} does not know the model 'nobodys-model'"
+    assert unknown == f"the {price_list()} has no price for the model 'nobodys-model'"
     assert window_of("claude-sonnet-4-5") == 200_000
 
 

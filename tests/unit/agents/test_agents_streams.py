@@ -413,14 +413,14 @@ def test_mini_that_gave_up_exits_with_zero_and_is_not_believed(status: str, kind
 def test_a_command_that_fails_without_a_word_is_known_by_the_call(stream: str) -> None:
     for step in steps(read(stream)):
         assert step.silent
-        assert str(step.error).startswith(f"{step.arguments}: failed without a word\n")
+        assert str(step.error).startswith(f"{step.arguments}: failed without an error message\n")
 
 
 def test_a_command_that_says_something_is_known_by_its_words() -> None:
     call = {"type": "tool", "name": "bash", "arguments": {"command": "make"}, "ok": False}
     said, silent = steps(told("demo", {**call, "error": "no rule for a"}, {**call, "error": ""}))
     assert (said.silent, said.error) == (False, "no rule for a")
-    assert (silent.silent, silent.error) == (True, "make: failed without a word")
+    assert (silent.silent, silent.error) == (True, "make: failed without an error message")
 
 
 LOGGED = (

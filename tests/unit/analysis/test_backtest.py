@@ -230,7 +230,7 @@ def test_outcomes_can_be_told_beside_the_recordings(tmp_path: Path, empty_home: 
     done = cli("backtest", str(path), "--outcomes", str(told), "--json")
     assert json.loads(done.output)["rows"][0]["solved"] is True
     told.write_text("[]")
-    with pytest.raises(Exception, match="holds no outcome"):
+    with pytest.raises(Exception, match="contains no outcomes"):
         cli("backtest", str(path), "--outcomes", str(told))
 
 
@@ -250,7 +250,7 @@ def test_nothing_to_read_is_exit_code_3(tmp_path: Path, empty_home: Path) -> Non
     (tmp_path / "notes.json").write_text('{"a": 1}')
     done = cli("backtest", str(tmp_path))
     assert done.return_value == 3
-    assert "is in no format that is known" in done.output
+    assert "has no known format" in done.output
 
 
 def test_paths_that_are_not_there_are_refused_before_any_work(
@@ -258,7 +258,7 @@ def test_paths_that_are_not_there_are_refused_before_any_work(
 ) -> None:
     with pytest.raises(Exception, match="gone': there is no such file or folder"):
         cli("backtest", str(tmp_path / "gone"))
-    with pytest.raises(Exception, match="the folder that it is to be in is not there"):
+    with pytest.raises(Exception, match="its folder does not exist"):
         cli("backtest", str(tmp_path), "--html", str(tmp_path / "no" / "r.html"))
 
 

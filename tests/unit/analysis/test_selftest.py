@@ -122,7 +122,7 @@ circuits:
 @pytest.mark.parametrize(
     ("detector", "says"),
     [
-        ("{consecutive_failures: {threshold: 5000}}", "1,000 signals of the attack come to 20%"),
+        ("{consecutive_failures: {threshold: 5000}}", "1,000 signals of the attack reach 20%"),
         ("{failures_in_window: {threshold: 100, window_s: 2}}", "failures in 2 s (threshold 100)"),
         ("{context_burn: {per_minute: 0.9, window_s: 600}}", "10.0% of the context window"),
     ],
@@ -157,8 +157,10 @@ def test_a_guard_that_stops_telling_its_facts_is_found_out(
     monkeypatch.setattr(inspect_call, "call_signal", without_the_act)
     rows = rows_of(project, "", "guards", "loop")
     bad = [row.reason for row in rows if row.status == "failed" and "session/*" in row.guard]
-    assert any("same_tool: nobody tells it its facts" in why and "act" in why for why in bad)
-    assert any("such calls go on" in why for why in bad), "the loop itself is not cut either"
+    assert any(
+        "same_tool: the facts it needs are not recorded" in why and "act" in why for why in bad
+    )
+    assert any("such calls are admitted" in why for why in bad), "the loop itself is not cut either"
 
 
 def test_a_row_that_an_earlier_one_hides_is_a_failure(project: Path) -> None:
@@ -177,7 +179,7 @@ circuits: [{{match: 'provider/*', policy: used}}]
 """
     bad = failures(rows_of(project, config, "guards"))
     assert list(bad) == ["policy lost"]
-    assert "judges nothing" in bad["policy lost"]
+    assert "is unused" in bad["policy lost"]
 
 
 def test_a_loop_that_ends_before_its_guard_can_fire_is_a_failure(project: Path) -> None:
@@ -226,12 +228,12 @@ def test_rules_that_do_not_guard_the_guard_let_it_be_switched_off(project: Path)
     bad = failures(rows_of(project, "rules: {builtin: [secrets]}", "self-release"))
     assert "guard: release" in bad
     assert "the hooks answer allow" in bad["guard: release"]
-    assert bad["guard: release"].endswith("no rule sees it")
+    assert bad["guard: release"].endswith("no rule matches it")
 
 
 def test_a_rule_that_its_own_allow_list_excuses_is_a_failure(project: Path) -> None:
     config = "rules: {own: [{name: no-curl, commands: [curl], allow: {commands: ['curl*']}}]}"
-    assert "allow-lists excuse" in failures(rows_of(project, config, "rule-breach"))["rule no-curl"]
+    assert "allow-lists exempt" in failures(rows_of(project, config, "rule-breach"))["rule no-curl"]
 
 
 def test_rules_of_the_configuration_are_refused_by_the_hooks(project: Path) -> None:
@@ -268,7 +270,7 @@ def test_hooks_that_do_not_ask_the_rules_are_found_out(
 
     monkeypatch.setattr(deciding, "look_at", blind)
     bad = failures(rows_of(project, "", "rule-breach"))
-    assert bad["rule force-push"].endswith("the rules see it, the hooks do not ask them")
+    assert bad["rule force-push"].endswith("the rules match it, but the hooks do not apply them")
 
 
 def test_orders_without_the_token_are_refused_where_one_is_configured(project: Path) -> None:
@@ -324,7 +326,7 @@ def test_a_lock_whose_wait_nobody_minds_in_time_is_a_failure(project: Path) -> N
     bad = failures(
         rows_of(project, f"circuits: [{{match: 'lock/*', policy: {policy}}}]", "lock-convoy")
     )
-    assert "a wait of a day goes on" in bad["lock/*"]
+    assert "a wait of a day does not open it" in bad["lock/*"]
 
 
 def test_what_breaks_is_a_row_and_the_others_go_on(
@@ -339,7 +341,7 @@ def test_what_breaks_is_a_row_and_the_others_go_on(
     broken = plan.SelftestScenario("loop", "", (breaks, *SCENARIOS["loop"].acts))
     monkeypatch.setitem(SCENARIOS, "loop", broken)
     rows = rows_of(project, "", "loop")
-    assert rows[0].reason == "it broke: RuntimeError: no such thing"
+    assert rows[0].reason == "the test failed: RuntimeError: no such thing"
     assert rows[1].status is GuardStatus.OK
 
 
@@ -381,7 +383,7 @@ def test_installed_hooks_that_lead_nowhere_are_a_failure(project: Path) -> None:
     settings = project / ".claude" / "settings.json"
     settings.write_text(settings.read_text().replace(sys.executable, "/no/such/python"))
     bad = failures(rows_of(project, "", "standing"))
-    assert any("which is gone" in why for why in bad.values()), bad
+    assert any("which is missing" in why for why in bad.values()), bad
 
 
 # The verb

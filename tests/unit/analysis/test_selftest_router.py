@@ -8,6 +8,7 @@ import pytest
 from switchgear._analysis.selftest.plan import perform
 from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus
 from switchgear._config import load_config
+from switchgear._core.types import Signal
 from switchgear._fleet import router as routing
 from switchgear._fleet.router import Route, Router, Settings
 
@@ -99,7 +100,7 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
     assert (row.detector, row.status) == ("operator token", GuardStatus.OK)
     monkeypatch.setattr("switchgear._panel.panel.Panel.order", lambda *_, **__: None)
     [row] = rows_of(tmp_path, config, "self-release")
-    assert row.reason == "a reset of rules/coder was obeyed without a token"
+    assert row.reason == "a reset of rules/coder was accepted without a token"
 
 
 # What is configured and cannot fire
@@ -112,10 +113,20 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
             "dead-provider",
             "external_dep: {threshold: 5000}",
             "provider/anthropic",
-            "such calls go on",
+            "such calls are admitted",
         ),
-        ("same-error", "failure_rate: {window_calls: 5000}", "agent/coder/failure_rate", "go on"),
-        ("lock-convoy", "resource_lock: {threshold_seconds: 90000}", "lock/*", "a day goes on"),
+        (
+            "same-error",
+            "failure_rate: {window_calls: 5000}",
+            "agent/coder/failure_rate",
+            "are admitted",
+        ),
+        (
+            "lock-convoy",
+            "resource_lock: {threshold_seconds: 90000}",
+            "lock/*",
+            "a day does not open it",
+        ),
     ],
 )
 def test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads(
@@ -157,7 +168,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     config = f"{FLEET}\ncircuits: [{{match: 'agent/*/budget', policy: {policy}}}]"
     rows = [row for row in rows_of(tmp_path, config, "guards") if row.guard == "agent/*/budget"]
     bad = [row.reason for row in rows if row.status is GuardStatus.FAILED]
-    assert "same_tool: nobody tells it its facts on this path (router): step" in bad
+    assert "same_tool: the facts it needs are not recorded on this path (router): step" in bad
     assert [row.detector for row in rows if row.status is GuardStatus.OK] == ["spend"]
 
 
@@ -167,12 +178,33 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
-        ("dead-provider", Route, "record", lambda *_, **__: None, "provider/anthropic", "go on"),
-        ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
-        ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
+        (
+            "dead-provider",
+            Route,
+            "record",
+            lambda *_, **__: None,
+            "provider/anthropic",
+            "are admitted",
+        ),
+        (
+            "dead-provider",
+            Settings,
+            "circuits",
+            lambda *_: [],
+            "provider/anthropic",
+            "are admitted",
+        ),
+        (
+            "same-error",
+            Settings,
+            "circuits",
+            lambda *_: [],
+            "agent/coder/failure_rate",
+            "are admitted",
+        ),
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
-        ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "go on"),
-        ("overspend", Router, "_reserved", lambda *_: True, "budgets", "anything be spent"),
+        ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "are admitted"),
+        ("overspend", Router, "_reserved", lambda *_: True, "budgets", "does not limit spending"),
         ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
     ],
 )
@@ -198,16 +230,22 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
     monkeypatch.setattr(Router, "_first", _only_the_first(Router._first))
     row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["provider/anthropic"]
     assert row.status is GuardStatus.FAILED
-    assert "provider/anthropic is cut, and no fallback works" in row.reason
+    assert "provider/anthropic is open, and no fallback is available" in row.reason
 
 
 def test_costs_that_the_router_stops_telling_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(routing._WORDS, "budget", routing._of_agent)
+    signals = routing._signals
+
+    def without_costs(**facts: Any) -> dict[str, Signal]:
+        told = signals(**facts)
+        return {**told, "budget": told["failure_rate"]}
+
+    monkeypatch.setattr(routing, "_signals", without_costs)
     rows = [row for row in rows_of(tmp_path, FLEET, "guards") if row.guard == "agent/*/budget"]
     assert [row.reason for row in rows] == [
-        "spend: nobody tells it its facts on this path (router): cost_micros"
+        "spend: the facts it needs are not recorded on this path (router): cost_micros"
     ]
 
 

@@ -99,7 +99,7 @@ def test_a_clock_or_detector_that_breaks_afterwards_replaces_no_exception(
         shape(breaker, fails)
     assert raised.value is error
     assert raised.value.__context__ is None
-    assert "circuit 'api' could not take note of a call" in caplog.text
+    assert "circuit 'api' could not record a call" in caplog.text
     assert "is broken" in caplog.text
 
 

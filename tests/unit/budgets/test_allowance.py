@@ -289,7 +289,7 @@ def test_a_place_that_cannot_be_had_gives_the_money_back(stage: Stage) -> None:
     batch = paid("a", budget_micros=30)
     batch = batch._replace(tasks=tuple(task._replace(worktree=True) for task in batch.tasks))
     stage.run(batch, lambda _: outcome("completed"))
-    assert "is no git repository" in stage.progress["a"].reason
+    assert "is not a git repository" in stage.progress["a"].reason
     assert stage.panel.budgets.free_micros("atlas") == 100
 
 

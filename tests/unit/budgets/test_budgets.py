@@ -312,7 +312,7 @@ def test_opening_again_with_the_same_limit_changes_nothing(budgets: Budgets) -> 
 
 
 def test_a_limit_is_not_lowered_below_what_is_used(budgets: Budgets) -> None:
-    with pytest.raises(BudgetRefused, match=r"\$4.00 of it are spent or set aside"):
+    with pytest.raises(BudgetRefused, match=r"\$4.00 of it are spent or reserved"):
         budgets.limit("atlas", 3 * DOLLAR)
     with pytest.raises(BudgetRefused, match=r"asked \$7.00, free \$6.00"):
         budgets.limit("atlas/wave-1", 11 * DOLLAR)
@@ -346,9 +346,9 @@ def test_money_that_is_none_is_a_value_error(budgets: Budgets, amount: object) -
 def test_who_does_it_is_a_text(budgets: Budgets) -> None:
     who: Any = 5
     before = budgets.book("atlas")
-    with pytest.raises(ValueError, match="owner is 5: it must be a text that says who it is"):
+    with pytest.raises(ValueError, match="owner is 5: it must be a text that identifies it"):
         budgets.reserve("atlas", 1, owner=who)
-    with pytest.raises(ValueError, match="who is 5: it must be a text that says who it is"):
+    with pytest.raises(ValueError, match="who is 5: it must be a text that identifies it"):
         budgets.charge("atlas", 1, who=who)
     assert budgets.book("atlas") == before
 
@@ -420,18 +420,18 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
     book = budgets.book("atlas")
     assert audit(book, lines) == ()
     assert audit(book._replace(charged_micros=1), lines) == (
-        "the lines charge $0.00, and the book says $0.000001",
+        "the lines charge $0.00, but the balance says $0.000001",
     )
-    assert "there are 3 lines, and the book says 4" in audit(book, lines[:-1])
+    assert "there are 3 lines, but the balance says 4" in audit(book, lines[:-1])
     assert audit(book, lines[1:]) == ("line 1 has the number 2",)
     richer = {**book.nodes, "atlas": book.nodes["atlas"]._replace(spent_micros=5)}
     assert audit(book._replace(nodes=richer), lines) == (
-        "'atlas' has spent 5, and the lines say 0",
+        "'atlas' has spent 5, but the lines say 0",
     )
     del richer["atlas/wave-1"]
     assert "'atlas/wave-1' is open in the lines only" in audit(book._replace(nodes=richer), lines)
     more = {**book.nodes, "atlas/x": BudgetNode(1)}
-    assert "'atlas/x' is open in the book only" in audit(book._replace(nodes=more), lines)
+    assert "'atlas/x' is open in the balance only" in audit(book._replace(nodes=more), lines)
 
 
 @pytest.mark.parametrize("value", [7, [], {}, {"schema": 2}, {"schema": 1, "nodes": 7}])

@@ -137,9 +137,9 @@ def changed(at: int, **fields: Any) -> str:
         (changed(1, key="other"), "the node 'atlas' is of another tree"),
         (changed(1, shelf="purse"), "its shelf is 'purse': it must be one of budget, lock, fleet"),
         (changed(1, value=None), "it has no value"),
-        (changed(1, type="line", line=[]), "a line of an account that is not before it"),
+        (changed(1, type="line", line=[]), "a line that comes before its account"),
         (changed(-1, shelf="budget"), "line 8: the budgets cannot be read"),
-        (changed(0) + "\n" + changed(0).splitlines()[-1], "the lock 'press' was there before"),
+        (changed(0) + "\n" + changed(0).splitlines()[-1], "the lock 'press' occurs twice"),
         (changed(0) + '\n{"type":"line","line":[]}', "locks have none"),
     ],
 )

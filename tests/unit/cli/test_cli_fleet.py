@@ -46,7 +46,7 @@ def test_an_agent_on_another_model_is_rerouted_and_back_when_its_provider_heals(
     assert code == 0
     assert text.startswith(
         "agent coder (ana): rerouted, coder on q/n\n"
-        "  not coder on p/m: provider/p: 1 request to stay away in a row (threshold 1); next try at 20"
+        "  not coder on p/m: provider/p: 1 request to wait in a row (threshold 1); next try at 20"
     )
     assert run(folder, "reset", "provider/p", "--why", "it healed")[0] == 0
     assert "agent coder (ana): works, coder on p/m\n" in run(folder, "fleet", "status")[1]
@@ -59,11 +59,11 @@ def test_a_route_is_told_in_words_and_as_json_and_nobody_is_exit_code_1(folder: 
     assert code == 1
     found = json.loads(text)
     assert (found["agent"], found["state"], found["works"]) == ("junior", "halted", None)
-    assert found["why"] == ["junior: rules/junior: rule x; stays so until it is reset"]
+    assert found["why"] == ["junior: rules/junior: rule x; it stays open until it is reset"]
     code, text = run(folder, "fleet", "route", "junior")
     assert (code, text) == (
         1,
-        "junior: no agent available\n  not junior: rules/junior: rule x; stays so until it is reset\n",
+        "junior: no agent available\n  not junior: rules/junior: rule x; it stays open until it is reset\n",
     )
 
 

@@ -62,7 +62,7 @@ def test_install_says_what_it_did_and_what_is_left_to_do(project: Path) -> None:
     assert lines[1].startswith("  events   PreToolUse, PostToolUse, ")
     assert lines[2].endswith(f"entry.py claude-code --root {project}")
     assert lines[3].startswith("  backup   ~/.local/state/switchgear/hooks/settings.json-")
-    assert lines[-1] == "  'switchgear hooks doctor claude-code' proves that it works."
+    assert lines[-1] == "  'switchgear hooks doctor claude-code' tests them."
     again = run("install", "claude-code").output.splitlines()
     assert again[0] == "Claude Code: the hooks are installed already in ./.claude/settings.json"
     assert not any("backup" in line for line in again)
@@ -75,7 +75,7 @@ def test_broken_settings_are_an_error_and_stay(project: Path) -> None:
     assert path.read_text() == '{"model": "opus",}'
     whole = CliRunner().invoke(main, ["hooks", "install", "claude-code"], standalone_mode=True)
     assert whole.exit_code == 2
-    assert whole.stderr.startswith(f"switchgear: {path}: it is no JSON that Claude Code could read")
+    assert whole.stderr.startswith(f"switchgear: {path}: invalid JSON at ")
     assert "line 1, column 18" in whole.stderr
 
 
@@ -128,13 +128,15 @@ def test_uninstall_gives_back_what_was_there(project: Path) -> None:
     assert done.exit_code == 0
     first = done.output.splitlines()[0]
     assert first == (
-        "Claude Code: the hooks are out of ./.claude/settings.json; "
-        "everything else in it is as it was"
+        "Claude Code: the hooks were removed from ./.claude/settings.json; "
+        "everything else in it is unchanged"
     )
     assert path.read_text() == '{"model": "opus"}'
     done = run("uninstall", "claude-code")
     assert done.exit_code == 0
-    assert done.output == "Claude Code: there are no hooks of ours in ./.claude/settings.json\n"
+    assert (
+        done.output == "Claude Code: there are no hooks of Switchgear in ./.claude/settings.json\n"
+    )
 
 
 def test_where_there_is_an_operator_token_removing_hooks_needs_it(
@@ -195,7 +197,7 @@ def test_status_names_what_needs_attention(project: Path) -> None:
     assert not told[0]["current"]
     assert told[0]["worries"][-1] == "outdated: install again"
     path.write_text("{")
-    assert "cannot be read: it is no JSON" in run("status", "codex").output
+    assert "cannot be read: invalid JSON at line 1" in run("status", "codex").output
 
 
 @pytest.mark.parametrize("agent", some_of(AGENTS, ["claude-code", "codex"]))
@@ -207,7 +209,7 @@ def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
     good = [finding["what"] for finding in told["findings"] if finding["level"] == "good"]
     assert any("was sent through the command and answered: allow" in what for what in good)
     assert any("it arrived in sqlite:///" in what for what in good)
-    assert any("a refusal is written as" in what for what in good)
+    assert any("refusals have the form" in what for what in good)
     notes = [finding["what"] for finding in told["findings"] if finding["level"] == "note"]
     assert f"{HOOKED[agent].program} is not on the PATH here" in notes
 
@@ -257,7 +259,7 @@ def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path
     assert done.exit_code == 2
     assert "the event did not arrive in the store" in " ".join(done.output.split())
     assert f"sqlite:///{project}" in done.output.replace("\n  ", "")  # a long path is wrapped
-    assert "hooks.json is of another installation or version" in done.output
+    assert "hooks.json was written by another installation or version" in done.output
 
 
 def test_the_doctor_says_that_nothing_is_installed() -> None:
@@ -291,7 +293,7 @@ def test_in_ones_home_a_project_would_be_all_projects(
     monkeypatch.chdir(tmp_path)
     done = run("install", "claude-code")
     assert done.exit_code == 2
-    assert "in this folder ./.claude/settings.json holds for all your projects" in done.stderr
+    assert "in this folder ./.claude/settings.json applies to all your projects" in done.stderr
     assert run("install", "claude-code", "--scope", "user").exit_code == 0
     assert run("status", "claude-code").output.count("\n") == 1
     assert run("doctor", "claude-code").exit_code == 0
@@ -304,10 +306,10 @@ def test_without_the_token_a_refusal_is_not_tried_and_that_is_said(
     run("install", "pi")
     done = run("doctor", "pi")
     assert done.exit_code == 0
-    assert "that a refusal is understood was not tried: it takes the operator token" in done.output
+    assert "refusals were not tested: this needs the operator token" in done.output
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    assert "a refusal is written as pi obeys it: stop" in (
+    assert "refusals have the form that pi obeys: stop" in (
         run("doctor", "pi", "--token-file", str(token)).output
     )
 
@@ -359,7 +361,7 @@ def test_codex_is_not_asked_where_there_is_no_place_for_a_copy(
     [
         ("trusted", 0, "Codex trusts all 1 hooks"),
         ("modified", 2, "Codex trusts 0 of 1 hooks, and skips the others silently"),
-        (None, 2, "Codex does not look at this project's hooks: it does not trust the project"),
+        (None, 2, "Codex ignores this project's hooks, because the project is not trusted"),
     ],
 )
 def test_the_doctor_says_whether_codex_will_run_the_hooks(

@@ -251,7 +251,7 @@ def test_waiting_ends_with_the_half_open_test(
 
 def test_without_a_test_the_next_call_is_one(desk: Desk) -> None:
     _open_long_ago(desk)
-    assert desk.run(SPAWN, "--do", "wait").output.endswith("The next call is the test.\n")
+    assert desk.run(SPAWN, "--do", "wait").output.endswith("The next call is the probe.\n")
 
 
 def _open_long_ago(desk: Desk) -> None:
@@ -314,7 +314,7 @@ def test_who_types_nonsense_is_asked_again(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().err
     first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the escalation decides)?"
     assert said.startswith(first)
-    assert "'what?' is none of them" in said
+    assert "'what?' is not one of them" in said
 
 
 def test_when_nobody_answers_nothing_is_chosen() -> None:

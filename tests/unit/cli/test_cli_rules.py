@@ -67,8 +67,8 @@ def test_a_call_is_read_from_standard_input(call: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("stdin", "message"),
     [
-        ("", "standard input is no JSON"),
-        ("{", "standard input is no JSON"),
+        ("", "standard input is not valid JSON"),
+        ("{", "standard input is not valid JSON"),
         ("[" * 100_000, "the JSON is nested too deep"),
         ("[]", "standard input must be a mapping"),
         ('{"tool": "Bash"}', "the call needs a tool and one of args"),
@@ -98,7 +98,7 @@ def test_the_rules_that_hold_are_those_of_the_configuration(project: Path) -> No
 
 def test_no_rules_is_said(project: Path) -> None:
     (project / "switchgear.yaml").write_text("rules: {builtin: []}")
-    assert rules("list").stdout.startswith("No rules hold here.")
+    assert rules("list").stdout.startswith("No rules are in effect here.")
 
 
 def test_the_store_and_the_configuration_that_hold_are_protected(project: Path) -> None:

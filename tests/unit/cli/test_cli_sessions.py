@@ -110,7 +110,7 @@ def test_status_show_sessions_and_intervene_agree_on_a_stopped_session(project: 
     project.stop(FIRST)
     listed = run("sessions").output
     assert "is stopped since" in listed
-    assert "type a message to the agent: it starts afresh" in listed
+    assert "type a message to the agent: it starts over" in listed
     assert f"switchgear reset {FIRST[:13]}" in listed
     assert "escalate" not in listed, "no hand-over is configured"
     status = json.loads(run("status", f"session/{FIRST}", "--json").output)

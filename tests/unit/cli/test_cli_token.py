@@ -56,7 +56,9 @@ def test_what_is_refused_is_called_what_it_is(project: Path) -> None:
     told = run("--config", "empty.yaml", "config", "seal", "--remove").stderr
     assert told.startswith("switchgear: a change of the operator token needs the operator token; ")
     told = run(*ORDER).stderr
-    assert told.startswith("switchgear: circuit 'x' takes orders only with the operator token; ")
+    assert told.startswith(
+        "switchgear: circuit 'x' accepts overrides only with the operator token; "
+    )
 
 
 def kept_events() -> int:
@@ -115,7 +117,7 @@ def test_a_run_that_may_not_be_shadowed_leaves_nothing_behind(project: Path) -> 
     words = ("run", "do it", "--agent-cmd", "true", "--shadow")
     refused = run(*words)
     assert refused.exit_code != 0
-    assert "takes orders only with the operator token" in refused.stderr
+    assert "accepts overrides only with the operator token" in refused.stderr
     assert not list(project.glob(".switchgear/runs/*"))
     run(*words, SWITCHGEAR_TOKEN=TOKEN)
     assert len(list(project.glob(".switchgear/runs/*"))) == 1
@@ -151,8 +153,8 @@ def test_the_doctor_names_circuits_that_another_policy_judges(project: Path) -> 
 def test_a_refusal_says_which_of_the_options_are_the_operators(project: Path) -> None:
     run("record", "x", "failure", "--count", "5")
     told = run("check", "x").stdout
-    assert "on the operator's word; it needs the token" in told
+    assert "this needs the operator token" in told
     assert "switchgear hold closed x --why WHY --token-file FILE" in told
     told = run("check", "x", SWITCHGEAR_TOKEN=TOKEN).stdout
-    assert "on your word" in told
+    assert "admit every call until you release it\n" in told
     assert "--token-file" not in told

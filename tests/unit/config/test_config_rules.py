@@ -65,7 +65,10 @@ rules:
         ("rules: {builtin: [[]]}", "rules.builtin[0]: is a list: there are no such built-in rules"),
         ("rules: {allow: {delete: {}}}", "unknown key; did you mean 'deletes'?"),
         ("rules: {allow: {deletes: {path: []}}}", "unknown key; did you mean 'paths'?"),
-        ("rules: {builtin: [], allow: {deletes: {}}}", "excuses from the built-in rules 'deletes'"),
+        (
+            "rules: {builtin: [], allow: {deletes: {}}}",
+            "exempts calls from the built-in rules 'deletes'",
+        ),
         ("rules: {own: [{tools: [x]}]}", "rules.own[0]: needs the key 'name'"),
         ("rules: {own: [null]}", "rules.own[0]: is empty: it must be a rule with a name"),
         ("rules: {own: [x]}", "rules.own[0]: is 'x': it must be a mapping"),

@@ -453,7 +453,7 @@ def test_what_a_file_takes_away_from_the_built_in_rules_is_shown(project: Path) 
         "rules:\n  builtin: [secrets, deletes, guard]\n  allow: {deletes: {paths: ['~/x/**']}}\n"
     )
     shown = run("trust", "--yes").output
-    assert "  weakens    the built-in rules 'deletes' excuse paths: ~/x/**\n" in shown
+    assert "  weakens    the built-in rules 'deletes' exempt paths: ~/x/**\n" in shown
     assert "the built-in rules 'force-push' are off" in shown
     file.write_text("rules: {own: [{name: no-curl, commands: [curl]}]}\n")
     assert "weakens" not in run("trust", "--yes").output

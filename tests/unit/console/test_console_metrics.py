@@ -22,6 +22,7 @@ from switchgear._console.metrics import ConsoleMetrics, circuit_families
 from switchgear._console.monitoring import ALERTS, PANELS, dashboard, rules_text
 from switchgear._console.sources import Sources
 from switchgear._core.types import Mode, Record, Signal
+from switchgear._proxy.metrics import ProxyCounts
 from switchgear._sinks.metrics import Metrics, escaped, exposition
 from switchgear.sinks import OpenTelemetry
 from unit.console_stage import Stage, stage
@@ -63,13 +64,23 @@ def test_the_endpoint_has_the_documented_names_and_valid_lines(on: Stage) -> Non
     store.apply("p/x", on.panel.policy_of("p/x"), Record(Signal(ok=False, count=5)), store.now_s())
     on.panel.order("p/x", by="a", why="b", mode=Mode.SHADOW)
     on.panel.budgets.open("team", 1_000_000)
-    found = names_in(on.get("/metrics").text)
+    counts = ProxyCounts()
+    counts.request("anthropic", "success")
+    for seconds in (0.0004, 0.002, 60.0):
+        counts.overhead(seconds)
+    counts.save(store)
+    text = on.get("/metrics").text
+    found = {name.removesuffix("_bucket") for name in names_in(text)}
     documented = set(re.findall(r"`(switchgear_[a-z_]+)`", Path("docs/metrics.md").read_text()))
     missing = {"switchgear_transitions_total", "switchgear_overrides_total", "switchgear_sessions"}
     missing |= {"switchgear_hook_decisions_total", "switchgear_http_refused_total"}
     missing |= {"switchgear_circuit_retry_after_seconds"}
     assert documented - missing <= found
-    assert 'switchgear_circuit_state{circuit="p/x",state="shadow"} 1' in on.get("/metrics").text
+    assert 'switchgear_circuit_state{circuit="p/x",state="shadow"} 1' in text
+    assert 'switchgear_proxy_requests_total{upstream="anthropic",outcome="success"} 1' in text
+    for limit, count in (("0.00025", 0), ("0.0005", 1), ("0.0025", 2), ("5", 2), ("+Inf", 3)):
+        assert f'switchgear_proxy_overhead_seconds_bucket{{le="{limit}"}} {count}' in text
+    assert "switchgear_proxy_overhead_seconds_count 3" in text
 
 
 def test_ten_thousand_sessions_and_circuits_make_a_bounded_number_of_series() -> None:
@@ -157,7 +168,7 @@ def test_rules_and_dashboard_ask_only_for_metrics_that_exist() -> None:
     documented += " switchgear_budget_spent_dollars switchgear_budget_reserved_dollars"
     for expression in every_expression():
         for name in re.findall(r"switchgear_[a-z_]+", expression):
-            assert name in documented, name
+            assert name.removesuffix("_bucket") in documented, name
 
 
 def test_the_command_prints_rules_and_dashboard() -> None:

@@ -170,7 +170,7 @@ def test_a_cursor_from_a_newer_store_is_reported_and_the_stream_goes_on(
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1-2-3", "9" * 40, "1.5", "\u0661"])
 def test_what_is_no_cursor_is_refused(cursor: str) -> None:
-    with pytest.raises(ValueError, match="no cursor"):
+    with pytest.raises(ValueError, match="not a cursor"):
         cursor_key(cursor)
 
 

@@ -61,7 +61,7 @@ EXCEPTIONS = (
             {"policy": POLICY, "threshold": 3},
             (
                 "CircuitBreaker.policy is given, and threshold is 3, base_timeout 60.0, "
-                "max_timeout 300.0: they belong into the policy then"
+                "max_timeout 300.0: set them in the policy instead"
             ),
         ),
         ({"fallback": 5}, "CircuitBreaker.fallback is 5: it must be callable"),
@@ -74,9 +74,9 @@ EXCEPTIONS = (
             for field in ("failure_if", "ignore")
             for bad in (5, None, "ValueError", int, (ValueError, 5), (int,), [ValueError])
         ),
-        ({"clock": 0.0}, "CircuitBreaker.clock is 0.0: it must be callable, giving seconds"),
+        ({"clock": 0.0}, "CircuitBreaker.clock is 0.0: it must be a callable that returns seconds"),
         ({"store": 5}, "CircuitBreaker.store is 5: it must be a store; for a shared one use"),
-        ({"wall": 5}, "CircuitBreaker.wall is 5: it must be callable, giving seconds"),
+        ({"wall": 5}, "CircuitBreaker.wall is 5: it must be a callable that returns seconds"),
         ({"sinks": [5]}, "CircuitBreaker.sinks holds 5: a sink must be callable"),
         ({"sinks": print}, f"CircuitBreaker.sinks is {print!r}: it must be a list of callables"),
         ({"sinks": "log"}, "CircuitBreaker.sinks is 'log': it must be a list of callables"),

@@ -9,14 +9,16 @@ import pytest
 from switchgear import _detectors
 from switchgear._core import evidence
 from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
-from switchgear._core.machine import step
+from switchgear._core.machine import count_only, step
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     Event,
     Mode,
     Override,
+    Permit,
     Phase,
     Record,
     ReportSource,
@@ -237,14 +239,44 @@ def test_the_stored_state_is_what_folding_the_recent_signals_again_gives(seed: i
         if recent is None or recent.base is None:
             continue
         again = recent.base
-        for index, (at_s, each) in enumerate(recent.tells):
-            again = step(policy, again, each, at_s, hold=index >= recent.final).circuit
+        for at_s, each in recent.tells[: recent.final]:
+            again = step(policy, again, each, at_s).circuit
+        again = count_only(policy, again, recent.tells[recent.final :])
         assert (
             again.memories == circuit.memories
             or dump_circuit(policy, again)["memories"] == dump_circuit(policy, circuit)["memories"]
         )
         assert (again.phase, again.failures) == (circuit.phase, circuit.failures)
         assert again.totals == circuit.totals
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counting_without_judging_counts_like_a_circuit_that_nothing_moves(seed: int) -> None:
+    luck = random.Random(seed)
+    detectors = [
+        _detectors.ConsecutiveFailures(10**6),
+        _detectors.FailureRate(1000, 0.99, 1000),
+        _detectors.SameError(1000),
+    ]
+    policy = Policy([luck.choice(detectors), luck.choice(detectors[:1])], Cooldown(1000.0))
+    kinds = (
+        OK,
+        BAD,
+        BAD._replace(error="another", count=7),
+        Signal(ok=None),
+        Signal(ok=True, cost_micros=5),
+        Signal(ok=False, cost_micros=3, count=2),
+    )
+    tells = [
+        DatedRecord(T0 + luck.random(), Record(luck.choice(kinds), luck.choice((None, Permit(1)))))
+        for _ in range(60)
+    ]
+    tells.append(DatedRecord(T0 + 2.0, Record(BAD, Permit(9))))  # from another generation: late
+    one = policy.start("api", T0)
+    for at_s, record in tells:
+        one = step(policy, one, record, at_s).circuit
+    assert one.phase is Phase.CLOSED
+    assert count_only(policy, policy.start("api", T0), tells) == one
 
 
 @pytest.mark.parametrize("others", [0, 1, 3])

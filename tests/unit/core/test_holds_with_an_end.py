@@ -159,7 +159,7 @@ def test_an_open_circuit_probes_at_once() -> None:
     assert breaker.state == "closed"
     assert [(event.kind, event.reason) for event in seen[1:3]] == [
         (EventKind.ORDERED, "probe"),
-        (EventKind.MOVED, "probe asked for by ada"),
+        (EventKind.MOVED, "probe requested by ada"),
     ]
 
 
@@ -232,7 +232,7 @@ def test_the_command_asks_for_a_probe(tmp_path: Path) -> None:
         panel.breaker("rules", latched).record(Signal(ok=False))
     done = run(store, "probe", "api", "--why", "try", "--by", "ada")
     assert done.exit_code == 0, done.output
-    assert "api: probe asked for by ada: try; it is half-open" in done.output
+    assert "api: probe requested by ada: try; it is half-open" in done.output
     refused = run(store, "probe", "rules", "--why", "try")
     assert refused.exit_code == 2
     assert "recovers without probes (latched)" in refused.output

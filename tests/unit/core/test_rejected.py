@@ -103,7 +103,7 @@ def test_the_text_of_a_latched_circuit_says_that_it_waits_for_a_reset() -> None:
     assert refused.value.retry_after_s is None
     assert str(refused.value) == (
         "circuit 'rules/no-secrets' is open: 1 failure in a row (threshold 1), "
-        'last "a key in the output"; stays so until it is reset'
+        'last "a key in the output"; it stays open until it is reset'
     )
 
 
@@ -116,7 +116,7 @@ def test_the_text_of_a_held_circuit_says_who_holds_it_and_that_it_waits_for_a_re
     assert refused.value.reason == "held open by ann: maintenance"
     # Not "is closed: held open ...", and a reset would not help.
     assert str(refused.value) == (
-        "circuit 'api' is held open by ann: maintenance; stays so until it is released"
+        "circuit 'api' is held open by ann: maintenance; it stays open until it is released"
     )
 
 

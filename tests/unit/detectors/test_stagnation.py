@@ -2,8 +2,8 @@
 
 import json
 
-from switchgear._core.types import AgentStep, Signal
-from switchgear._detectors import Stagnation
+from switchgear import AgentStep, CircuitBreaker, Policy, Signal
+from switchgear.detectors import SameTool, Stagnation
 
 NAMES = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "klmnp"]
 
@@ -51,6 +51,47 @@ def test_many_different_errors_of_a_set_up_go_on() -> None:
 def test_numbers_and_texts_of_numbers_are_the_same_arguments() -> None:
     pairs = (('{"id": 22}', '{"id": "22"}')[n % 2] for n in range(20))
     assert heat(*(("get", args, "already done", True) for args in pairs)) >= 1
+
+
+def test_equal_calls_with_equal_results_are_stopped_at_the_eighth() -> None:
+    again = ("fetch", "status", "ready", True)
+    assert heat(*[again] * 7) < 1
+    assert heat(*[again] * 8) >= 1
+
+
+def test_equal_calls_that_change_the_files_go_on() -> None:
+    detector = Stagnation()
+    memory = detector.start()
+    for n in range(100):
+        act = AgentStep("format", "a.py", "done")
+        memory = detector.fold(memory, Signal(ok=True, step=act, state=f"state {n}"), 0.0)
+        assert detector.heat(memory, 0.0) < 0.7
+
+
+def test_equal_calls_but_for_their_numbers_cost_less() -> None:
+    assert heat(*(("delete", f"record {n}", "done", True) for n in range(8))) < 0.7
+    detector = Stagnation()
+    memory = detector.start()
+    for n in range(8):
+        act = AgentStep("delete", "record", "done", call_key=f"the uncut arguments, {n}")
+        memory = detector.fold(memory, Signal(ok=True, step=act), 0.0)
+    assert detector.heat(memory, 0.0) < 0.7
+
+
+def test_a_circuit_compares_the_digests_of_uncut_arguments() -> None:
+    policy = Policy([SameTool(threshold=5)])
+    other, same = (CircuitBreaker(name, policy=policy) for name in ("agent/other", "agent/same"))
+    for n in range(6):
+        act = AgentStep("read", "a.py", "x = 1", call_key=f"{n:016x}")
+        other.record(Signal(ok=True, step=act))
+        same.record(Signal(ok=True, step=act._replace(call_key="0" * 16)))
+    assert (other.state, same.state) == ("closed", "open")
+
+
+def test_equal_calls_cost_less_when_another_step_comes_between_them_or_the_result_changes() -> None:
+    again = ("fetch", "status", "ready", True)
+    assert heat(*[again, ("fetch", "queue", "empty", True)] * 4) < 0.7
+    assert heat(*(("fetch", "status", f"line {name}", True) for name in NAMES)) < 0.7
 
 
 def test_batch_work_over_new_files_goes_on() -> None:

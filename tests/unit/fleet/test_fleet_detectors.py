@@ -154,7 +154,7 @@ def test_a_paused_story_is_resumed_by_a_reset() -> None:
     ("detector", "data", "why"),
     [
         (detectors.LockWait(), -0.5, r"the last wait is -0\.5"),
-        (detectors.RetryAfter(), -1, "requests to stay away is -1"),
+        (detectors.RetryAfter(), -1, "requests to wait is -1"),
         (detectors.TotalCost(5), -1, "what was spent is -1"),
     ],
 )

@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_it
     watcher._loop("incidents", watcher.note, goes_on)
     first, second = [text for text in caplog.messages if not text.startswith("circuit ")]
     assert first.startswith("incidents: [Errno")
-    assert first.endswith("it is tried again and again")
+    assert first.endswith("retrying")
     assert second == "incidents: it works again"
     assert all(one.exc_info is None for one in caplog.records)
     assert len(list(stage.incidents.all())) == 1
@@ -417,7 +417,7 @@ def test_looking_at_the_world_takes_no_probe(stage: Stage) -> None:
 def test_too_little_history_is_said_to_be_too_little(stage: Stage) -> None:
     findings = review(default_breakers(), [], [])
     assert len(findings) == 7
-    assert all("too little to go by" in one.why[0] for one in findings)
+    assert all("too few incidents" in one.why[0] for one in findings)
     assert as_configuration(findings) == ""
 
 
@@ -445,7 +445,7 @@ def test_false_positives_loosen_and_false_negatives_tighten(stage: Stage, tmp_pa
     both = marked("failure_rate", "false_positive", 3) + marked("failure_rate", "false_negative", 3)
     assert as_configuration(review(default_breakers(), events, both)) == ""
     fine = review(default_breakers(), events, marked("failure_rate", "confirmed", 6))
-    assert fine[1].why == ("nothing speaks against threshold 0.5",)
+    assert fine[1].why == ("no reason to change threshold 0.5",)
 
 
 def test_tests_that_fail_again_and_again_ask_for_a_longer_cooldown(stage: Stage) -> None:
@@ -506,8 +506,11 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["incidents", "show", "nothing"], "there is no incident 'nothing'"),
-        (["incidents", "close", "../x", "--why", "y"], "is no id of an incident"),
-        (["incidents", "add", "--false-negative", "x", "--why", "y"], "is none of the fleet's"),
+        (["incidents", "close", "../x", "--why", "y"], "is not an incident id"),
+        (
+            ["incidents", "add", "--false-negative", "x", "--why", "y"],
+            "does not belong to the fleet",
+        ),
         (["fleet", "route", "codr"], "there is no agent 'codr'; did you mean 'coder'?"),
         (["fleet", "resume", "S-9", "--why", "x"], "there is no story 'S-9'"),
         (["fleet", "deliver"], "names no targets"),

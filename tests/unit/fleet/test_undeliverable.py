@@ -210,7 +210,7 @@ def test_a_message_that_alone_fails_again_and_again_does_not_block_the_others(
         stage.clock.advance(600.0)
     assert sent == 1
     assert delivery.pending().waiting == 0
-    assert "HTTP 500, while others arrive" in delivery.pending().aside_why
+    assert "HTTP 500, while other notifications arrive" in delivery.pending().aside_why
 
 
 def test_a_server_that_is_down_for_everything_loses_nothing(server: RawServer) -> None:

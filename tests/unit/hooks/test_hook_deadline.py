@@ -109,13 +109,13 @@ def test_input_that_cannot_be_read_is_answered_in_time_and_counted_as_well(
 ) -> None:
     code, out, err = hook(project, b"{", 0.2)
     assert (code, out) == (2, "")
-    assert "cannot be checked: claude-code sent what cannot be used" in err
+    assert "cannot be checked: claude-code sent an invalid event" in err
     busy.execute("ROLLBACK")
     assert hook(project, before(call="t2"), 60.0) == (0, "", "")
     with Panel(f"sqlite:///{project}/.switchgear/state.db") as panel:
         (entry,) = panel.events(glob="hooks/claude-code")
     assert entry.event.kind is EventKind.UNDECIDED
-    assert "claude-code sent what cannot be used" in entry.event.reason
+    assert "claude-code sent an invalid event" in entry.event.reason
 
 
 @pytest.mark.usefixtures("busy")

@@ -322,7 +322,7 @@ def test_a_call_whose_end_is_never_told_is_given_up_and_told(tmp_path: Path) -> 
     agent.hear(before("Bash", {"command": "make"}, "lost"))
     agent.clock.advance(61.0)
     agent.hear(before(call="t2"))
-    assert agent.events("call_expired") == ["Bash: it began 62 s ago and its end was never told"]
+    assert agent.events("call_expired") == ["Bash: it began 62 s ago, and no result was reported"]
     assert agent.totals("session/s1").ignored == 1
     agent.hear(before(call="t3"))
     assert len(agent.events("call_expired")) == 1

@@ -73,7 +73,7 @@ def test_who_goes_on_is_nudged_and_then_stopped_by_the_same_ladder(agent: Guarde
     assert "no progress for" in heard[nudged].text
     assert "Try a different approach" in heard[nudged].text
     assert heard[-1].action == "stop"
-    assert "The agent is stopped. It must start afresh." in heard[-1].text
+    assert "The agent is stopped. It must start over." in heard[-1].text
     assert len(heard) - nudged > 4, "after a nudge it has a chance"
     assert agent.phase("session/s1") == "open", "one circuit: it stays open until it is resolved"
     assert agent.names() == {"op/shell", "session/s1"}

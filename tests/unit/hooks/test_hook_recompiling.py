@@ -138,7 +138,7 @@ def test_hooks_that_are_taken_out_are_told(project: Path) -> None:
     settings.write_text('{"hooks": {}}')
     hear(project, before(call="t2"))
     (told,) = changes(project)
-    assert told.startswith(f"{settings} has no hook of Switchgear any more")
+    assert told.startswith(f"{settings} no longer has a hook of Switchgear")
 
 
 def test_hooks_that_an_operator_takes_out_are_no_change_under_the_hooks(

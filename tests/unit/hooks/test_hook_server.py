@@ -86,7 +86,7 @@ def undecided(server: HookServer, agent: str = "claude-code") -> list[str]:
 def test_bad_input_is_refused_said_and_counted(server: HookServer) -> None:
     status, told = ask(server, b"{")
     assert (status, told["decision"]) == (200, "block")
-    assert "cannot be checked: claude-code sent what cannot be used" in told["systemMessage"]
+    assert "cannot be checked: claude-code sent an invalid event" in told["systemMessage"]
     (reason,) = undecided(server)
     assert "it is not JSON" in reason
 

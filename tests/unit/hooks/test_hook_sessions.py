@@ -186,7 +186,7 @@ def test_the_second_stops_the_session_and_the_next_turn_begins_with_a_summary() 
     notes, words = deliver(notes, 1.0)
     assert words.texts == ()
     assert words.stop is not None
-    assert "The agent is stopped. It must start afresh." in words.stop
+    assert "The agent is stopped. It must start over." in words.stop
     assert circuit(store).is_open(), "status and show tell the same"
     afresh = session.user_message(circuit(store), attend(notes, Moment.PROMPT, 2.0))
     said = "\n".join(deliver(afresh, 3.0)[1].texts)

@@ -244,7 +244,7 @@ def test_a_model_without_a_price_is_said_once_and_never_free(agent: Guarded, sai
         step(agent, said, f"t{n}")
     [why] = agent.events("undecided")
     assert why.startswith("not charged: the price list of ")
-    assert why.endswith(" does not know the model 'nobodys-model'")
+    assert why.endswith(" has no price for the model 'nobodys-model'")
     assert cost(agent) == 0
     assert context(agent) == 1_020 / 200_000
 

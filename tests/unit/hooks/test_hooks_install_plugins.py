@@ -44,7 +44,9 @@ def test_a_file_of_somebody_else_is_left_alone(agent: str, tmp_path: Path) -> No
     path = Path(there.path)
     path.parent.mkdir(parents=True)
     path.write_text("export const Mine = async () => ({})\n")
-    with pytest.raises(CannotChange, match="another file of that name, and it is not ours"):
+    with pytest.raises(
+        CannotChange, match="another file of that name, which Switchgear did not write"
+    ):
         there.install()
     assert not there.uninstall().changed
     assert path.read_text() == "export const Mine = async () => ({})\n"

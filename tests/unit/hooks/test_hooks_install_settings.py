@@ -206,11 +206,11 @@ def test_the_mode_stays_and_a_link_stays_a_link(project: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("agent", "data", "why"),
     [
-        ("claude-code", b'{"a": 1,}', "no JSON that Claude Code could read, line 1, column 9"),
+        ("claude-code", b'{"a": 1,}', "invalid JSON at line 1, column 9"),
         ("claude-code", b'{ // mine\n"a": 1}', "line 1, column 3: there is a comment"),
         ("codex", "\ufeff{}".encode(), "a byte order mark, and Codex cannot read that"),
-        ("gemini", b'{"a": "\xff"}', "it is no UTF-8 text (byte 7)"),
-        ("gemini", '{"a": 1}'.encode("utf-16"), "it is no UTF-8 text (byte 0)"),
+        ("gemini", b'{"a": "\xff"}', "it is not UTF-8 text (byte 7)"),
+        ("gemini", '{"a": 1}'.encode("utf-16"), "it is not UTF-8 text (byte 0)"),
         ("qwen", b"[]", "the settings must be an object"),
         ("qwen", b'{"hooks": {"Stop": "x"}}', '"hooks" has "Stop", and it must be an array'),
     ],
@@ -240,7 +240,7 @@ def test_a_folder_in_the_place_of_the_file_is_an_error(project: Path) -> None:
 def test_whoever_changes_the_file_at_the_same_moment_is_not_overwritten(project: Path) -> None:
     path = project / "settings.json"
     path.write_bytes(b'{"new": 1}')
-    with pytest.raises(CannotChange, match="somebody else changed it at the same moment"):
+    with pytest.raises(CannotChange, match="another process changed it at the same time"):
         files.write(str(path), b"ours", b'{"old": 1}')
     assert path.read_bytes() == b'{"new": 1}'
     assert [found.name for found in project.iterdir()] == ["settings.json"]

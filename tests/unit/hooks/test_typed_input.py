@@ -4,7 +4,7 @@ import pytest
 
 from switchgear._hooks.shell_input import LONGEST_INPUT, Typed, typed
 
-MOVING = "a line with keys that move in it cannot be judged; send it without them"
+MOVING = "a line with cursor keys cannot be checked; send it without them"
 
 
 @pytest.mark.parametrize(

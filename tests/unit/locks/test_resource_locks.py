@@ -80,7 +80,7 @@ def test_a_wait_has_an_end(panel: Panel, clock: FakeClock) -> None:
         panel.locks.lock("db", timeout_s=3.0, sleep=clock.advance),
     ):
         raise AssertionError
-    assert str(caught.value) == "lock 'db' was not to be had in 3.1 s: ada holds it"
+    assert str(caught.value) == "lock 'db' was not acquired within 3.1 s: ada holds it"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert panel.locks.all()[0].tenure.waiting == ()
 
@@ -171,7 +171,7 @@ def test_somebody_who_no_longer_asks_holds_nobody_up(panel: Panel, clock: FakeCl
     next(waiting)  # and is never heard of again
     first.release()
     clock.advance(4.0)
-    with pytest.raises(LockTimeout, match="others came first"):
+    with pytest.raises(LockTimeout, match="other waiters came first"):
         panel.lock("db", timeout_s=0.0).acquire()
     clock.advance(2.0)
     with panel.lock("db", timeout_s=0.0):
@@ -180,7 +180,7 @@ def test_somebody_who_no_longer_asks_holds_nobody_up(panel: Panel, clock: FakeCl
 
 
 def test_one_object_is_one_holder(panel: Panel) -> None:
-    with panel.lock("db") as lock, pytest.raises(ValueError, match="had by this very object"):
+    with panel.lock("db") as lock, pytest.raises(ValueError, match="already held by this object"):
         lock.acquire()
 
 
@@ -208,7 +208,10 @@ def test_a_broken_lock_is_free(panel: Panel) -> None:
         (lambda panel: panel.lock(""), "resource is ''"),
         (lambda panel: panel.lock("x" * 500), "it must have at most 500"),
         (lambda panel: panel.lock("x", lease_s=0), "lease_s is 0"),
-        (lambda panel: panel.lock("x", owner=5), "owner is 5: it must be a text that says who it"),
+        (
+            lambda panel: panel.lock("x", owner=5),
+            "owner is 5: it must be a text that identifies it",
+        ),
         (lambda panel: panel.lock("x", timeout_s=-1), "timeout_s is -1"),
     ],
 )

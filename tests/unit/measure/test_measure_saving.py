@@ -414,7 +414,7 @@ def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
     tree.mark()
     (project / "new").write_text("new\n")
     os.mkfifo(project / ".gitignore")
-    with pytest.raises(GitError, match=r"\.gitignore is not a regular file, and git waits for it"):
+    with pytest.raises(GitError, match=r"\.gitignore is not a regular file, and git blocks on it"):
         tree.mark()
     began_s = time.monotonic()
     done = tree.keep("runs/1", "kept", Deadline(6.0))

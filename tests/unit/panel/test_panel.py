@@ -77,7 +77,7 @@ def test_the_loop_of_a_name_is_one_object_and_its_limits_are_given_once(panel: P
         panel.loop("loop/1", QUICK)
     with pytest.raises(ValueError, match="'loop/1' already has a breaker"):
         panel.loop("loop/1", sinks=[print])
-    with pytest.raises(ValueError, match="and limits of its own too"):
+    with pytest.raises(ValueError, match="together with limits of its own"):
         panel.loop("loop/2", QUICK, no_progress=8)
 
 
@@ -237,7 +237,7 @@ def test_orders_need_the_token_where_one_is_configured(clock: FakeClock) -> None
     for token in (None, "open", digest):
         guarded = Panel(owner.store.inner, clock=clock, operator_token_sha256=digest, token=token)
         with pytest.raises(
-            OverrideRefused, match="'api' takes orders only with the operator token"
+            OverrideRefused, match="'api' accepts overrides only with the operator token"
         ):
             guarded.order("api", by="agent", why="let me", mode=Mode.AUTO)
         with pytest.raises(OverrideRefused):

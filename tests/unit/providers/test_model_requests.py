@@ -144,7 +144,7 @@ def test_the_reservation_is_the_estimated_input_and_the_largest_output() -> None
 def test_a_model_without_a_price_costs_an_unknown_amount_and_not_nothing() -> None:
     found = read("api.openai.com", "/v1/responses", {"model": "no-such-model"}).most_cost()
     assert found.micros is None
-    assert "does not know the model 'no-such-model'" in found.unknown
+    assert "has no price for the model 'no-such-model'" in found.unknown
     assert token_cost("", TokenUsage(1)).micros is None
 
 

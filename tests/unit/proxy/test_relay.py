@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from switchgear import Mode
+from switchgear import Mode, Panel
+from switchgear._config import preset_policy
 from switchgear._proxy.guard import GuardSettings
+from switchgear._proxy.metrics import proxy_families
+from switchgear._sinks.metrics import exposition
 from timeouts import eventually
 from unit.proxy_stage import (
     FakeUpstream,
@@ -519,6 +522,25 @@ def test_health_needs_neither_upstream_nor_host() -> None:
         got = stage.request("GET", "/healthz", headers={"Host": "load-balancer"})
     assert (got.status, got.json()) == (200, {"status": "ok"})
     assert not up.heard
+
+
+def test_requests_and_the_time_added_to_them_are_counted() -> None:
+    up = FakeUpstream(answers(reply(message()), OVERLOADED))
+    panel = Panel("memory:", policies=lambda _: preset_policy("provider"))
+    with proxying(up, store=panel) as stage:
+        for _ in range(7):
+            stage.post(ask())
+        stage.worker.stop()
+
+        def shown() -> str:
+            return exposition(proxy_families(panel.store.inner))
+
+        eventually(lambda: "_count" in shown(), "the counts are saved")
+        text = shown()
+    assert 'switchgear_proxy_requests_total{upstream="anthropic",outcome="success"} 1' in text
+    assert 'switchgear_proxy_requests_total{upstream="anthropic",outcome="failure"} 5' in text
+    assert 'switchgear_proxy_requests_total{upstream="anthropic",outcome="refused"} 1' in text
+    assert "switchgear_proxy_overhead_seconds_count 7" in text
 
 
 def unchunked(data: bytes) -> bytes:

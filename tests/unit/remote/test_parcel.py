@@ -10,6 +10,7 @@ from switchgear._remote.job import Parcel
 from switchgear._remote.parcel import (
     REFERENCE,
     TransferError,
+    UnpackedStarts,
     apply,
     bundled,
     receive,
@@ -123,6 +124,78 @@ def test_a_folder_without_a_repository_or_a_commit_says_so(tmp_path: Path) -> No
     git(tmp_path, "init", "-q")
     with pytest.raises(TransferError, match="has no commit yet"):
         snapshot(tmp_path, "r1")
+
+
+def test_a_start_that_is_known_is_neither_fetched_nor_unpacked_again(
+    project: Path, tmp_path: Path
+) -> None:
+    start, other = sent(project, tmp_path)
+    bundle, fetched = bundled(project, start.reference), []
+    starts = UnpackedStarts(tmp_path / "starts")
+
+    def fetch() -> bytes:
+        fetched.append(1)
+        return bundle
+
+    folders = [tmp_path / f"job-{number}" for number in range(3)]
+    for number, folder in enumerate(folders):
+        starts.unpack(fetch, folder, start, "")
+        for words in (("status", "--porcelain"), ("rev-parse", "HEAD"), ("branch",)):
+            assert git(folder, *words) == git(other, *words)
+        assert (folder / "new").read_bytes() == b"\x00\xff binary"
+        # What an agent does to its repository reaches no other task.
+        git(folder, "config", "core.hooksPath", "evil")
+        (folder / ".git" / "HEAD").write_text("ref: refs/heads/broken\n")
+        assert len(fetched) == 1, number
+    (kept,) = (tmp_path / "starts").iterdir()
+    for file in (kept / "objects").rglob("*"):
+        if file.is_file():
+            file.chmod(0o600)
+            file.write_bytes(b"damaged")
+    starts.unpack(fetch, folders[0], start, "")
+    assert len(fetched) == 2, "a damaged one is replaced"
+    assert git(folders[0], "status", "--porcelain") == git(other, "status", "--porcelain")
+
+
+def test_a_worker_keeps_only_the_latest_starts(project: Path, tmp_path: Path) -> None:
+    start, _ = sent(project, tmp_path)
+    bundle = bundled(project, start.reference)
+    starts = UnpackedStarts(tmp_path / "starts")
+    for number in range(parcel.MOST_STARTS + 3):
+        starts.unpack(lambda: bundle, tmp_path / "job", start._replace(name=f"p{number}:1"), "")
+    assert len([*(tmp_path / "starts").iterdir()]) == parcel.MOST_STARTS
+
+
+def test_an_empty_folder_in_which_nothing_was_done_stays_empty(tmp_path: Path) -> None:
+    project = tmp_path / "empty"
+    project.mkdir()
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "start")
+    start, other = sent(project, tmp_path)
+    work = brought(project, other, start, tmp_path)
+    assert apply(project, start, work, "now") is None
+
+
+def test_a_bundle_that_builds_on_what_is_not_here_says_so(project: Path, tmp_path: Path) -> None:
+    start, other = sent(project, tmp_path)
+    (other / "more").write_text("more\n")
+    saved(other, tmp_path / "notes", "transfer/w")
+    bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    git(strange, "init", "-q")
+    with pytest.raises(TransferError, match="the repository lacks"):
+        receive(bundle, strange, f"{REFERENCE}/w", "refs/switchgear/runs/r1")
+
+
+def test_a_bundle_of_many_objects_arrives_whole(project: Path, tmp_path: Path) -> None:
+    for number in range(150):
+        (project / f"file-{number}").write_text(f"{number}\n" * 20)
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "many")
+    _, other = sent(project, tmp_path)
+    assert (other / "file-149").read_text() == "149\n" * 20
+    assert git(other, "fsck", "--strict") == ""
 
 
 def test_a_damaged_bundle_says_so(project: Path) -> None:

@@ -441,9 +441,7 @@ def test_every_built_in_rule_can_be_told_by_name() -> None:
 def test_an_act_is_judged_from_its_text() -> None:
     place = place_at(".")
     act = AgentStep("Bash", '{"command": "git push -f"}')
-    line = (
-        "rule force-push: git push -f (it rewrites what others have; --force-with-lease is allowed)"
-    )
+    line = "rule force-push: git push -f (it rewrites history that others use; --force-with-lease is allowed)"
     assert broken_by_act(BUILT_IN, act, place) == line
     assert broken_by_act(BUILT_IN, AgentStep("Bash", "git push -f"), place) == line
     signal = violation(BUILT_IN, act, place)

@@ -98,7 +98,7 @@ PROBLEMS = [
     (f"{TASK}, needs: [b]}}", "tasks[0].needs: is 'b': there is no task of that name"),
     (f"{TASK}, needs: [a]}}", "tasks[0].needs: the tasks need each other: a needs a"),
     (f"{TASK}, needs: 7}}", "tasks[0].needs: is 7: it must be a list of names"),
-    (f"{TASK}, agent_cmd: x}}", "tasks[0].agent_cmd: stands beside 'agent'"),
+    (f"{TASK}, agent_cmd: x}}", "tasks[0].agent_cmd: cannot be combined with 'agent'"),
     (f"{TASK}, files: -1}}", "tasks[0].files: is -1"),
     (f"{TASK}, complex: 1}}", "tasks[0].complex: is 1: it must be true or false"),
     (f"{TASK}, timeout: soon}}", "it must be a span such as 90s, 30m, 2h or 1h30m, or one of auto"),

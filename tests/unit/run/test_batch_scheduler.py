@@ -188,7 +188,7 @@ def test_what_could_not_even_be_started_blocks_its_dependents_too(stage: Stage) 
     end = stage.run(gone, lambda _: outcome("completed"))
     assert (end.name, end.code) == ("incomplete", 21)
     assert stage.statuses == {"a": "failed", "b": "blocked"}
-    assert "is not there any more" in stage.progress["a"].reason
+    assert "no longer exists" in stage.progress["a"].reason
 
 
 def test_a_stand_ins_project_that_was_half_made_by_who_died_is_made_anew(tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_while_a_test_is_under_way_the_others_wait_for_it(stage: Stage) -> None:
 
     def act(attempt: Attempt) -> AttemptOutcome:
         at_work.append(attempt.task.name)
-        while attempt.task.name == "b" and not any("half-open test" in why for why in looks):
+        while attempt.task.name == "b" and not any("the probe of" in why for why in looks):
             looks[:] = [why for why, _ in stage.view.waits]
         return fails_first(attempt)
 

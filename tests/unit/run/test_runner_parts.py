@@ -114,7 +114,7 @@ def test_only_equal_failures_without_a_success_between_are_stuck() -> None:
 
 
 def silent(call: str) -> ToolStep:
-    error = f"{call}: failed without a word\nexit code 1"
+    error = f"{call}: failed without an error message\nexit code 1"
     return ToolStep("bash", call, False, error, call_key=call, silent=True)
 
 

@@ -125,4 +125,4 @@ def test_a_lost_store_is_a_sentence_of_its_own_and_nobody_s_order(
         breaker.record(Signal(ok=False))
     said = [each.getMessage() for each in caplog.records if "store lost" in each.getMessage()]
     assert len(said) == 1
-    assert said[0].endswith("; goes on from the last known state")
+    assert said[0].endswith("; continues from the last known state")

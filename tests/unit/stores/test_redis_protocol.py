@@ -158,7 +158,7 @@ def test_who_waits_too_long_takes_the_message_back_or_finds_it_answered(
     assert call.text is script.WITHDRAW
     assert call.args[0] == entry
     if removed:
-        with pytest.raises(StoreUnavailable, match="more writers"):
+        with pytest.raises(StoreUnavailable, match="too many concurrent writers"):
             work.send([1, None, None, None, b""])
         return
     answer = envelope.seal_answer(Verdict(True, Phase.CLOSED), ())

@@ -244,7 +244,7 @@ def test_a_lock_file_that_is_a_link_is_refused_and_its_target_untouched(
     with pytest.raises(StoreError, match=r"its lock file .*\.lock is a symbolic link; find out"):
         store.apply("api", POLICY, OK, NOW_S)
     assert target.exists() == is_there
-    assert not path.exists(), "nothing was begun"
+    assert not path.exists(), "nothing was started"
     lock.unlink()
     assert store.apply("api", POLICY, OK, NOW_S).circuit.totals.succeeded == 1
     store.close()

@@ -50,7 +50,7 @@ def test_on_return_the_store_hears_everything_once_and_in_order() -> None:
     assert bench.stored().totals[:2] == (6, 2)
     assert bench.stored().failures[-1].error == "last"
     assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
-    assert "is back after 1 s; it was told 6 things that it had missed" in bench.heard[-1].reason
+    assert "is back after 1 s; 6 missed updates were saved to it" in bench.heard[-1].reason
     assert [entry.event.kind for entry in bench.store.events()] == [EventKind.STORE_BACK]
 
 

@@ -41,7 +41,7 @@ SETTINGS = HookSettings(
     ),
     byte_order_mark=True,
     other_file="settings.local.json",
-    trust="Claude Code runs a project's hooks once you trust the folder: it asks at its start",
+    trust="Claude Code runs a project's hooks once you trust the folder; it asks when it starts",
     project_variable="CLAUDE_PROJECT_DIR",
     has_subagents=True,
 )

@@ -41,7 +41,7 @@ SETTINGS = HookSettings(
         *("Stop", "SessionStart", "SessionEnd"),
     ),
     other_file="config.toml",
-    trust="Codex skips hooks without a word until you have reviewed them: type /hooks in codex",
+    trust="Codex silently skips hooks until you review them: type /hooks in codex",
     has_subagents=True,
 )
 MOMENTS = {

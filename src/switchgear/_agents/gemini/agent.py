@@ -106,7 +106,7 @@ class GeminiReader(JsonReader):
         if ok:
             yield from self.question_in(text)
         else:
-            yield complaint(text or "failed without a word", final=True)
+            yield complaint(text or "failed without an error message", final=True)
         yield AgentResult(
             clean(text),
             ok and not self._stopped_itself,

@@ -107,7 +107,7 @@ class OpenCodeReader(JsonReader):
 
     def _error(self, error: object) -> Iterator[StreamEvent]:
         text = words(at(error, "data", "message") or at(error, "message") or at(error, "name"))
-        self._failed = text or "failed without a word"
+        self._failed = text or "failed without an error message"
         after = at(error, "data", "responseHeaders", "retry-after")
         yield complaint(
             self._failed,

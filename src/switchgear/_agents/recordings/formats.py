@@ -74,7 +74,7 @@ def _run(
         if isinstance(step, dict):
             building.add(_step(step, building.run.model))
         else:
-            tally.unknown_line(_PLAIN, "a step that is no object")
+            tally.unknown_line(_PLAIN, "a step that is not an object")
     return building.finish()
 
 
@@ -268,7 +268,7 @@ def _failed(step: RecordedStep, line: str) -> RecordedStep:
 
 
 PLAIN = RecordingFormat(
-    _PLAIN, "plain JSONL, one run a line", _recognises, _read_plain, per_line=True
+    _PLAIN, "plain JSONL, one run per line", _recognises, _read_plain, per_line=True
 )
 RUN_FOLDER = RecordingFormat(
     _RUNS, "run of switchgear run", _is_run_folder, _read_run_folder, (".switchgear/runs",)
@@ -301,7 +301,7 @@ def recognise(source: RecordingFile) -> RecordingFormat:
                 return each
         except _MISREADINGS:
             continue
-    raise UnreadableRecording("is in no format that is known")
+    raise UnreadableRecording("has no known format")
 
 
 def runs_in(
@@ -321,7 +321,7 @@ def runs_in(
         tally.problem(source.path, str(problem))
     except _MISREADINGS as error:
         # A shape that no reader foresaw: the rest of this file is lost, no other file is.
-        tally.problem(source.path, f"is not as its format has it: {type(error).__name__}")
+        tally.problem(source.path, f"does not match its format: {type(error).__name__}")
 
 
 _MISREADINGS = (
@@ -349,7 +349,7 @@ def find(paths: Sequence[str], tally: RecordingTally) -> Iterator[str]:
             if key is None or key in seen:
                 continue
             if len(seen) >= MOST_FILES:
-                tally.problem(path, f"has more than {MOST_FILES:,} files: the rest is left out")
+                tally.problem(path, f"has more than {MOST_FILES:,} files: the rest is skipped")
                 return
             seen.add(key)
             yield found
@@ -370,7 +370,7 @@ def _below(path: str, tally: RecordingTally) -> Iterator[str]:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        tally.problem(path, getattr(error, "strerror", None) or "is no path")
+        tally.problem(path, getattr(error, "strerror", None) or "is not a path")
         return
     if not stat.S_ISDIR(mode) or is_folder(path):
         yield path

@@ -29,6 +29,7 @@ LONGEST_NAME = 200
 _SHELLS = frozenset({
     *("bash", "shell", "exec_command", "run_shell_command", "execute_bash", "terminal", "run"),
     *("local_shell_call", "container.exec", "run_command", "execute_command", "cmdrunaction"),
+    *("bash_execute", "run_terminal_cmd", "run_in_terminal", "execute_shell", "shell_command"),
 })  # fmt: skip
 _LOOKING = frozenset({
     *("read", "read_file", "read_many_files", "glob", "grep", "ls", "list_directory", "search"),
@@ -89,7 +90,7 @@ def as_json(value: Any) -> str:
 
 def error_line(output: str | None) -> str:
     """The error that an output tells, in one line."""
-    return redact(gist(output or "")) or "failed without a word"
+    return redact(gist(output or "")) or "failed without an error message"
 
 
 def number(value: object) -> float | None:
@@ -545,12 +546,12 @@ class RecordingFile:
                 data = _read(file, LARGEST_DOCUMENT + 1)
             if len(data) > LARGEST_DOCUMENT:
                 raise UnreadableRecording(
-                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON"
+                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document document"
                 )
             try:
                 self._document = json.loads(data)
             except (ValueError, RecursionError) as error:
-                raise UnreadableRecording(f"is no JSON: {_why(error)}") from error
+                raise UnreadableRecording(f"is not valid JSON: {_why(error)}") from error
         return self._document
 
     def raw_lines(self, tally: RecordingTally, name: str) -> Iterator[bytes]:

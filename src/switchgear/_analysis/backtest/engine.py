@@ -48,11 +48,11 @@ def read_outcomes(path: str) -> dict[str, bool]:
         with Path(path).open("rb") as file:
             value = json.loads(file.read(_LARGEST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or "is no JSON"
+        why = getattr(error, "strerror", None) or "is not valid JSON"
         raise OutcomesUnreadable(path, why) from error
     found = _outcomes(value) if isinstance(value, dict) else {}
     if not found:
-        raise OutcomesUnreadable(path, "holds no outcome")
+        raise OutcomesUnreadable(path, "contains no outcomes")
     return found
 
 
@@ -80,7 +80,7 @@ class BacktestBroken(SwitchgearError):
 
     def __str__(self) -> str:
         return (
-            f"a process that read recordings has died ({self.args[0]}): most likely memory ran "
+            f"a process that read recordings died ({self.args[0]}): most likely memory ran "
             "out; try --jobs 1, or fewer files"
         )
 

@@ -117,7 +117,7 @@ def cost_of_steps(run: RecordedRun, after: int) -> StepsCost:
         return StepsCost(cost.micros, cost.unknown)
     if run.cost_micros is not None and run.steps:
         return StepsCost(run.cost_micros * (len(run.steps) - after) // len(run.steps))
-    return StepsCost(None, "the recording tells no usage")
+    return StepsCost(None, "the recording has no token usage")
 
 
 def _added_up(usages: Iterable[Usage]) -> Iterable[Usage]:

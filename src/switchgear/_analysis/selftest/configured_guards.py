@@ -256,12 +256,12 @@ def _against(guard: str, policy: Policy, path: Path, detector: Detector) -> Guar
 def _why_not(policy: Policy, detector: Detector, path: Path, trial: Trial) -> str:
     attacks = attacks_on(detector)
     if not attacks:
-        return "this version of Switchgear does not know the detector, so it never fires here"
+        return "this version of Switchgear has no such detector, so it never fires here"
     if against(policy, detector).tripped:
         lacks = min((needed(attack) - path.sent for attack in attacks), key=len)
-        facts = ", ".join(sorted(lacks)) or "what it weighs together with others"
-        return f"nobody tells it its facts on this path ({path.name}): {facts}"
-    return f"out of reach: {trial.signals:,} signals of the attack come to {trial.heat:.0%}: {trial.reason}"
+        facts = ", ".join(sorted(lacks)) or "the combination that it weighs"
+        return f"the facts it needs are not recorded on this path ({path.name}): {facts}"
+    return f"out of reach: {trial.signals:,} signals of the attack reach {trial.heat:.0%}: {trial.reason}"
 
 
 def _path_of(glob: str, told: dict[str, Path]) -> Path:
@@ -316,7 +316,7 @@ def _unused(config: Config) -> Iterator[GuardRow]:
     named = set(_references(document))
     for name in config.policies:
         if name not in named:
-            why = "it judges nothing: no row of `circuits` and no other policy names it"
+            why = "it is unused: no row of `circuits` and no other policy names it"
             yield failed(f"policy {name}", "any", "configuration", why)
 
 

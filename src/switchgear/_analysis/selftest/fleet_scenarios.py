@@ -48,7 +48,7 @@ class FleetTrial(NamedTuple):
     def unwatched(self, sees: Iterable[str]) -> GuardRow | None:
         """Why it is not tried: the category is off, or the policy looks for something else."""
         if not self.stage.category(self.circuit).enabled:
-            why = f"switched off in `breakers`: the router does not ask {self.guard}"
+            why = f"switched off in `breakers`: the router does not check {self.guard}"
             return skipped(self.guard, self.attack, PATH, why)
         policy = self.stage.panel.breaker(self.circuit).policy
         if watchers(policy, sees):
@@ -62,7 +62,7 @@ class FleetTrial(NamedTuple):
             self.stage.call(self.agent, work, **self.where)
             if self.stage.opened(self.circuit):
                 return self.cut(number, began_s)
-        return self.failed(f"{PATIENCE:,} such calls go on")
+        return self.failed(f"{PATIENCE:,} such calls are admitted")
 
     def cut(self, number: int, began_s: float) -> GuardRow:
         """What the router says after so many calls: it must refuse because of the circuit."""
@@ -129,7 +129,7 @@ def _switched(trial: FleetTrial, providers: list[str]) -> GuardRow:
     if len(providers) == 1:
         return row._replace(reason=f"{row.reason}; {trial.agent} has no other provider")
     if not row.reason.startswith(RouteDecision.REROUTED):
-        return trial.failed(f"{trial.circuit} is cut, and no fallback works: {row.reason}")
+        return trial.failed(f"{trial.circuit} is open, and no fallback is available: {row.reason}")
     return row
 
 
@@ -149,7 +149,7 @@ def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
             kinds = {hot(stage.panel.breaker(f"provider/{one}").readings()) for one in providers}
             by, seconds = " + ".join(sorted(filter(None, kinds))), stage.clock() - began_s
             return GuardRow(guard, attack, PATH, by, made, seconds, reason=str(ended))
-    why = f"{made:,} calls to {', '.join(providers)}, all dead, and the router goes on asking"
+    why = f"{made:,} calls to {', '.join(providers)}, all dead, and the router keeps using them"
     return failed(guard, attack, PATH, why)
 
 
@@ -239,7 +239,7 @@ def _set_aside(stage: VirtualFleet) -> GuardRow:
             return GuardRow(
                 "budgets", "overspend", PATH, "budget", number, seconds, reason=str(ended)
             )
-    return failed("budgets", "overspend", PATH, "a budget of $1.00 lets anything be spent")
+    return failed("budgets", "overspend", PATH, "a budget of $1.00 does not limit spending")
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
@@ -253,7 +253,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
         found = (breach_of(rule, place).breach for rule in rules)
         breach = next((each for each in found if each is not None), None)
         if blind is not None or breach is None:
-            why = "no rule holds, so nothing can break one"
+            why = "no rule is in effect, so none can be broken"
             yield blind or trial.failed(why)
             return
         began_s = stage.clock()
@@ -279,7 +279,7 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
                 stage.panel.order(circuit, by=stage.first.name, why="I am fine", reset=True)
             except OverrideRefused:
                 continue
-            yield failed(guard, attack, PATH, f"a reset of {circuit} was obeyed without a token")
+            yield failed(guard, attack, PATH, f"a reset of {circuit} was accepted without a token")
             return
         yield GuardRow(guard, attack, PATH, "operator token", 2, reason="resets need the token")
 
@@ -299,4 +299,4 @@ def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
         if isinstance(waited.ended, Rejected):
             yield trial.cut(waited.looks, began_s)
         else:
-            yield trial.failed("a wait of a day goes on")
+            yield trial.failed("a wait of a day does not open it")

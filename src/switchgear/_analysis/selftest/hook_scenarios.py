@@ -31,7 +31,6 @@ PROGRESS = "session/* progress"
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stagnation",
-    "stuck_probability",
 )
 _LOOK_S = 15.0
 _LONGEST_S = 6 * 3600.0
@@ -81,7 +80,7 @@ def _repeated(
             return _cut(agent, attack, number, began_s, heard, name=name)
     kinds, reason = agent.hot()
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
-    return failed(name, attack, PATH, f"{PATIENCE:,} such calls go on{warm}: {reason}")
+    return failed(name, attack, PATH, f"{PATIENCE:,} such calls are admitted{warm}: {reason}")
 
 
 def dead_operation(bench: Bench) -> Iterator[GuardRow]:
@@ -99,7 +98,7 @@ def dead_operation(bench: Bench) -> Iterator[GuardRow]:
         if agent.opened(OPERATION):
             yield _operation_cut(agent, number, began_s)
             return
-    why = f"{PATIENCE:,} failures in a row, and calls go on: {agent.hot(OPERATION)[1]}"
+    why = f"{PATIENCE:,} failures in a row, and calls are still admitted: {agent.hot(OPERATION)[1]}"
     yield failed("op/*", "dead provider", PATH, why)
 
 
@@ -139,7 +138,9 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
             yield _cut(agent, "hang", before + looks, began_s)
             return
         reason = agent.hot()[1]
-    yield failed(GUARD, "hang", PATH, f"hours of silence, also after a loop, do not cut: {reason}")
+    yield failed(
+        GUARD, "hang", PATH, f"hours of silence, also after a loop, do not open it: {reason}"
+    )
 
 
 def _cut(
@@ -158,7 +159,7 @@ def _cut(
     if heard is None or heard.action == "allow":
         heard = agent.before("Read", {"file_path": "README.md"})
     if heard.action == "allow":
-        return failed(name, attack, PATH, f"it opens ({reason}), and the hooks tell nobody")
+        return failed(name, attack, PATH, f"it opens ({reason}), and the hooks report nothing")
     return GuardRow(name, attack, PATH, by, number, seconds, reason=f"{heard.action}: {reason}")
 
 
@@ -177,10 +178,10 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
         guard = f"rule {rule.name}"
         found = breach_of(rule, place)
         if found.excused:
-            why = "its own allow-lists excuse every call that would break it"
+            why = "its own allow-lists exempt every call that would break it"
             yield failed(guard, "rule breach", PATH, why)
         elif found.breach is None:
-            why = "no call could be made up that breaks it; try one with `switchgear rules test`"
+            why = "no test call could be built that breaks it; try one with `switchgear rules test`"
             yield skipped(guard, "rule breach", PATH, why)
         else:
             breach = found.breach
@@ -188,7 +189,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
 
 
 def self_release(bench: Bench) -> Iterator[GuardRow]:
-    """An agent that would switch its guard off."""
+    """An agent that tries to switch off its guard."""
     for what, tool, inputs in RELEASES:
         path = inputs.get("file_path")
         told = inputs if path is None else {**inputs, "file_path": os.path.join(bench.root, path)}
@@ -205,7 +206,11 @@ def _refused(bench: Bench, guard: str, attack: str, tool: str, inputs: dict[str,
     if ruling.action not in {"deny", "stop"}:
         held = place_at(bench.root, protected=agent.known.protected)
         library = broken_rule(bench.config.rules.rules, tool, inputs, held)
-        known = "the rules see it, the hooks do not ask them" if library else "no rule sees it"
+        known = (
+            "the rules match it, but the hooks do not apply them"
+            if library
+            else "no rule matches it"
+        )
         return failed(
             guard, attack, PATH, f"the hooks answer {ruling.action} to {shown!r}: {known}"
         )

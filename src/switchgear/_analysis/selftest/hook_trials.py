@@ -213,14 +213,14 @@ def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
     if code == 2 and not hook_settings(agent).is_plugin:
         return ProbeAnswer("deny", stderr.strip(), remark=remark)
     if code != 0:
-        return ProbeAnswer(trouble=f"exit code {code}: {remark or 'no word about why'}")
+        return ProbeAnswer(trouble=f"exit code {code}: {remark or 'no error message'}")
     text = stdout.strip()
     try:
         said = json.loads(text) if text else {}
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        return ProbeAnswer(trouble=f"its answer is no JSON object: {text[:200]!r}")
+        return ProbeAnswer(trouble=f"its answer is not a JSON object: {text[:200]!r}")
     action, words = hooks_of(agent).action_of(said)
     trouble = "" if action else f"its answer has no action: {text[:200]!r}"
     return ProbeAnswer(action, words, trouble, remark)

@@ -39,11 +39,11 @@ def trips(bench: Bench) -> Iterator[GuardRow]:
     """A file of our own, like the configured one, with two panels on it."""
     url = bench.store_url or "sqlite:///"
     if url.startswith(REDIS_URLS):
-        why = "a server cannot be copied; --live asks the real one"
+        why = "a server cannot be copied; --live tests the real one"
         yield skipped("store redis", "dead provider", "store", why)
         return
     if url.startswith("memory:"):
-        why = "memory: is one process's own; what one trips, no other hears of"
+        why = "memory: is local to one process; other processes do not see its trips"
         yield skipped("store memory", "dead provider", "store", why)
         return
     with tempfile.TemporaryDirectory(prefix="switchgear-selftest-") as folder:
@@ -74,7 +74,7 @@ def shared(url: str, name: str, guard: str, path: str) -> GuardRow:
             return GuardRow(
                 guard, "dead provider", path, by, number - 1, seconds, reason=str(refused)
             )
-    return failed(guard, "dead provider", path, "one process cuts it, and another goes on calling")
+    return failed(guard, "dead provider", path, "one process opens it, and another keeps calling")
 
 
 def _down() -> None:
@@ -115,7 +115,7 @@ def _failing(breaker: CircuitBreaker, clock: FakeClock) -> GuardRow:
         except Rejected as refused:
             seconds, by = clock() - began_s, hot(breaker.readings())
             return GuardRow(guard, "dead provider", PATH, by, made, seconds, reason=str(refused))
-    why = f"{made:,} failures in a row, and calls go on; {_coldest(breaker)}"
+    why = f"{made:,} failures in a row, and calls are still admitted; {_coldest(breaker)}"
     return failed(guard, "dead provider", PATH, why)
 
 
@@ -187,7 +187,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
                     "budgets", "overspend", "budgets", by, number, seconds, reason=str(refused)
                 )
                 return
-    yield failed("budgets", "overspend", "budgets", "a budget of $1.00 lets anything be spent")
+    yield failed("budgets", "overspend", "budgets", "a budget of $1.00 does not limit spending")
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
@@ -206,7 +206,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     found = (breach_of(rule, place).breach for rule in bench.config.rules.rules)
     breach = next((each for each in found if each is not None), None)
     if breach is None:
-        yield failed(guard, "rule breach", PATH, "no rule holds, so nothing can break one")
+        yield failed(guard, "rule breach", PATH, "no rule is in effect, so none can be broken")
         return
     panel, clock = bench.panel()
     with panel:
@@ -228,7 +228,7 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
     """Orders without the operator's token."""
     guard, attack = "operator token", "self-release"
     if bench.config.operator_token_sha256 is None:
-        why = "none is configured: who can run a command here can give orders; `switchgear config token`"
+        why = "none is configured: anyone who can run a command here can override circuits; `switchgear config token`"
         yield skipped(guard, attack, "store", why)
         return
     panel, _ = bench.panel()
@@ -236,7 +236,9 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
         panel.breaker("provider/selftest").call(int)
         for what in (Mode.HELD_CLOSED, Mode.AUTO):
             if not _order_is_refused(panel, what):
-                yield failed(guard, attack, "store", f"the order {what} was obeyed without a token")
+                yield failed(
+                    guard, attack, "store", f"the order {what} was accepted without a token"
+                )
                 return
         yield GuardRow(guard, attack, "store", "operator token", 2)
 
@@ -262,12 +264,12 @@ def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
         waited = lock_in_vain(panel, clock)
         breaker, seconds = panel.breaker("lock/selftest"), clock() - began_s
         if waited.ended is None:
-            yield failed(guard, "lock convoy", "locks", "two have the same lock at once")
+            yield failed(guard, "lock convoy", "locks", "two holders have the same lock at once")
         elif isinstance(waited.ended, Rejected):
             by, why = hot(breaker.readings()), str(waited.ended)
             yield GuardRow(guard, "lock convoy", "locks", by, waited.looks, seconds, reason=why)
         else:
-            why = f"a wait of a day goes on; {_coldest(breaker)}"
+            why = f"a wait of a day does not open it; {_coldest(breaker)}"
             yield failed(guard, "lock convoy", "locks", why)
 
 

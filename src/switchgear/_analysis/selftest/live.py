@@ -72,7 +72,7 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
             guard, found.attack, _HOOKS_PATH, found.by, found.sent, seconds, reason=found.reason
         )
     if bench.config.interventions.escalate is not None:
-        why = "a stuck session would call the help that `interventions.escalate` names"
+        why = "a stuck session would start the agent that `interventions.escalate` names"
         yield skipped(guard, "same error", _HOOKS_PATH, why)
         return
     with throw_away(agent, command, source) as hook:
@@ -88,7 +88,7 @@ def _cut(hook: Hook, guard: str) -> GuardRow:
             send(hook, BREACH)
             found = store.get(key)
             if found is None:
-                return failed(guard, "same error", _HOOKS_PATH, f"no {key!r} came to the store")
+                return failed(guard, "same error", _HOOKS_PATH, f"no {key!r} reached the store")
             readings = found.policy.readings(found.circuit.memories, store.now_s())
             pairs = list(zip(found.policy.detectors, readings, strict=True))
             judged = ", ".join(each.kind for each, _ in pairs)
@@ -173,11 +173,14 @@ def attacked_store(bench: Bench) -> Iterator[GuardRow]:
     file = url.removeprefix(_SQLITE) if url.startswith(_SQLITE) else None
     if url.startswith("memory:"):
         yield skipped(
-            guard, "dead provider", _STORE_PATH, "memory: is this process's own; nothing is shared"
+            guard,
+            "dead provider",
+            _STORE_PATH,
+            "memory: is local to this process; nothing is shared",
         )
         return
     if file is not None and not os.path.exists(os.path.expanduser(file)):  # noqa: PTH110, PTH111
-        why = "the file is not there yet, and a test makes none; use Switchgear once"
+        why = "the file does not exist yet, and a test creates none; use Switchgear once"
         yield skipped(guard, "dead provider", _STORE_PATH, why)
         return
     name = f"selftest/{secrets.token_hex(6)}"
@@ -199,13 +202,13 @@ def _ordered(url: str, name: str, guard: str) -> GuardRow:
     attack = "self-release"
     with Panel(url) as panel:
         if panel.store.operator_digest() is None:
-            why = "the store is not sealed: orders need no token; `switchgear config seal`"
+            why = "the store is not sealed: overrides need no token; `switchgear config seal`"
             return skipped(guard, attack, _STORE_PATH, why)
         try:
             panel.order(name, by="an agent", why="I am fine", mode=Mode.HELD_CLOSED)
         except OverrideRefused as refused:
             return GuardRow(guard, attack, _STORE_PATH, "operator token", 1, reason=str(refused))
-    return failed(guard, attack, _STORE_PATH, "an order without the token was obeyed")
+    return failed(guard, attack, _STORE_PATH, "an override without the token was accepted")
 
 
 def _obeyed(url: str, name: str, guard: str, token: str) -> GuardRow:
@@ -215,11 +218,13 @@ def _obeyed(url: str, name: str, guard: str, token: str) -> GuardRow:
             panel.order(name, by="selftest", why="a trial", mode=Mode.HELD_OPEN)
         except OverrideRefused as refused:
             return failed(
-                guard, "operator's order", _STORE_PATH, f"the token does not fit: {refused}"
+                guard, "operator's order", _STORE_PATH, f"the token does not match: {refused}"
             )
         verdict = panel.send(name, Acquire())
     if verdict.admitted:
-        return failed(guard, "operator's order", _STORE_PATH, "the circuit is held open and admits")
+        return failed(
+            guard, "operator's order", _STORE_PATH, "the circuit is held open but admits calls"
+        )
     return GuardRow(guard, "operator's order", _STORE_PATH, "held open", 1, reason=verdict.reason)
 
 
@@ -239,17 +244,17 @@ LIVE: dict[str, SelftestScenario] = {
     for scenario in (
         SelftestScenario(
             "live-hooks",
-            "The hook command itself, by its standard input, in a throw-away project.",
+            "The installed hook command, in a temporary project.",
             (attacked_hooks,),
         ),
         SelftestScenario(
             "live-store",
-            "The configured store itself, under circuits of our own that are removed afterwards.",
+            "The configured store, with test circuits that are removed afterwards.",
             (attacked_store,),
         ),
         SelftestScenario(
             "live-runs",
-            "`switchgear run` itself, with the demo agent in a throw-away repository.",
+            "`switchgear run` with the demo agent in a temporary repository.",
             (attacked_runs,),
         ),
     )

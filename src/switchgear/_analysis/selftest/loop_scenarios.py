@@ -64,7 +64,7 @@ def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> GuardRo
                 return GuardRow(guard, "loop", PATH, by, number, clock() - began_s, reason=reason)
         readings = session.readings().values()
         why = "; ".join(reading.reason for reading in readings)
-    return failed(guard, "loop", PATH, f"{PATIENCE:,} such steps go on: {why}")
+    return failed(guard, "loop", PATH, f"{PATIENCE:,} such steps are admitted: {why}")
 
 
 def same_error(bench: Bench) -> Iterator[GuardRow]:
@@ -144,7 +144,7 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
             clock.advance(5.0)
             circuits.record_loop(leave, judged, Measured(5.0))
             circuits.record_provider(leave, judged, 5.0)
-    why = f"{PATIENCE:,} iterations without a provider, and it goes on"
+    why = f"{PATIENCE:,} iterations without a provider, and it continues"
     yield failed(PROVIDER, "dead provider", PATH, why)
 
 
@@ -159,7 +159,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
                 "run --budget", "overspend", PATH, "budget", number, 0.0, reason=budget.objection
             )
             return
-    yield failed("run --budget", "overspend", PATH, "a budget of $1.00 lets anything be spent")
+    yield failed("run --budget", "overspend", PATH, "a budget of $1.00 does not limit spending")
 
 
 def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> GuardRow:
@@ -184,7 +184,7 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
             clock.advance(measured.seconds)
             circuits.record_loop(leave, judged, measured)
         evidence = "; ".join(circuits.evidence()) or "no detector is warm"
-    return failed("loop/*", attack, PATH, f"{PATIENCE:,} such iterations go on: {evidence}")
+    return failed("loop/*", attack, PATH, f"{PATIENCE:,} such iterations are admitted: {evidence}")
 
 
 def loop_policy_of(bench: Bench) -> Policy:

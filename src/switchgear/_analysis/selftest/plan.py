@@ -36,7 +36,7 @@ def held(bench: Bench) -> Iterator[GuardRow]:
         yield GuardRow("modes", "any", "store", reason=why)
     for circuit in open_doors:
         why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
-        yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
+        yield failed(circuit.name, "any", "store", f"{why}. end it with `switchgear release`")
 
 
 def stored(bench: Bench) -> Iterator[GuardRow]:
@@ -47,7 +47,7 @@ def stored(bench: Bench) -> Iterator[GuardRow]:
     file = Path(url.removeprefix("sqlite:///")).expanduser()
     there = next(each for each in (file, *file.parents) if each.exists() or each == each.parent)
     if there != file and not there.is_dir():
-        why = f"{there} is no folder"
+        why = f"{there} is not a folder"
     elif not os.access(there, os.W_OK):
         why = f"{there} cannot be written"
     else:
@@ -59,11 +59,11 @@ def installed(bench: Bench) -> Iterator[GuardRow]:
     """Hooks that are configured and not installed, or installed and cannot run."""
     found = list(standings(bench.root))
     if not found and wants_hooks(bench.config):
-        why = "the configuration has rules for hooks, and no agent has them installed"
+        why = "the configuration has rules for hooks, but no agent has them installed"
         yield failed("hooks", "any", "hooks", f"{why}: `switchgear hooks install AGENT`")
     elif not found:
         yield skipped(
-            "hooks", "any", "hooks", "none are installed, and the configuration asks for none"
+            "hooks", "any", "hooks", "none are installed, and the configuration requires none"
         )
     for agent, standing in found:
         why = _objection(standing)
@@ -93,7 +93,7 @@ def wants_hooks(config: Config) -> bool:
 
 def _objection(standing: InstallState) -> str:
     if standing.gone:
-        return f"{standing.path} needs {', '.join(standing.gone)}, which is gone"
+        return f"{standing.path} needs {', '.join(standing.gone)}, which is missing"
     if standing.switched_off:
         return f"the agent runs no hooks: {standing.switched_off}"
     if standing.missing:
@@ -122,28 +122,30 @@ SCENARIOS: dict[str, SelftestScenario] = {
         ),
         SelftestScenario(
             "loop",
-            "An agent makes the same call again and again.",
+            "An agent repeats the same call.",
             (hook_scenarios.loop, loop_scenarios.loop),
         ),
         SelftestScenario(
             "same-error",
-            "The same error again and again.",
+            "The same error, repeated.",
             (hook_scenarios.same_error, loop_scenarios.same_error, fleet_scenarios.same_error),
         ),
         SelftestScenario(
             "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
         ),
         SelftestScenario(
-            "output-decline", "Outputs that dry up.", (loop_scenarios.output_decline,)
+            "output-decline",
+            "Output that becomes shorter and shorter.",
+            (loop_scenarios.output_decline,),
         ),
         SelftestScenario(
             "hang",
-            "An agent that says nothing any more.",
+            "An agent that makes no more tool calls.",
             (hook_scenarios.hang, loop_scenarios.hang, fleet_scenarios.hang),
         ),
         SelftestScenario(
             "overspend",
-            "More money than there is.",
+            "Spending beyond the budget.",
             (library_scenarios.overspend, loop_scenarios.overspend, fleet_scenarios.overspend),
         ),
         SelftestScenario(
@@ -159,7 +161,7 @@ SCENARIOS: dict[str, SelftestScenario] = {
         ),
         SelftestScenario(
             "slow-provider",
-            "A provider that answers far too late.",
+            "A provider that answers too slowly.",
             (library_scenarios.slow_provider, fleet_scenarios.slow_provider),
         ),
         SelftestScenario(
@@ -173,7 +175,7 @@ SCENARIOS: dict[str, SelftestScenario] = {
         ),
         SelftestScenario(
             "self-release",
-            "An agent that would switch its guard off.",
+            "An agent that tries to switch off its guard.",
             (
                 hook_scenarios.self_release,
                 library_scenarios.self_release,
@@ -182,12 +184,12 @@ SCENARIOS: dict[str, SelftestScenario] = {
         ),
         SelftestScenario(
             "lock-convoy",
-            "Waiting for a lock that stays.",
+            "Waiting for a lock that is never released.",
             (library_scenarios.lock_convoy, fleet_scenarios.lock_convoy),
         ),
         SelftestScenario(
             "standing",
-            "What is off: circuits held closed or in shadow mode, no place to store, hooks missing.",
+            "Disabled guards: circuits held closed or in shadow mode, an unwritable store, missing hooks.",
             (held, stored, installed),
         ),
     )
@@ -210,5 +212,5 @@ def shielded(act: Attack, bench: Bench, name: str) -> Iterator[GuardRow]:
     try:
         yield from act(bench)
     except Exception as error:  # noqa: BLE001  a guard that breaks is what is looked for
-        why = f"it broke: {type(error).__name__}: {error}"
+        why = f"the test failed: {type(error).__name__}: {error}"
         yield failed(name, name, act.__module__.rsplit(".", 1)[-1], why)

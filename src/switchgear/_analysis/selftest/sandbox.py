@@ -246,7 +246,7 @@ class VirtualHooks:
         """The detectors of a circuit that trip, and why it is as hot as it is."""
         found = self.store.get(key)
         if found is None:
-            return (), "it was never told of"
+            return (), "nothing was recorded on it"
         at_s = max(self.store.now_s(), found.circuit.seen_s)
         readings = found.policy.readings(found.circuit.memories, at_s)
         pairs = zip(found.policy.detectors, readings, strict=True)
@@ -259,7 +259,7 @@ FAILURES = (
     "same_error",
 )
 """The detectors that see calls fail."""
-LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation", "stuck_probability")
+LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation")
 """The detectors that see the same call again and again."""
 SLOW = ("slow_calls", "slow_call_share", "latency_p95")
 """The detectors that see calls take long."""
@@ -348,7 +348,7 @@ class Waited(NamedTuple):
 
 def lock_in_vain(panel: Panel, clock: FakeClock) -> Waited:
     """One keeps the lock `selftest`, another waits for it, for a day at most."""
-    panel.lock("selftest", owner="the one who stays", lease_s=1e6).acquire()
+    panel.lock("selftest", owner="holder", lease_s=1e6).acquire()
     looks = 0
 
     def wait(seconds: float) -> None:
@@ -356,7 +356,7 @@ def lock_in_vain(panel: Panel, clock: FakeClock) -> Waited:
         looks += 1
         clock.advance(max(5.0, seconds))
 
-    waiting = panel.locks.lock("selftest", owner="who waits", timeout_s=24 * 3600.0, sleep=wait)
+    waiting = panel.locks.lock("selftest", owner="waiter", timeout_s=24 * 3600.0, sleep=wait)
     try:
         waiting.acquire()
     except (LockTimeout, Rejected) as error:

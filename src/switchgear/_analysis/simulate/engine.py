@@ -403,7 +403,7 @@ class Guarded:
         """Reset what only an operator can: the agent's rules, and stories that it had paused."""
         for name in (f"rules/{agent}", *sorted(self._paused.pop(agent, ()))):
             if self.panel.view(name) is not None:
-                self.panel.breaker(name).reset(by="operator", why="the agent was mended")
+                self.panel.breaker(name).reset(by="operator", why="the agent was fixed")
 
 
 Entry = tuple[Any, ...]

@@ -42,7 +42,7 @@ SCENARIOS: dict[str, Scenario] = {
         _alone(SLOW, "a provider takes six times as long for 20 minutes of the hour"),
         _alone(POISON, "one agent in a hundred fails at most of what it does, one breaks a rule"),
         _alone(BURN, "one agent in a hundred spends fifty times as much, as fast as it can"),
-        _alone(CONVOY, "whoever gets one lock in ten keeps it for 90 s; the others queue up"),
+        _alone(CONVOY, "one lock in ten is held for 90 s; the others queue up"),
         Scenario(
             "day",
             "all of them over a day: 30 to 60 minutes each, at 3, 9, 13, 16 and 20 h",

@@ -219,7 +219,7 @@ def _rate(rate: Rate, what: str) -> str:
 def _harm(counts: Counts) -> str:
     if not counts.false_stops:
         return "-"
-    maybe = f", {counts.maybe_harmful:,} cannot be told" if counts.maybe_harmful else ""
+    maybe = f", {counts.maybe_harmful:,} unclear" if counts.maybe_harmful else ""
     return f"{counts.harmful:,} of {plural(counts.false_stops, 'false stop')}{maybe}"
 
 

@@ -278,9 +278,9 @@ class BatchTable(BatchView):
         recent = notes[-free:] if free else []
         lines += [Text(note, "dim") for note in recent]
         ends = (
-            "stopping; once more ends it at once"
+            "stopping; Ctrl-C again stops at once"
             if self._stopping()
-            else ("Ctrl-C ends it gently, twice at once; the work is kept")
+            else ("Ctrl-C stops it gracefully, twice at once; the work is kept")
         )
         lines.append(Text(ends, "dim"))
         for line in lines:

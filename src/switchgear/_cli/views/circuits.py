@@ -154,7 +154,7 @@ def _next_try(view: View) -> list[str]:
         return []
     wait = view.verdict.retry_after_s
     if wait is None:
-        return ["stays so until it is reset"]
+        return ["it stays open until it is reset"]
     if circuit.phase is Phase.HALF_OPEN:
         return ["the next call is a probe"] if not wait else [f"probe ends in {duration(wait)}"]
     return [f"next try in {duration(wait)}"]
@@ -393,10 +393,10 @@ class Page:
         failures = self._view.circuit.failures
         self._section("Evidence")
         if not failures:
-            self._screen.line("  no failure is remembered")
+            self._screen.line("  no failures recorded")
         for failure in reversed(failures):
             at = clock_time(failure.at_s, self._now_s)
-            what = clean(failure.error) if failure.error else "failed, without a word"
+            what = clean(failure.error) if failure.error else "failed without an error message"
             self._screen.line(Text.assemble("  ", (at, "dim"), f"  {what}"), 12)
 
     def _policy(self) -> None:
@@ -415,7 +415,7 @@ class Page:
     def _history(self) -> None:
         self._section("History")
         if not self._entries:
-            self._screen.line("  nothing happened yet")
+            self._screen.line("  no events yet")
         for entry in reversed(self._entries):
             line = event_line(entry.event, self._now_s, self._screen.signs, name=False)
             self._screen.line(Text.assemble("  ", line), 14)

@@ -315,7 +315,7 @@ def picture(board: Board, size: Size) -> list[Text]:
     foot = (
         "Ctrl-C ends it"
         if size.narrow
-        else "Ctrl-C ends it gently, twice at once; the work is kept"
+        else "Ctrl-C stops it gracefully, twice at once; the work is kept"
     )
     rows.append(RankedLine(5, Text(foot, "dim")))
     spare = size.height - len(rows)

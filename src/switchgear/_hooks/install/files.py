@@ -61,12 +61,12 @@ def read(path: str) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CannotChange(path, "it is no file", "move it away")
+                raise CannotChange(path, "it is not a file", "move it away")
             data = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        what = "look at what it is and who may read it"
+        what = "check the file and its permissions"
         raise CannotChange(path, error.strerror or "it cannot be read", what) from None
     if len(data) > LARGEST_BYTES:
         raise CannotChange(path, f"it is larger than {LARGEST_BYTES:,} bytes", "look at what it is")
@@ -84,7 +84,7 @@ def write(path: str, data: bytes, seen: bytes | None) -> tuple[str, ...]:
         _replace(real, data, lambda: _demand_same(path, seen))
     except OSError as error:
         why = error.strerror or "it cannot be written"
-        raise CannotChange(path, why, "look at who may write there") from None
+        raise CannotChange(path, why, "check who may write there") from None
     return folders
 
 
@@ -95,7 +95,7 @@ def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
         os.unlink(os.path.realpath(path))  # a link stays, as it does when a file is written
     except OSError as error:
         why = error.strerror or "it cannot be removed"
-        raise CannotChange(path, why, "look at who may write there") from None
+        raise CannotChange(path, why, "check who may write there") from None
     for folder in folders:
         try:
             os.rmdir(folder)
@@ -105,7 +105,7 @@ def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
 
 def _demand_same(path: str, seen: bytes | None) -> None:
     if read(path) != seen:
-        raise CannotChange(path, "somebody else changed it at the same moment", "try again")
+        raise CannotChange(path, "another process changed it at the same time", "try again")
 
 
 def _make_folders(folder: str) -> tuple[str, ...]:

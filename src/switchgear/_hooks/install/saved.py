@@ -176,7 +176,7 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
             return
         repaired = _with_entries(now, saved.data)
         if not all(entry in _entries(repaired, hooked) for entry in expected):
-            raise ValueError("our entries do not fit in")
+            raise ValueError("the entries of Switchgear do not fit in")
     except (NotJson, ValueError):
         keep_aside(saved.path, now)
         _put(saved, saved.data)
@@ -210,7 +210,7 @@ def _wrong(path: str, mode: int) -> str:
     if os.path.realpath(path) != path:
         return "was replaced by a link"
     if not stat.S_ISREG(mode):
-        return "is no file any more"
+        return "is no longer a file"
     return "" if mode & stat.S_IRUSR else "was made unreadable"
 
 
@@ -278,8 +278,8 @@ def _repair_switches(saved: SavedHooks) -> Iterator[str]:
         made = _turned_on(hooked, path, now.decode())
         files.write(path, made.encode(), now)
         if _is_off(hooked, path):
-            raise ValueError(f"{path}: {switch}, and it cannot be turned back")
-        yield f"{path}: {switch}: turned back"
+            raise ValueError(f"{path}: {switch}, and it could not be switched on again")
+        yield f"{path}: {switch}: switched on again"
 
 
 def _turned_on(hooked: HookSettings, path: str, text: str) -> str:

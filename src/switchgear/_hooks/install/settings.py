@@ -164,7 +164,7 @@ def is_ours(command: str) -> bool:
 
 _PLUGINS_MARK = "const SWITCHGEAR = "
 _HEAD = """\
-// Switchgear in {title}: asks before each tool call, tells after it, and does what it is told.
+// Switchgear in {title}: checks each tool call before it runs and records its result.
 // Written by `switchgear hooks install {name}`, which replaces it; `switchgear hooks uninstall
 // {name}` removes it. Changes made here are lost.
 """
@@ -189,7 +189,7 @@ class PluginFile:
             if now == data:
                 return InstallChange(self.path, changed=False)
             if now is not None and _told(now) is None:
-                why = "there is another file of that name, and it is not ours"
+                why = "there is another file of that name, which Switchgear did not write"
                 raise CannotChange(self.path, why, "move it away, then try again")
             backup = None if now is None else self._memory.back_up(now)
             journal = self._memory.journal()
@@ -399,7 +399,7 @@ class SettingsFile:
         try:
             text = (data or b"").decode()
         except UnicodeDecodeError as error:
-            why = f"it is no UTF-8 text (byte {error.start})"
+            why = f"it is not UTF-8 text (byte {error.start})"
             raise CannotChange(self.path, why, "save it as UTF-8") from None
         if text.startswith(_MARK) and not self.agent.byte_order_mark:
             why = f"it begins with a byte order mark, and {self.agent.title} cannot read that"
@@ -412,10 +412,10 @@ class SettingsFile:
         try:
             yield
         except NotJson as error:
-            why = f"it is no JSON that {self.agent.title} could read, {error}"
-            raise CannotChange(self.path, why, "mend it, then try again") from None
+            why = f"invalid JSON at {error}"
+            raise CannotChange(self.path, why, "fix it and try again") from None
         except edit.WrongShape as error:
-            raise CannotChange(self.path, str(error), "mend it, then try again") from None
+            raise CannotChange(self.path, str(error), "fix it and try again") from None
 
 
 def _bytes(text: str, model: bytes | None) -> bytes:

@@ -435,7 +435,7 @@ class Admission:
     def _refused(self, name: str, refused: Rejected, *, running: bool) -> AdmissionResult:
         wait_s = refused.retry_after_s
         if running and wait_s is not None and self._spawn_circuit.is_half_open:
-            return self._wait(f"for the half-open test of {SPAWN}", min(wait_s, PROBE_LOOK_S))
+            return self._wait(f"for the probe of {SPAWN}", min(wait_s, PROBE_LOOK_S))
         choice = self._chosen(wait_s)
         if choice == "wait" and wait_s is None:
             choice = "abort"  # it does not come back by itself

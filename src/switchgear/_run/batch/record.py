@@ -23,6 +23,7 @@ from typing import NamedTuple
 from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import Git, GitError, run_git
+from switchgear._measure.worktrees import add_worktree
 from switchgear._run.batch.model import SATISFIED, Progress, Status, Task
 from switchgear._run.record import (
     LONGEST_FILE,
@@ -183,7 +184,7 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
         mine = batches_of(root, file)
         if mine:
             return mine[-1]
-        raise BatchUnreadable(LAST, f"is not there: no batch of {file} was begun")
+        raise BatchUnreadable(LAST, f"does not exist: no batch of {file} was started")
     ids = sorted(each.name for each in root.glob("*") if each.is_dir())
     found = [each for each in ids if name and (each.startswith(name) or each.endswith(name))]
     if len(found) == 1:
@@ -339,7 +340,7 @@ class TaskFolders:
         if not task.worktree:
             folder = self._folder(task)
             if not folder.is_dir():
-                raise TaskFolderError(f"the folder {folder} is not there any more")
+                raise TaskFolderError(f"the folder {folder} no longer exists")
             return progress._replace(folder=str(folder))
         needed = [others[need].branch for need in task.needs]
         return self._worktree(task, progress, [branch for branch in needed if branch])
@@ -383,7 +384,7 @@ class TaskFolders:
         try:
             if not tree.is_dir():  # else made by a process that was killed
                 start = needed[0] if needed else "HEAD"
-                run_git(top, ["worktree", "add", "--quiet", "-b", branch, str(tree), start])
+                add_worktree(top, tree, branch, start)
         except GitError as error:
             raise TaskFolderError(f"no worktree could be made: {error}") from error
         for other in needed[1:]:
@@ -409,7 +410,9 @@ class TaskFolders:
     def _top(self, task: Task) -> Path:
         git = Git.find(self._folder(task))
         if git is None:
-            raise TaskFolderError(f"{self._folder(task)} is no git repository: it has no worktrees")
+            raise TaskFolderError(
+                f"{self._folder(task)} is not a git repository, so it has no worktrees"
+            )
         return git.top
 
 

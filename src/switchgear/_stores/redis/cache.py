@@ -272,7 +272,7 @@ class Push:
         try:
             sealed = self._known.read(raw)
         except WireError as error:
-            log.warning("a circuit that somebody moved could not be read: %s", error)
+            log.warning("a circuit that changed could not be read: %s", error)
             return
         if sealed is not None:
             self._call(sealed.circuit)

@@ -71,13 +71,13 @@ BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
     (
         ("WRONGTYPE",),
         StoreCorrupt,
-        "a key of ours holds something else",
+        "a key of Switchgear has another content",
         "remove it, or choose another namespace",
     ),
     (
         ("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "not covered"),
         StoreUnavailable,
-        "the Cluster has no node for our keys now",
+        "the Cluster has no node for the keys of Switchgear now",
         "look at CLUSTER INFO, and try again",
     ),
     (
@@ -89,13 +89,13 @@ BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
     (
         ("MOVED", "ASK"),
         StoreUnavailable,
-        "the server is a node of a Cluster and keeps sending us on",
+        "the server is a node of a Cluster and keeps redirecting",
         "use a URL that begins with redis+cluster:// or rediss+cluster://",
     ),
     (
         ("BUSY",),
         StoreUnavailable,
-        "the server is busy with somebody's script",
+        "the server is busy with a script",
         "try again, or end it by SCRIPT KILL",
     ),
 )

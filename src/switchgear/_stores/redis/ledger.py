@@ -180,7 +180,7 @@ class RedisLedger:
     def _wait(self, deadline_s: float, tries: int) -> None:
         """Let others go first for a moment, so that not all come back at once."""
         if time.monotonic() > deadline_s:
-            why = f"others were quicker for {PATIENCE_S:g} s"
+            why = f"other writers came first for {PATIENCE_S:g} s"
             raise StoreUnavailable(self.label, why, "try again, or split the budget into several")
         time.sleep(random.uniform(0.0, 0.0005 * min(tries, 20)))  # noqa: S311  no secret
 

@@ -510,7 +510,7 @@ class Protocol:
             return self._answered(policy, answer)
         raise StoreUnavailable(
             self.label,
-            f"circuit {key!r} has more writers than it can hear within {self._timeout_s:g} s",
+            f"circuit {key!r} has too many concurrent writers: no commit within {self._timeout_s:g} s",
             "try again, or raise the timeout",
         )
 

@@ -95,7 +95,7 @@ def circuit(label: str, key: str, raw: bytes) -> Sealed:
 
 def corrupt(label: str, why: str) -> StoreCorrupt:
     """What readers learn of circuits that cannot be read."""
-    what = "the next message to it keeps what is stored beside, and starts it anew"
+    what = "the next update sets the stored state aside and starts the circuit from scratch"
     return StoreCorrupt(label, why, what)
 
 

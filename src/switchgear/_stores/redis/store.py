@@ -68,7 +68,7 @@ def taken(
         if is_ours:
             break
         if monotonic() >= until_s:
-            why = f"others have kept the note {name!r} to themselves for {2 * TURN_MS / 1000:g} s"
+            why = f"lock on note {name!r} not acquired within {2 * TURN_MS / 1000:g} s"
             raise StoreUnavailable(label, why, "try again, or look for a stopped process")
         sleep(LOOK_S)
     done = False
@@ -83,7 +83,7 @@ def taken(
         keys = (turn, note, names.receipts + token)
         done = bool(ask(script.NOTE, keys, token, text, ttl_ms)[0])
         if not done:
-            why = f"the turn with the note {name!r} took longer than {TURN_MS / 1000:g} s"
+            why = f"the update of note {name!r} took longer than {TURN_MS / 1000:g} s"
             raise StoreUnavailable(label, why, "try again")
     finally:
         if not done:

@@ -67,9 +67,9 @@ def from_sqlite(label: str, error: sqlite3.Error, busy_timeout_s: float, folder:
     if primary == sqlite3.SQLITE_READONLY:
         return StoreReadOnly(label, str(error), _WRITABLE)
     if is_damage(error):
-        what = "restore it from a backup, or move it away: a new one is begun"
+        what = "restore it from a backup, or move it away: a new one is created"
         return StoreCorrupt(label, str(error), what)
-    what = "check that the file can be read and written, and that its disk is well"
+    what = "check that the file can be read and written, and its disk"
     return StoreUnavailable(label, f"{error} ({_name(error)})", what)
 
 
@@ -80,7 +80,7 @@ def from_system(label: str, error: OSError) -> StoreError:
         return StoreReadOnly(label, why, _WRITABLE)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StoreFull(label, why, _SPACE)
-    return StoreUnavailable(label, why, "check the path, and that its disk is well")
+    return StoreUnavailable(label, why, "check the path, and its disk")
 
 
 def locked_too_long(label: str, busy_timeout_s: float) -> StoreUnavailable:
@@ -198,7 +198,7 @@ def check(db: sqlite3.Connection, label: str) -> int:
     if version > len(MIGRATIONS):
         raise StoreTooNew(
             label,
-            f"its layout is number {version}, and this Switchgear knows {len(MIGRATIONS)}",
+            f"its layout is number {version}, and this Switchgear reads up to {len(MIGRATIONS)}",
             "use the newer Switchgear that wrote it",
         )
     return int(version)
@@ -310,7 +310,9 @@ class DatabaseFile:
             self._begin(whys)
             return self._connect()
         except Damaged as damage:
-            raise StoreCorrupt(self.label, str(damage), "see what else writes this file") from None
+            raise StoreCorrupt(
+                self.label, str(damage), "find out which program writes this file"
+            ) from None
         finally:
             os.close(lock)
 
@@ -401,7 +403,7 @@ class DatabaseFile:
 
     def _not_regular(self, what: str, path: str, kind: str) -> StoreError:
         why = f"its {what} {path} is {kind}"
-        return StoreError(self.label, why, "find out who put it there, then remove it")
+        return StoreError(self.label, why, "find out where it comes from, then remove it")
 
     def _begin(self, whys: Mapping[str, str]) -> None:
         """Make a new file beside the place and move it there whole: a kill leaves no half one.
@@ -450,7 +452,7 @@ class DatabaseFile:
         try:
             # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
             if not check(db, self.label):
-                raise Damaged("the file holds nothing")
+                raise Damaged("the file is empty")
             migrate(db, self.label)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -537,12 +539,12 @@ class DatabaseFile:
         try:
             layout = check(db, self.label)
             if not layout:
-                raise StoreCorrupt(self.label, "the file holds nothing", "name another file")
+                raise StoreCorrupt(self.label, "the file is empty", "name another file")
             if layout < len(MIGRATIONS):
                 why = "its layout is an older one, and it cannot be brought up to date"
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
             if last is not None and lacks(db, last, self._clock.name):
-                what = "open it once where it can be written: it is set aside, and a new one begun"
+                what = "open it once where it can be written: it is set aside, and a new one is created"
                 raise StoreCorrupt(self.label, MISSING, what)
         except sqlite3.Error as error:
             db.close()

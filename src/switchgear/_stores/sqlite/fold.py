@@ -30,6 +30,7 @@ from switchgear._core.types import (
     Recent,
     Record,
     Step,
+    Totals,
 )
 from switchgear._core.wire import (
     RESTORED_FIELDS,
@@ -131,26 +132,22 @@ class RecentText(NamedTuple):
 _RECENT = len(RESTORED_FIELDS)
 """Where `recent` is among the fields of a circuit."""
 UNWRITTEN = Written(None, [])
+_TOTALS = '"totals":{' + ",".join(f'"{name}":%d' for name in Totals._fields) + "}"
 
 
 def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     """The texts of a circuit's fields; those that have not changed are taken from `before`."""
-    then, texts = before.circuit, before.texts
-    new = []
-    for index, name in enumerate(Circuit._fields):
-        value: Any = circuit[index]
-        kind = type(value)
+    then, fields = before.circuit, Circuit._fields
+    new = [""] * len(fields) if then is None else before.texts.copy()
+    value: Any
+    for index, value in enumerate(circuit):
         if then is not None and value is then[index]:
-            new.append(texts[index])
-        elif name == "recent":
-            new.append("")
-        elif kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
-            new.append(f'"{name}":{value!r}')
-        elif name == "isolated" and not value:
-            new.append("")  # most circuits have none
+            continue
+        kind = type(value)
+        if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
+            new[index] = f'"{fields[index]}":{value!r}'
         else:
-            plain = value if isinstance(value, str) else dump_field(policy, name, value)
-            new.append(f'"{name}":{"".join(_pieces(plain, 0))}')
+            new[index] = _field_text(policy, fields[index], value)
     recent = circuit.recent
     if recent is None:
         return Written(circuit, new)
@@ -160,6 +157,17 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     parts, text = _recent_text(policy, circuit, recent, recent.base, before.recent)
     new[_RECENT] = text
     return Written(circuit, new, parts)
+
+
+def _field_text(policy: Policy, name: str, value: Any) -> str:
+    """One field of a circuit; "" for `recent`, which needs the others, and for what most have not."""
+    if isinstance(value, Totals):
+        return _TOTALS % value
+    if name == "recent" or (name == "isolated" and not value):
+        return ""
+    # JSON makes a list of a tuple, also of a named one.
+    plain = value if type(value) is str or name == "failures" else dump_field(policy, name, value)
+    return f'"{name}":{"".join(_pieces(plain, 0))}'
 
 
 def _recent_text(
@@ -500,7 +508,10 @@ class Folding:
             undo(db)
             raise
         if seen is not None:
-            self._remember(key, seen)
+            if key in self._known:
+                self._known[key] = seen
+            else:
+                self._remember(key, seen)
             self._link.committed(key, seen.circuit.version, at_ns)
         return done
 

@@ -1,0 +1,173 @@
+"""Strands Agents: a plugin, as in `Agent(plugins=[guard(panel=panel)])`.
+
+Middleware guards the model calls and the tool calls; the warning about missing progress is a `Guide`.
+A run is one invocation of an agent; agents that its tools start are sub-agents of it.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from weakref import WeakKeyDictionary
+
+from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
+from strands.interrupt import InterruptException
+from strands.interventions import Guide, InterventionHandler, Proceed
+from strands.interventions.registry import InterventionRegistry
+from strands.middleware import (
+    ExecuteToolContext,
+    ExecuteToolStage,
+    InvokeModelContext,
+    InvokeModelStage,
+    MiddlewareNext,
+    ModelStopReason,
+    ToolResultEvent,
+    TypedEvent,
+)
+from strands.models import Model
+from strands.plugins import Plugin
+from strands.types.exceptions import ContextWindowOverflowException, MaxTokensReachedException
+
+from switchgear._core.errors import Rejected
+from switchgear.integrations._agent_run import (
+    AgentGuard,
+    GuardedRun,
+    GuardOptions,
+    ModelCall,
+    ModelName,
+    Refused,
+    answer_text,
+    tool_error,
+)
+
+if TYPE_CHECKING:
+    from strands import Agent
+
+__all__ = ["SwitchgearInterventions", "guard"]
+
+_CONTROL_FLOW = (InterruptException, ContextWindowOverflowException, MaxTokensReachedException)
+
+
+class _Invocation(NamedTuple):
+    run: GuardedRun
+    warnings: list[str]
+    """For the next model call."""
+
+
+class SwitchgearInterventions(Plugin, InterventionHandler):
+    """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
+
+    `fallback` is the model that answers while the circuit of an agent's own model refuses; it has a
+    circuit of its own. The other options are those of every agent framework: `GuardOptions`.
+    """
+
+    name = "switchgear"
+
+    def __init__(self, *, fallback: Model | None = None, **options: Unpack[GuardOptions]) -> None:
+        super().__init__()
+        self._guard = AgentGuard("strands", control_flow=_CONTROL_FLOW, **options)
+        self._fallback = fallback
+        self._invocations: WeakKeyDictionary[object, _Invocation] = WeakKeyDictionary()
+
+    def init_agent(self, agent: "Agent") -> None:
+        """Guard an agent: Strands calls this for each agent that has the plugin."""
+        InterventionRegistry([self], agent.hooks)
+        agent.add_middleware(InvokeModelStage, self._model)
+        agent.add_middleware(ExecuteToolStage, self._tool)
+
+    def run_of(self, agent: object) -> GuardedRun:
+        """The run of the last invocation of an agent."""
+        return self._of(agent).run
+
+    def _of(self, agent: object) -> _Invocation:
+        known = self._invocations.get(agent)
+        return self._started(agent) if known is None else known
+
+    def _started(self, agent: object) -> _Invocation:
+        self._invocations[agent] = started = _Invocation(self._guard.run(), [])
+        return started
+
+    def before_invocation(self, event: BeforeInvocationEvent, **kwargs: Any) -> Proceed:
+        """Start a run."""
+        self._started(event.agent)
+        return Proceed()
+
+    def before_model_call(self, event: BeforeModelCallEvent, **kwargs: Any) -> Proceed | Guide:
+        """Guide an agent that makes no progress: the warning is a message of the user."""
+        warnings = self._of(event.agent).warnings
+        feedback = "\n".join(warnings)
+        warnings.clear()
+        return Guide(feedback=feedback) if feedback else Proceed()
+
+    async def _model(
+        self, context: InvokeModelContext, call_next: MiddlewareNext[InvokeModelContext, TypedEvent]
+    ) -> AsyncGenerator[TypedEvent, None]:
+        run = self.run_of(context.agent)
+        try:
+            if self._fallback is not None and self._guard.refuses(_name(context.model)):
+                context = context.replace(model=self._fallback)
+            async with run.model(_name(context.model)) as call:
+                async for event in call_next(context):
+                    if isinstance(event, ModelStopReason):
+                        _read(call, event)
+                        content = event.message["content"]
+                        calls = any("toolUse" in block for block in content)
+                        run.said(_text(content), calls_tools=calls)
+                    yield event
+        except Refused as error:
+            if not self._guard.answers:
+                raise
+            yield ModelStopReason(
+                "end_turn",
+                {"role": "assistant", "content": [{"text": answer_text(error)}]},
+                {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0},
+                {"latencyMs": 0},
+            )
+
+    async def _tool(
+        self, context: ExecuteToolContext, call_next: MiddlewareNext[ExecuteToolContext, TypedEvent]
+    ) -> AsyncGenerator[TypedEvent, None]:
+        invocation, tool = self._of(context.agent), context.tool_use
+        try:
+            async with invocation.run.tool(tool["name"], tool["input"]) as call:
+                async for event in call_next(context):
+                    if isinstance(event, ToolResultEvent):
+                        call.raised(event.exception)
+                        result = event.tool_result
+                        text, failed = _text(result["content"]), result["status"] == "error"
+                        if warning := await call.afinished(text, failed=failed):
+                            invocation.warnings.append(warning)
+                    elif "tool_interrupt_event" in event:
+                        call.raised(
+                            InterruptException(event["tool_interrupt_event"]["interrupts"][0])
+                        )
+                    yield event
+        except Rejected as error:
+            yield ToolResultEvent(
+                {
+                    "toolUseId": tool["toolUseId"],
+                    "status": "error",
+                    "content": [{"text": tool_error(tool["name"], error)}],
+                }
+            )
+
+
+guard = SwitchgearInterventions
+
+
+def _name(model: Model) -> ModelName:
+    config = model.get_config()
+    named = config.get("model_id") if isinstance(config, dict) else None
+    provider = type(model).__name__.lower().removesuffix("model").removesuffix("responses")
+    return ModelName(provider, str(named or ""))
+
+
+def _read(call: ModelCall, event: ModelStopReason) -> None:
+    usage = event.usage
+    read, write = usage.get("cacheReadInputTokens", 0), usage.get("cacheWriteInputTokens", 0)
+    sent, answered = usage["inputTokens"], usage["outputTokens"]
+    if sent + answered != usage["totalTokens"]:  # some providers count the cache apart
+        sent += read + write
+    call.used(sent, answered, cache_read=read, cache_write=write)
+
+
+def _text(content: Any) -> str:
+    return "\n".join(str(block.get("text") or block.get("json") or "") for block in content)

@@ -1,0 +1,280 @@
+"""Microsoft Agent Framework, with the real package and a scripted `BaseChatClient`."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+pytest.importorskip("agent_framework")
+
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    ResponseStream,
+    tool,
+)
+from agent_framework.exceptions import ChatClientInvalidRequestException
+
+from switchgear import Panel, Rejected
+from switchgear.errors import BudgetRefused
+from switchgear.integrations.agent_framework import guard
+from switchgear.testing import FakeClock
+
+pytestmark = pytest.mark.filterwarnings("default")
+PROVIDER = "provider/scripted"
+
+
+class ScriptedClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
+    """Replies in order, the last one for ever; counts the requests."""
+
+    def __init__(self, *replies: Any, name: str = "fake", delay_s: float = 0.0) -> None:
+        super().__init__()
+        self.replies, self.model, self.delay_s = list(replies), name, delay_s
+        self.requests = 0
+        self.seen: list[Message] = []
+
+    def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **more: Any) -> Any:
+        if not stream:
+            return self._reply(messages)
+
+        async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
+            response = await self._reply(messages)
+            contents = [
+                Content.from_text(f"{word} ") if one.type == "text" else one
+                for one in response.messages[0].contents
+                for word in (one.text.split() if one.type == "text" and one.text else [""])
+            ]
+            if response.usage_details:
+                contents.append(Content.from_usage(response.usage_details))
+            for content in contents:
+                yield ChatResponseUpdate(contents=[content], role="assistant")
+
+        return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
+
+    async def _reply(self, messages: Any) -> ChatResponse:
+        self.requests += 1
+        self.seen = list(messages)
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        await asyncio.sleep(self.delay_s)
+        if isinstance(reply, BaseException):
+            raise reply
+        assert isinstance(reply, ChatResponse)
+        return deepcopy(reply)  # the framework adds its own messages to it
+
+
+class SpareClient(ScriptedClient):
+    """A client of another provider."""
+
+
+def says(text: str, tokens_in: int = 0, tokens_out: int = 0) -> ChatResponse:
+    return _response(Content.from_text(text), tokens_in, tokens_out)
+
+
+def calls(name: str, tokens_in: int = 0, tokens_out: int = 0, **args: Any) -> ChatResponse:
+    call = Content.from_function_call(call_id=f"{name}-{id(args)}", name=name, arguments=args)
+    return _response(call, tokens_in, tokens_out)
+
+
+def _response(content: Content, tokens_in: int, tokens_out: int) -> ChatResponse:
+    usage: Any = {"input_token_count": tokens_in, "output_token_count": tokens_out}
+    return ChatResponse(
+        messages=[Message("assistant", [content])], usage_details=usage if tokens_in else None
+    )
+
+
+def ask(client: ScriptedClient, middleware: Any, *tools: Any) -> str:
+    agent = Agent(client, tools=list(tools), middleware=middleware)
+    return asyncio.run(_text(agent))
+
+
+async def _text(agent: Any) -> str:
+    return str((await agent.run("hello")).text)
+
+
+def tool_texts(client: ScriptedClient) -> list[str]:
+    return [
+        str(one.result)
+        for message in client.seen
+        for one in message.contents
+        if one.type == "function_result"
+    ]
+
+
+@tool(approval_mode="never_require")
+def search(query: str) -> str:
+    """Search."""
+    return "no results"
+
+
+@tool(approval_mode="never_require")
+def broken(query: str) -> str:
+    """Search in vain."""
+    raise OSError(f"index {query} is gone")
+
+
+def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request() -> None:
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    client = ScriptedClient(*[ConnectionError("no route")] * 5, says("hi"))
+    middleware = guard(panel=panel)
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            ask(client, middleware)
+    with pytest.raises(Rejected, match="no route"):
+        ask(client, middleware)
+    assert client.requests == 5
+    clock.advance(61)
+    assert ask(client, middleware) == "hi"
+    assert panel.breaker(PROVIDER).state == "closed"
+
+
+def test_a_wrong_request_is_no_evidence() -> None:
+    panel = Panel("memory:")
+    client = ScriptedClient(ChatClientInvalidRequestException("too long"))
+    for _ in range(6):
+        with pytest.raises(ChatClientInvalidRequestException):
+            ask(client, guard(panel=panel))
+    assert panel.breaker(PROVIDER).totals.failed == 0
+
+
+def test_the_fallback_answers_while_the_model_is_refused() -> None:
+    panel = Panel("memory:")
+    panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
+    own = ScriptedClient(says("own"))
+    spare = SpareClient(calls("search", query="x"), says("other"))
+    assert ask(own, guard(panel=panel, fallback=spare), search) == "other"
+    assert (own.requests, spare.requests) == (0, 2)
+    assert "no results" in tool_texts(spare)[0]
+    assert panel.breaker("provider/spare").totals.succeeded == 2
+    assert panel.breaker("tool/search").totals.succeeded == 1
+
+
+def test_a_refusal_can_be_the_answer_of_the_agent() -> None:
+    panel = Panel("memory:")
+    panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
+    own = ScriptedClient(says("own"))
+    middleware = guard(panel=panel, on_refusal="answer")
+    assert "maintenance" in ask(own, middleware)
+    assert "maintenance" in "".join(asyncio.run(streamed(Agent(own, middleware=middleware))))
+    assert own.requests == 0
+
+
+def test_a_broken_tool_is_refused_with_an_error_and_no_call() -> None:
+    panel = Panel("memory:")
+    middleware = guard(panel=panel, progress=False)
+    for number in range(5):
+        client = ScriptedClient(calls("broken", query=f"q{number}"), says("done"))
+        assert ask(client, middleware, broken) == "done"
+    assert panel.breaker("tool/broken").state == "open"
+    client = ScriptedClient(calls("broken", query="again"), says("done"))
+    assert ask(client, middleware, broken) == "done"
+    [text] = tool_texts(client)
+    assert "Switchgear refused tool 'broken'" in text
+    assert panel.breaker("tool/broken").totals.failed == 5
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_loop_is_warned_and_stopped(stream: bool) -> None:
+    client = ScriptedClient(calls("search", query="the same"))
+    middleware = guard(panel=Panel("memory:"), on_refusal="answer")
+    agent = Agent(client, tools=[search], middleware=middleware)
+    client.function_invocation_configuration["max_iterations"] = 100
+    answer = "".join(asyncio.run(streamed(agent))) if stream else asyncio.run(_text(agent))
+    assert client.requests < 20
+    assert any("Switchgear warns" in text for text in tool_texts(client))
+    assert "Switchgear refused this model call" in answer
+    assert "session/agent-framework-" in answer
+
+
+def test_costs_add_up_and_sub_agents_share_the_budget() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    inner = Agent(
+        ScriptedClient(says("found", 1_000, 100), name="gpt-4o"),
+        name="research",
+        middleware=guard(),  # the panel and the budget of the run around it
+    )
+    outer = ScriptedClient(
+        calls("research", 2_000, 200, task="?"), says("done", 3_000, 300), name="gpt-4o"
+    )
+    assert ask(outer, guard(panel=panel, budget="team"), inner.as_tool()) == "done"
+    expected = (6_000 * 25 + 600 * 100) // 10  # gpt-4o: $2.50 and $10 for a million tokens
+    assert panel.budgets.free_micros("team") == 1_000_000 - expected
+    assert not panel.budgets.audit("team").problems
+
+
+def test_an_exhausted_budget_refuses_before_the_request() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 3_000)
+    client = ScriptedClient(says("hi", 1_000, 100), name="gpt-4o")
+    middleware = guard(panel=panel, budget="team")
+    ask(client, middleware)
+    with pytest.raises(BudgetRefused, match="budget 'team' refuses"):
+        ask(client, middleware)
+    assert client.requests == 1
+
+
+async def streamed(agent: Any) -> list[str]:
+    return [update.text async for update in agent.run("hello", stream=True) if update.text]
+
+
+def test_a_stream_is_one_call_and_is_paid_for() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    client = ScriptedClient(says("one two", 1_000, 100), name="gpt-4o")
+    agent = Agent(client, middleware=guard(panel=panel, budget="team"))
+    assert asyncio.run(streamed(agent)) == ["one ", "two "]
+    assert panel.breaker(PROVIDER).totals.succeeded == 1
+    assert panel.budgets.free_micros("team") == 1_000_000 - 3_500
+
+
+def test_a_stream_that_fails_is_a_failure() -> None:
+    panel = Panel("memory:")
+    agent = Agent(ScriptedClient(ConnectionError("cut")), middleware=guard(panel=panel))
+    with pytest.raises(ConnectionError):
+        asyncio.run(streamed(agent))
+    assert panel.breaker(PROVIDER).totals.failed == 1
+
+
+@pytest.mark.parametrize("ended_by", ["cancel", "close", "cancelled stream"])
+def test_cancellation_leaks_no_permit_and_no_reservation(ended_by: str) -> None:
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    panel.budgets.open("team", 1_000_000)
+    middleware = guard(panel=panel, budget="team")
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            ask(ScriptedClient(ConnectionError("down")), middleware)
+    clock.advance(61)
+
+    async def cancelled() -> None:
+        slow = Agent(ScriptedClient(says("late"), delay_s=600), middleware=middleware)
+        work = streamed(slow) if ended_by == "cancelled stream" else _text(slow)
+        running = asyncio.ensure_future(work)
+        for _ in range(600):
+            if panel.budgets.tree("team")[0].node.held_micros:
+                break
+            await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    async def closed() -> None:
+        agent = Agent(ScriptedClient(says("one two")), middleware=middleware)
+        stream: Any = agent.run("hello", stream=True)
+        async for _ in stream:
+            break
+        await stream.close()
+
+    asyncio.run(closed() if ended_by == "close" else cancelled())  # as the probe
+    assert panel.budgets.tree("team")[0].node.held_micros == 0
+    assert panel.breaker(PROVIDER).totals.succeeded == 0
+    assert ask(ScriptedClient(says("back")), middleware) == "back"
