@@ -110,7 +110,7 @@ class Profiling(NamedTuple):
 
 
 class Believing(NamedTuple):
-    """The task that tells when each run's own model would have stopped it."""
+    """The task that computes when each run's own model would have stopped it."""
 
     models: tuple[tuple[float, ...], ...]
     """The bias and the weights of each fold's model."""
@@ -135,7 +135,7 @@ class Believing(NamedTuple):
 
 def fold_of(group: str, folds: int) -> int:
     """The fold that a group belongs to, the same on every machine."""
-    import hashlib  # noqa: PLC0415  not for those who only replay
+    import hashlib  # noqa: PLC0415  not needed for a replay
 
     digest = hashlib.sha256(group.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % folds
