@@ -425,11 +425,11 @@ class CircuitBreaker(Breaker):
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
         """Record a success: by a ticket of the run, if it is unremarkable."""
         try:
-            run = self._run_of(permit, seconds)
-            if run is None:
-                self.send(Record(Signal(ok=True, seconds=seconds), permit))
-            elif not self._takes_ticket(run):
-                self._fold_run(run, more=1)
+            left = self._uncounted(permit, seconds)
+            if isinstance(left, Record):
+                self.send(left)
+            elif left is not None:
+                self._fold_run(left, more=1)
         except Exception:  # noqa: BLE001
             self.log_trouble()
         if self._on_call:
@@ -438,11 +438,11 @@ class CircuitBreaker(Breaker):
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
         """Record a success."""
         try:
-            run = self._run_of(permit, seconds)
-            if run is None:
-                await self.asend(Record(Signal(ok=True, seconds=seconds), permit))
-            elif not self._takes_ticket(run):
-                await self._afold_run(run, more=1)
+            left = self._uncounted(permit, seconds)
+            if isinstance(left, Record):
+                await self.asend(left)
+            elif left is not None:
+                await self._afold_run(left, more=1)
         except Exception:  # noqa: BLE001
             self.log_trouble()
         if self._on_call:
@@ -547,16 +547,16 @@ class CircuitBreaker(Breaker):
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
-    def _run_of(self, permit: Permit, seconds: float | None) -> SuccessRun | None:
-        """The run that counts such a success; `None` where it must be recorded by itself."""
-        run = self._run
-        return None if run is None or run.permit is not permit or self._is_slow(seconds) else run
-
-    def _takes_ticket(self, run: SuccessRun) -> bool:
+    def _uncounted(self, permit: Permit, seconds: float | None) -> SuccessRun | Record | None:
+        """What is left to do for a success: nothing, if it took a ticket, else fold or send this."""
+        run, limit_s = self._run, self._slow_from_s
+        is_slow = seconds is not None and limit_s is not None and seconds > limit_s
+        if run is None or run.permit is not permit or is_slow:
+            return Record(Signal(ok=True, seconds=seconds), permit)
         if self._clock() < run.due_s:
             for _ in run.tickets:
-                return True
-        return False
+                return None
+        return run
 
     def _meaning(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
         """The signal of an exception; none, where an inner guard of this breaker has recorded it."""
@@ -577,10 +577,6 @@ class CircuitBreaker(Breaker):
         """Whether this call ran inside a probe of its own circuit, which reports for both."""
         probing = self._circuit.phase is Phase.HALF_OPEN and not permit.probe
         return probing and probe_around(self) is not None
-
-    def _is_slow(self, seconds: float | None) -> bool:
-        limit_s = self._slow_from_s
-        return seconds is not None and limit_s is not None and seconds > limit_s
 
     def _outcome(self, error: BaseException) -> bool | None:
         try:

@@ -23,6 +23,7 @@ from switchgear._breaker.tickets import (
     FLOWING,
     FOLD_EVERY_S,
     MOST_TIMES,
+    NO_MARK,
     UNLIMITED,
     WARM_S,
     SharedEvidence,
@@ -36,7 +37,7 @@ from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
 from switchgear._core.machine import count_only, refuses_until_s, standing, step
-from switchgear._core.policy import Policy
+from switchgear._core.policy import Policy, counts_calls, needs_successes
 from switchgear._core.types import (
     Acquire,
     Circuit,
@@ -103,6 +104,7 @@ class Breaker:
         "_bare",
         "_circuit",
         "_clock",
+        "_counts_calls",
         "_fast",
         "_lock",
         "_on_call",
@@ -152,12 +154,10 @@ class Breaker:
                 f"{owner}.wall is {wall!r}: it must be a callable that returns seconds"
             )
         self.name: str = name
-        self.policy: Policy = policy
         self._clock = clock
         self._wall = wall
         self.sinks: tuple[Sink, ...] = checked_sinks(f"{owner}.sinks", sinks)
         self._on_call: tuple[CallHook, ...] = ()
-        self._slow_from_s = policy.slow_from_s
         self._bare = not checks_results
         self._lock = ForkSafeLock()
         self._store: Remembers = MemoryCell(self._lock) if store is None else store
@@ -175,10 +175,20 @@ class Breaker:
         self._refusals: Iterator[None] = NO_REFUSALS
         """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
         self._refusals_folded = 0
-        self._shared = None if wall is None else shared_evidence(self._store)
-        """What this process has yet to report, where others share the circuit."""
+        self._shared: SharedEvidence | None = None
+        """What this process has yet to report, where others share the circuit and the order matters."""
+        self._use(policy)
         self._circuit = policy.start(self.name, self._now_s())
         self._look_at(self._circuit, self._times())
+
+    def _use(self, policy: Policy) -> None:
+        self.policy = policy
+        self._slow_from_s = policy.slow_from_s
+        self._counts_calls = counts_calls(policy)
+        if self._wall is None or not needs_successes(policy):
+            self._shared = None
+        elif self._shared is None:
+            self._shared = shared_evidence(self._store)
 
     def add_sink(self, sink: Sink) -> None:
         """Send events to one more sink from now on. Raises ValueError if it cannot be called."""
@@ -261,7 +271,10 @@ class Breaker:
 
     def enter(self) -> Permit:
         """Acquire a permit for one call; pass it to `record` with the result. Raises `Rejected`."""
-        run = self._fresh_run()
+        run, shared = self._run, self._shared
+        failed = shared is not None and shared.failure_mark() > shared.failed_s
+        if self._wall is not None and run is not None and (failed or self._clock() >= run.due_s):
+            run = self._fresh_run()
         return self._ask() if run is None else run.permit
 
     def known_permit(self) -> Permit | None:
@@ -367,8 +380,7 @@ class Breaker:
                 f"circuit {self.name!r} belongs to no panel: create a new breaker instead"
             )
         self._fold_pending()
-        self.policy = policy
-        self._slow_from_s = policy.slow_from_s
+        self._use(policy)
         self._apply(TIME_PASSES)
 
     # Overrides
@@ -520,7 +532,7 @@ class Breaker:
             most = self._most(circuit)
             if run is not None and run.permit.generation == circuit.generation:
                 if run.fits(most):
-                    self._set_run(run)  # again: pushes may have started or stopped
+                    self._set_run(run, times)  # again: pushes may have begun or ceased to arrive
                     return None
                 self._set_run(
                     SuccessRun(run.permit, run.due_s, 0)
@@ -544,7 +556,7 @@ class Breaker:
         shared = self._shared
         if shared is not None and self._clock() < shared.warm_until_s:
             return 0
-        return self._limit(circuit)
+        return self._limit(circuit) if self._counts_calls else UNLIMITED
 
     def _limit(self, circuit: Circuit) -> int:
         """How many successes may stay unreported: with the next one a detector could begin to judge."""
@@ -582,8 +594,8 @@ class Breaker:
         reason = isolation_reason(standing(self.policy, own, own.seen_s).reason)
         return Refusal(own.phase, reason, until_s, last_error, False)
 
-    def _set_run(self, run: SuccessRun | None) -> None:
-        polls = self._wall is not None and self._store.refresh_s is not None
+    def _set_run(self, run: SuccessRun | None, times: Times | None = None) -> None:
+        polls = self._polls if times is None else times.reread_s < math.inf
         bare = self._bare and self._slow_from_s is None and not polls
         self._fast = run if bare and not self._on_call else None
         self._timed = None if self._on_call else run
@@ -596,10 +608,12 @@ class Breaker:
     def _fresh_run(self) -> SuccessRun | None:
         """The run to count a call in, if the circuit is closed: as far as is known."""
         run = self._run
-        if run is None or self._wall is None or self._store.refresh_s is None:
+        if run is None or self._wall is None:
             return run
-        self._notice_failures()
-        if self._clock() >= run.due_s:
+        shared = self._shared
+        if shared is not None and shared.failure_mark() > shared.failed_s:
+            self._notice_failures()
+        if self._clock() >= run.due_s and self._store.refresh_s is not None:
             self._fold_pending()
             self._apply(TIME_PASSES)
             run.due_s = self._times().due_s
@@ -623,10 +637,9 @@ class Breaker:
         shared = self._shared
         if shared is None:
             return
-        mark = shared.failure_mark
-        if mark is None:
-            mark = shared.failure_mark = self._store.failure_mark(self.name)  # type: ignore[attr-defined]
-        failed_s = mark()
+        if shared.failure_mark is NO_MARK:
+            shared.failure_mark = self._store.failure_mark(self.name)  # type: ignore[attr-defined]
+        failed_s = shared.failure_mark()
         if failed_s > shared.failed_s:
             shared.failed_s = failed_s
             self.warm()
@@ -683,10 +696,9 @@ class Breaker:
         shared.settle_at_s = math.inf
         self._apply(TIME_PASSES)
 
-    def _with_source(self, message: Message, now_s: float) -> Message:
-        """A report with its process and time, where the circuit is shared."""
-        shared = self._shared
-        if shared is None or not isinstance(message, Record) or not message.signal.count:
+    def _with_source(self, shared: SharedEvidence, message: Message, now_s: float) -> Message:
+        """A report with who reports it and when it happened."""
+        if not isinstance(message, Record) or not message.signal.count:
             return message
         if message.source is None:
             times = ((now_s, message.signal.count),)
@@ -698,11 +710,10 @@ class Breaker:
             self.warm()
         return message
 
-    def _judge_own(self, message: Message, circuit: Circuit, now_s: float) -> None:
+    def _judge_own(
+        self, shared: SharedEvidence, message: Message, circuit: Circuit, now_s: float
+    ) -> None:
         """Judge this process by its own calls, and look again at evidence that is not final."""
-        shared = self._shared
-        if shared is None:
-            return
         if is_pending(circuit):
             shared.settle_at_s = self._clock() + HOLD_S
             self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
@@ -854,9 +865,12 @@ class Breaker:
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             return self._defer(message, now_s)
-        message = self._with_source(message, now_s)
+        shared = self._shared
+        if shared is not None:
+            message = self._with_source(shared, message, now_s)
         done = self._store.apply(self.name, self.policy, message, now_s)
-        self._judge_own(message, done.circuit, now_s)
+        if shared is not None:
+            self._judge_own(shared, message, done.circuit, now_s)
         late = self._take(done)
         if late is not None:
             self._fold(late)
@@ -868,14 +882,16 @@ class Breaker:
         if self._lock.is_mine() or self._store.is_mine():
             self._defer(message, now_s)
             return
-        report = self._with_source(message, now_s)
+        shared = self._shared
+        report = message if shared is None else self._with_source(shared, message, now_s)
         try:
             done = self._store.apply(self.name, self.policy, report, now_s)
         except BaseException:
             if not was_committed(report):
                 self._put_back(message)
             raise
-        self._judge_own(report, done.circuit, now_s)
+        if shared is not None:
+            self._judge_own(shared, report, done.circuit, now_s)
         late = self._take(done)
         if late is not None:
             self._fold(late)
@@ -895,9 +911,12 @@ class Breaker:
         if self._wall is None:
             return self._apply(message, ago_s)  # in memory: nothing to wait for
         now_s = self._now_s() - ago_s
-        message = self._with_source(message, now_s)
+        shared = self._shared
+        if shared is not None:
+            message = self._with_source(shared, message, now_s)
         done = await self._store.aapply(self.name, self.policy, message, now_s)
-        self._judge_own(message, done.circuit, now_s)
+        if shared is not None:
+            self._judge_own(shared, message, done.circuit, now_s)
         late = self._take(done)
         if late is not None:
             await self._aapply(late)

@@ -19,6 +19,7 @@ any other. Nothing is counted twice and nothing is lost.
 import math
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
 from operator import length_hint
 from typing import Any
@@ -32,6 +33,10 @@ MOST_TIMES = 512
 MOST_DATES = 32
 """How many different times one report has at most."""
 FLOWING = (Phase.CLOSED, Phase.TRIPPING)
+
+
+NO_MARK: Callable[[], float] = partial(float, "inf")
+"""Stands for the mark of a store that was not asked for one yet."""
 
 
 class SharedEvidence:
@@ -63,7 +68,7 @@ class SharedEvidence:
         """When, on our own clock, evidence that waits for others is final at the latest."""
         self.failed_s = 0.0
         """The last failure elsewhere that was noticed."""
-        self.failure_mark: Callable[[], float] | None = None
+        self.failure_mark: Callable[[], float] = NO_MARK
         """When the circuit last failed in any process, as far as is known without asking the store."""
         self.own: Circuit | None = None
         """The circuit as the calls of this process alone make it."""

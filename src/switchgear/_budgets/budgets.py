@@ -72,12 +72,13 @@ class Reservation:
         What cost more than was reserved is charged in full: it is spent. Settling twice charges once.
         `tags` describe what the money was for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
-        checked_tags(tags)
+        if tags:
+            checked_tags(tags)
         if cost_micros is not None:
             checked_micros("cost_micros", cost_micros)
         charged = self._ask(Settle(self.path, cost_micros)).charged_micros
         first, self._is_open = self._is_open, False
-        if first and self._tag is not None:
+        if first and tags and self._tag is not None:
             self._tag(self.path, charged, tags)
         return charged
 
@@ -302,8 +303,9 @@ class Budgets:
         owner counts as gone: the amount is then taken as spent, or `on_expiry="returned"`.
         """
         path = core.checked_path(node)
-        values.one_of("on_expiry", on_expiry, core.EXPIRY)
-        if lease_s is not None:
+        if on_expiry not in core.EXPIRY:
+            values.one_of("on_expiry", on_expiry, core.EXPIRY)
+        if lease_s is not None and lease_s != LEASE_S:
             lease_s = values.seconds("lease_s", lease_s)
         owner = redacted_name("owner", owner)
         amount_micros = micros_of("amount", amount, amount_micros)
@@ -504,7 +506,8 @@ class Budgets:
             gone = recalled(asked.node, self.lines(key))
             if gone is not None:
                 turned = self._turned(key, asked._replace(gone=gone))
-        self._spread(turned)
+        if turned.costs or self._listeners:
+            self._spread(turned)
         answer = turned.answer
         if answer.refused:
             raise BudgetRefused(answer.node, answer.refused, answer.free_micros)

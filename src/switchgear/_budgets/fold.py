@@ -57,8 +57,9 @@ def turn(book: BudgetBook, asked: Asked, now_s: float) -> Turned:
     'asked $0.00016, free $0.0001 of $0.0001'
     """
     draft = _Draft(book, now_s)
-    draft.expire()
-    answer = draft.do(asked)
+    if book.expires_s is not None and book.expires_s <= draft.now_s:
+        draft.expire()
+    answer = BudgetAnswer() if isinstance(asked, PassTime) else _DO[type(asked)](draft, asked)
     return Turned(draft.book(), answer, tuple(draft.lines), tuple(draft.costs))
 
 
@@ -73,7 +74,7 @@ class _Draft:
         self._settled = book.settled
         self._expires_s = book.expires_s
         self._charged = book.charged_micros
-        self._now_s = max(now_s, book.seen_s)
+        self.now_s = max(now_s, book.seen_s)
 
     def book(self) -> BudgetBook:
         """The book as it is now; the very same, if nothing was done to it."""
@@ -81,27 +82,11 @@ class _Draft:
             return self._before
         number = self._before.lines + len(self.lines)
         return BudgetBook(
-            self._nodes, number, self._charged, self._settled, self._expires_s, self._now_s
+            self._nodes, number, self._charged, self._settled, self._expires_s, self.now_s
         )
-
-    def do(self, asked: Asked) -> BudgetAnswer:
-        """What is asked."""
-        do: dict[type[Asked], Callable[[Any], BudgetAnswer]] = {
-            Open: self._open,
-            Limit: self._limit,
-            Reserve: self._reserve,
-            Renew: self._renew,
-            Settle: self._settle,
-            Charge: self._charge_only,
-            Close: self._close_all,
-            PassTime: lambda _: BudgetAnswer(),
-        }
-        return do[type(asked)](asked)
 
     def expire(self) -> None:
         """Reservations whose lease ran out: their holder is gone."""
-        if self._expires_s is None or self._now_s < self._expires_s:
-            return
         due = [path for path, node in self._nodes.items() if self._is_due(node)]
         for path in sorted(due, key=lambda path: (self._nodes[path].lease_until_s or 0.0, path)):
             node = self._nodes[path]
@@ -115,9 +100,9 @@ class _Draft:
         self._expires_s = min((until for until in leases if until is not None), default=None)
 
     def _is_due(self, node: BudgetNode) -> bool:
-        return node.lease_until_s is not None and node.lease_until_s <= self._now_s
+        return node.lease_until_s is not None and node.lease_until_s <= self.now_s
 
-    def _open(self, asked: Open) -> BudgetAnswer:
+    def open(self, asked: Open) -> BudgetAnswer:
         path = asked.node
         known = self._nodes.get(path)
         if known is not None:
@@ -128,12 +113,12 @@ class _Draft:
         if refusal is not None:
             return refusal
         self._nodes[path] = BudgetNode(
-            asked.limit_micros, circuit=asked.circuit, opened_s=self._now_s
+            asked.limit_micros, circuit=asked.circuit, opened_s=self.now_s
         )
         self._note("opened", path, asked.limit_micros, asked.who)
         return self._done(path)
 
-    def _reserve(self, asked: Reserve) -> BudgetAnswer:
+    def reserve(self, asked: Reserve) -> BudgetAnswer:
         path = asked.node
         if path in self._nodes:
             return self._done(path)  # the same call again, whose answer was lost
@@ -142,21 +127,21 @@ class _Draft:
         refusal = self._hold(path, asked.amount_micros)
         if refusal is not None:
             return refusal
-        until_s = None if asked.lease_s is None else self._now_s + asked.lease_s
+        until_s = None if asked.lease_s is None else self.now_s + asked.lease_s
         self._nodes[path] = BudgetNode(
             asked.amount_micros,
             circuit=asked.circuit,
             owner=asked.owner,
             lease_until_s=until_s,
             on_expiry=asked.on_expiry,
-            opened_s=self._now_s,
+            opened_s=self.now_s,
         )
         if until_s is not None:
             self._expect(until_s)
         self._note("reserved", path, asked.amount_micros, asked.owner)
         return self._done(path)
 
-    def _settle(self, asked: Settle) -> BudgetAnswer:
+    def settle(self, asked: Settle) -> BudgetAnswer:
         path = asked.node
         node = self._nodes.get(path)
         if node is None or not is_reservation(path):
@@ -188,17 +173,17 @@ class _Draft:
         self._charge(parent_of(path), more, "settled after its lease")
         return BudgetAnswer(node=path, charged_micros=more)
 
-    def _renew(self, asked: Renew) -> BudgetAnswer:
+    def renew(self, asked: Renew) -> BudgetAnswer:
         node = self._nodes.get(asked.node)
         if node is None or not is_reservation(asked.node):
             return BudgetAnswer("there is no such reservation, or its lease ran out", asked.node)
-        until_s = self._now_s + asked.lease_s
+        until_s = self.now_s + asked.lease_s
         self._nodes[asked.node] = node._replace(lease_until_s=until_s)
         self._expect(until_s)
         self._note("renewed", asked.node, node.limit_micros, node.owner)
         return self._done(asked.node)
 
-    def _charge_only(self, asked: Charge) -> BudgetAnswer:
+    def charge_only(self, asked: Charge) -> BudgetAnswer:
         if asked.mark and any(gone == asked.mark for gone, _, _ in self._settled):
             return BudgetAnswer(node=asked.node)  # the same charge again
         if asked.node not in self._nodes:
@@ -211,7 +196,7 @@ class _Draft:
             self._forget(asked.mark, asked.cost_micros, settled=True)
         return BudgetAnswer(node=asked.node, charged_micros=asked.cost_micros)
 
-    def _limit(self, asked: Limit) -> BudgetAnswer:
+    def limit(self, asked: Limit) -> BudgetAnswer:
         path = asked.node
         node = self._nodes.get(path)
         if node is None or is_reservation(path):
@@ -227,11 +212,10 @@ class _Draft:
             return refusal
         self._nodes[path] = changed
         self._note("limited", path, asked.limit_micros, asked.who)
-        self._owe(path, 0)
-        self._tell(path)
+        self._tell(path, 0)
         return self._done(path)
 
-    def _close_all(self, asked: Close) -> BudgetAnswer:
+    def close_all(self, asked: Close) -> BudgetAnswer:
         path = asked.node
         if path not in self._nodes:
             return BudgetAnswer("there is no such budget", path)
@@ -283,18 +267,9 @@ class _Draft:
                     spent_micros=node.spent_micros + cost, held_micros=node.held_micros + delta
                 )
                 self._nodes[at] = spent
-                self._owe(at, cost)
                 delta = spent.claim_micros - node.claim_micros
-                self._tell(at)
+                self._tell(at, cost)
             at = parent_of(at)
-
-    def _owe(self, path: str, cost: int) -> None:
-        """Record in the circuit of a node what was spent, and by which limit it is judged."""
-        node = self._nodes[path]
-        if node.circuit:
-            # What one invocation may cost is no limit of its circuit's.
-            limit = None if is_reservation(path) else node.limit_micros
-            self.costs.append(SpentAt(node.circuit, limit, cost))
 
     def _close(self, path: str, who: str) -> None:
         """The node goes, and what was held for it is free again."""
@@ -311,12 +286,19 @@ class _Draft:
     def _forget(self, path: str, charged: int, *, settled: bool) -> None:
         self._settled = (*self._settled, (path, charged, settled))[-REMEMBERED:]
 
-    def _tell(self, path: str) -> None:
-        """Say once, for each time it is crossed, that most or all of a limit is spent."""
+    def _tell(self, path: str, cost: int) -> None:
+        """Record in the circuit of a node what was spent, and by which limit it is judged.
+
+        Say once, for each time it is crossed, that most or all of a limit is spent.
+        """
         node = self._nodes[path]
-        if not node.limit_micros or is_reservation(path):
+        # What one invocation may cost is no limit of its circuit's.
+        limit = None if is_reservation(path) else node.limit_micros
+        if node.circuit:
+            self.costs.append(SpentAt(node.circuit, limit, cost))
+        if not limit:
             return
-        share = node.spent_micros / node.limit_micros
+        share = node.spent_micros / limit
         told = 2 if share >= 1 else 1 if share >= WARN_AT else 0
         self._nodes[path] = node._replace(told=told)
         if told > node.told:
@@ -325,7 +307,7 @@ class _Draft:
 
     def _note(self, kind: str, path: str, amount: int | None, who: str) -> None:
         number = self._before.lines + len(self.lines) + 1
-        self.lines.append(Line(number, self._now_s, kind, path, amount, who))
+        self.lines.append(Line(number, self.now_s, kind, path, amount, who))
 
     def _done(self, path: str) -> BudgetAnswer:
         return BudgetAnswer(node=path, free_micros=self._free(path))
@@ -338,3 +320,14 @@ class _Draft:
                 return free
             path = parent_of(path)
         return None
+
+
+_DO: dict[type[Asked], Callable[[_Draft, Any], BudgetAnswer]] = {
+    Open: _Draft.open,
+    Limit: _Draft.limit,
+    Reserve: _Draft.reserve,
+    Renew: _Draft.renew,
+    Settle: _Draft.settle,
+    Charge: _Draft.charge_only,
+    Close: _Draft.close_all,
+}

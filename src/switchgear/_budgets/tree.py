@@ -10,6 +10,7 @@ Money is in whole millionths of a dollar. Charges go up the whole path and are n
 is spent is spent. What is refused is to set aside more than is free.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -252,13 +253,18 @@ def load_book(data: Any) -> BudgetBook:
             raise ValueError(
                 f"its schema is {data['schema']!r}, and this Switchgear reads up to {SCHEMA}"
             )
+        lines, charged, seen_s = data["lines"], data["charged_micros"], data["seen_s"]
+        if type(lines) is not int or type(charged) is not int or min(lines, charged) < 0:
+            raise ValueError(f"it has {lines!r} lines and charges of {charged!r}")
+        if not -math.inf < seen_s < math.inf:
+            raise ValueError(f"its time is {seen_s!r}")
         return BudgetBook(
             {path: BudgetNode(*fields) for path, fields in data["nodes"].items()},
-            values.whole("lines", data["lines"], least=0),
-            values.whole("charged_micros", data["charged_micros"], least=0),
+            lines,
+            charged,
             tuple((path, charged, final) for path, charged, final in data["settled"]),
             data["expires_s"],
-            values.number("seen_s", data["seen_s"]),
+            seen_s,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the budgets cannot be read: {error!r}") from None

@@ -14,7 +14,7 @@ everything, so nothing waits for it.
 from typing import NamedTuple
 
 from switchgear._core.machine import count_only, standing, step
-from switchgear._core.policy import Policy
+from switchgear._core.policy import Policy, needs_successes
 from switchgear._core.types import (
     Acquire,
     Circuit,
@@ -97,8 +97,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         new, refused = _dated(message, source, now_s, last), message.signal.refused
     start = _start(circuit, recent, new, refused)
     times = _times(recent, source, now_s)
-    is_worth_waiting = any(detector.needs_successes for detector in policy.detectors)
-    waits = is_worth_waiting and not isinstance(message, Override)
+    waits = needs_successes(policy) and not isinstance(message, Override)
     judged = _judged(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
         shown = count_only(policy, start.shown, new)

@@ -547,3 +547,14 @@ def _checked_detectors(detectors: Any) -> tuple[Detector, ...]:
 
 def _known() -> str:
     return ", ".join(sorted(kind.__name__ for kind in Detector.kinds()))
+
+
+def needs_successes(policy: Policy) -> bool:
+    """Whether a success that is reported late can change what a detector says."""
+    return any(detector.needs_successes for detector in policy.detectors)
+
+
+def counts_calls(policy: Policy) -> bool:
+    """Whether a detector begins to judge with a certain number of calls."""
+    base = Detector.judges_after
+    return any(type(detector).judges_after is not base for detector in policy.detectors)

@@ -5,7 +5,7 @@ configuration come from here. Each category judges circuits of its own, so each 
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from switchgear._core import values
@@ -251,6 +251,7 @@ _KINDS = {
 """Categories that are known by how the names of their circuits begin; `dep` is of earlier versions."""
 
 
+@lru_cache(maxsize=4096)
 def category_of(circuit: str) -> str | None:
     """The category that judges a circuit; `None`: it belongs to no fleet.
 

@@ -4,7 +4,7 @@ No thread, no clock of its own, no file: it checks the circuits of a panel and r
 So the same code routes real calls and those of a simulation.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
@@ -159,12 +159,17 @@ class Route:
         the provider, the work's own against the agent. Without any fact it was cut off: evidence of
         nothing, but what it cost is spent.
         """
-        told = _Told(ok, seconds, error, violation, self._cost_micros)
+        signals = _signals(
+            ok=ok, seconds=seconds, error=error, violation=violation, cost_micros=self._cost_micros
+        )
         for breaker, permit, _ in self.permits.used():
-            if (
-                breaker.name != "rules"
-            ):  # a rule that one agent broke is recorded on its own circuit
-                told.to(breaker, permit)
+            if breaker.name == "rules":
+                continue  # what one agent broke is told to its own circuit
+            signal = signals[category_of(breaker.name) or "failure_rate"]
+            if signal.ok and signal.cost_micros is None:
+                breaker.succeeded(permit, signal.seconds)
+            elif permit.probe or (signal is not _NOTHING and tuple(signal) != tuple(_NOTHING)):
+                breaker.record(signal, permit)
         if self._cost_micros is None and error is not None and was_not_started(error):
             self._cost_micros = 0
         self._settle()
@@ -208,68 +213,34 @@ class Route:
         return f"<Route for {self.agent!r}: {self.decision}, {who}>"
 
 
-class _Told(NamedTuple):
-    """What happened, for each kind of circuit in its own words."""
-
-    ok: bool | None
-    seconds: float | None
-    error: BaseException | None
-    violation: str | None
-    cost_micros: int | None
-
-    def to(self, breaker: CircuitBreaker, permit: Permit) -> None:
-        """Record on a circuit what concerns it, if anything does."""
-        signal = _WORDS[category_of(breaker.name) or "failure_rate"](self)
-        if signal.ok and signal.cost_micros is None:
-            breaker.succeeded(permit, signal.seconds)
-        elif permit.probe or signal.cost_micros is not None or signal != _NOTHING:
-            breaker.record(signal, permit)
-
-
-def _of_agent(told: _Told) -> Signal:
-    if told.error is not None:
-        return agent_signal(told.error, told.seconds)
-    return Signal(ok=told.ok, seconds=told.seconds)
-
-
-def _of_budget(told: _Told) -> Signal:
-    ok = told.ok if told.error is None else agent_signal(told.error).ok
-    return Signal(ok=ok, cost_micros=told.cost_micros)
-
-
-def _of_latency(told: _Told) -> Signal:
-    """A quick failure is not quick work; a provider that delayed the caller was slow."""
-    if told.error is None:
-        return Signal(ok=True, seconds=told.seconds) if told.ok else _NOTHING
-    is_slow = provider_signal(told.error).ok is False
-    return Signal(seconds=told.seconds if is_slow else None)
-
-
-def _of_rules(told: _Told) -> Signal:
-    if told.violation is None:
-        return _NOTHING
-    return Signal(ok=False, violation=redact(told.violation))
-
-
-def _of_dependency(told: _Told) -> Signal:
-    if told.error is not None:
-        return provider_signal(told.error, told.seconds)
-    return Signal(ok=True, seconds=told.seconds) if told.ok else _NOTHING
-
-
-def _of_story(told: _Told) -> Signal:
-    return Signal(cost_micros=told.cost_micros)
-
-
 _NOTHING = Signal()
-_WORDS: dict[str, Callable[[_Told], Signal]] = {
-    "budget": _of_budget,
-    "failure_rate": _of_agent,
-    "latency": _of_latency,
-    "constitutional": _of_rules,
-    "external_dep": _of_dependency,
-    "story_cost": _of_story,
-}
+
+
+def _signals(
+    *,
+    ok: bool | None,
+    seconds: float | None,
+    error: BaseException | None,
+    violation: str | None,
+    cost_micros: int | None,
+) -> dict[str, Signal]:
+    """What happened, for each category of circuits: only what concerns it."""
+    agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
+    if error is not None:
+        agent, provider = agent_signal(error, seconds), provider_signal(error, seconds)
+        # A failure that came quickly is no quick work; a provider that let us wait was slow.
+        latency = Signal(seconds=seconds if provider.ok is False else None)
+    elif not ok:
+        agent = Signal(ok=ok, seconds=seconds)
+    broken = None if violation is None else Signal(ok=False, violation=redact(violation))
+    return {
+        "budget": Signal(ok=ok if error is None else agent.ok, cost_micros=cost_micros),
+        "failure_rate": agent,
+        "latency": latency,
+        "constitutional": broken or _NOTHING,
+        "external_dep": provider,
+        "story_cost": _NOTHING if cost_micros is None else Signal(cost_micros=cost_micros),
+    }
 
 
 T = TypeVar("T")
@@ -298,24 +269,21 @@ class Settings(NamedTuple):
     crew: Crew
     breakers: Breakers
 
-    def circuits(self, agent: FleetAgent) -> list[str]:
-        """The circuits that an agent answers to, whatever it runs on."""
+    def circuits(self, of: FleetAgent | Model) -> list[str]:
+        """The circuits that an agent answers to, whatever it runs on, or all that runs on a model."""
         on = self.breakers
-        names = [
-            (on.constitutional, f"rules/{agent.name}"),
-            (on.budget, f"agent/{agent.name}/budget"),
-            (on.failure_rate, f"agent/{agent.name}/failure_rate"),
-            (on.latency, f"agent/{agent.name}/latency"),
-        ]
-        return [name for category, name in names if category.enabled]
-
-    def dependencies(self, model: Model) -> list[str]:
-        """The circuits that whatever runs on a model answers to."""
-        on = self.breakers
-        names = [
-            (on.latency, f"provider/{model.provider}/latency"),
-            (on.external_dep, f"provider/{model.provider}"),
-        ]
+        if isinstance(of, Model):
+            names = [
+                (on.latency, f"provider/{of.provider}/latency"),
+                (on.external_dep, f"provider/{of.provider}"),
+            ]
+        else:
+            names = [
+                (on.constitutional, f"rules/{of.name}"),
+                (on.budget, f"agent/{of.name}/budget"),
+                (on.failure_rate, f"agent/{of.name}/failure_rate"),
+                (on.latency, f"agent/{of.name}/latency"),
+            ]
         return [name for category, name in names if category.enabled]
 
     def chain(self, agent: FleetAgent) -> list[FleetAgent]:
@@ -356,8 +324,8 @@ class Router:
         self._on_switch = on_switch
         self._clock = clock
         self._last: dict[str, Candidate] = {}
-        self._own: dict[str, tuple[Settings, list[CircuitBreaker]]] = {}
-        """The breakers of each agent that was asked: found by one look, not by one for each."""
+        self._own: dict[FleetAgent | Model | str, tuple[Settings, list[CircuitBreaker]]] = {}
+        """The breakers of each agent and model that was asked: found by one look, not by one for each."""
 
     @property
     def crew(self) -> Crew:
@@ -412,13 +380,15 @@ class Router:
         wanted = by.crew.agent(agent)
         route = Route(agent, story)
         on = by.breakers
-        shared = ["rules"] if on.constitutional.enabled else []
-        shared += [f"story/{story}"] if story and on.story_cost.enabled else []
         try:
-            if self._free(route, by, locks) and self._asked(route, self._named(shared), None, None):
+            shared = self._kept(by, "rules") if on.constitutional.enabled else []
+            if story and on.story_cost.enabled:
+                shared = [*shared, self.panel.breaker(f"story/{story}")]
+            is_free = not locks or self._free(route, by, locks)
+            if is_free and self._asked(route, shared, None, None):
                 found = self._first(route, by, wanted, tried)
                 if found is not None and self._reserved(route, budget, estimate_micros):
-                    route.choose(*found, rerouted=found != Candidate(agent, wanted.model))
+                    route.choose(*found, rerouted=found != (agent, wanted.model))
                     self._note(wanted, found, route.refused)
                     return route
         except BaseException:
@@ -440,7 +410,7 @@ class Router:
         last: Exception | None = None
         while True:
             route = self._route(by, agent, tried, **where)
-            if not route.admitted:
+            if route.worker is None:
                 raise route.no_route() if last is None else last
             started_s = self._clock()
             try:
@@ -450,7 +420,7 @@ class Router:
                 why = _why_another(error)
                 if why is None:
                     raise
-                tried[Candidate(str(route.worker), route.chosen)] = why
+                tried[Candidate(route.worker, route.chosen)] = why
                 last = error
             except BaseException:
                 route.record()  # cut off: no evidence, but what it cost is spent
@@ -494,13 +464,13 @@ class Router:
         """The first agent that is admitted, on the first of its models that is."""
         for one in by.chain(wanted):
             before = len(route.permits)
-            if self._asked(route, self._own_breakers(by, one), one.name, None):
+            if self._asked(route, self._kept(by, one), one.name, None):
                 own = len(route.permits)
-                for model in one.models:
+                for model in (one.model, *one.fallback_models):
                     found = Candidate(one.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
-                    elif self._asked(route, self._named(by.dependencies(model)), *found):
+                    elif self._asked(route, self._kept(by, model), *found):
                         return found
                     route.give_back(keep=own)
             route.give_back(keep=before)
@@ -519,15 +489,14 @@ class Router:
                 return False
         return True
 
-    def _named(self, names: Iterable[str]) -> list[CircuitBreaker]:
-        return [self.panel.breaker(name) for name in names]
-
-    def _own_breakers(self, by: Settings, agent: FleetAgent) -> list[CircuitBreaker]:
-        known = self._own.get(agent.name)
+    def _kept(self, by: Settings, of: FleetAgent | Model | str) -> list[CircuitBreaker]:
+        """The breakers of an agent, of a model, or the one of this name."""
+        known = self._own.get(of)
         if known is not None and known[0] is by:
             return known[1]
-        found = self._named(by.circuits(agent))
-        self._own[agent.name] = (by, found)
+        names = [of] if isinstance(of, str) else by.circuits(of)
+        found = [self.panel.breaker(name) for name in names]
+        self._own[of] = (by, found)
         return found
 
     def _asked(
@@ -548,8 +517,9 @@ class Router:
                 route.refused.append(before._replace(agent=agent, model=model))
                 return False
             try:
-                latency = breaker.name.endswith("/latency")
-                permit = _reduced_already(route, breaker) if latency else None
+                # The agent's own comes first; that of a model may find it among the permits.
+                is_latency = model is not None and breaker.name.endswith("/latency")
+                permit = _reduced_already(route, breaker) if is_latency else None
                 permit = permit or breaker.enter()
             except Rejected as refused:
                 why, wait_s = refused.reason, refused.retry_after_s

@@ -71,7 +71,7 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
                 for one in by.chain(agent)
                 if admits(by.circuits(one), one.name)
                 for model in one.models
-                if admits(by.dependencies(model), f"{one.name} on {model}")
+                if admits(by.circuits(model), f"{one.name} on {model}")
             ),
             None,
         )

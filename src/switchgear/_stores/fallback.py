@@ -436,8 +436,13 @@ class Resilient(GuardedStore):
     # Here
 
     def _seen(self, key: str, policy: Policy, done: Step) -> Step:
+        found = StoredCircuit(done.circuit, policy)
         with self._lock:
-            self._note(StoredCircuit(done.circuit, policy))
+            known = self._known.get(key)
+            if known is None or known.circuit.version <= done.circuit.version:
+                self._known[key] = found
+            else:
+                self._note(found)
             if not self._news and not self._shift:
                 return done
             news = self._news.pop(key, ())

@@ -8,6 +8,7 @@ import pytest
 from switchgear._analysis.selftest.plan import perform
 from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus
 from switchgear._config import load_config
+from switchgear._core.types import Signal
 from switchgear._fleet import router as routing
 from switchgear._fleet.router import Route, Router, Settings
 
@@ -188,7 +189,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
         (
             "dead-provider",
             Settings,
-            "dependencies",
+            "circuits",
             lambda *_: [],
             "provider/anthropic",
             "are admitted",
@@ -235,7 +236,13 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
 def test_costs_that_the_router_stops_telling_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(routing._WORDS, "budget", routing._of_agent)
+    signals = routing._signals
+
+    def without_costs(**facts: Any) -> dict[str, Signal]:
+        told = signals(**facts)
+        return {**told, "budget": told["failure_rate"]}
+
+    monkeypatch.setattr(routing, "_signals", without_costs)
     rows = [row for row in rows_of(tmp_path, FLEET, "guards") if row.guard == "agent/*/budget"]
     assert [row.reason for row in rows] == [
         "spend: the facts it needs are not recorded on this path (router): cost_micros"

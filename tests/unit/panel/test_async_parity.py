@@ -11,7 +11,16 @@ import pytest
 from switchgear import CircuitBreaker, IterationMetrics, LoopBreaker, Mode, Panel, Phase, Signal
 
 WITHOUT_I_O = {
-    *("add_on_call", "add_sink", "adopt", "flush", "kept", "readings", "seconds_since"),
+    *(
+        "add_on_call",
+        "add_sink",
+        "adopt",
+        "flush",
+        "kept",
+        "known_permit",
+        "readings",
+        "seconds_since",
+    ),
     *("set_policy", "settle", "stopwatch", "stream", "takes_time", "warm"),
     *("advance", "fall_back", "log_trouble"),
     *("breaker", "from_config", "lock", "locks", "loop", "lost", "policy_of", "reload"),

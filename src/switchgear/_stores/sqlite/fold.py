@@ -137,14 +137,17 @@ _TOTALS = '"totals":{' + ",".join(f'"{name}":%d' for name in Totals._fields) + "
 
 def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     """The texts of a circuit's fields; those that have not changed are taken from `before`."""
-    then = before.circuit
-    if then is None:
-        new = [_field_text(policy, *pair) for pair in zip(Circuit._fields, circuit, strict=True)]
-    else:
-        new = before.texts.copy()
-        for index, value in enumerate(circuit):
-            if value is not then[index]:
-                new[index] = _field_text(policy, Circuit._fields[index], value)
+    then, fields = before.circuit, Circuit._fields
+    new = [""] * len(fields) if then is None else before.texts.copy()
+    value: Any
+    for index, value in enumerate(circuit):
+        if then is not None and value is then[index]:
+            continue
+        kind = type(value)
+        if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
+            new[index] = f'"{fields[index]}":{value!r}'
+        else:
+            new[index] = _field_text(policy, fields[index], value)
     recent = circuit.recent
     if recent is None:
         return Written(circuit, new)
@@ -158,15 +161,12 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
 
 def _field_text(policy: Policy, name: str, value: Any) -> str:
     """One field of a circuit; "" for `recent`, which needs the others, and for what most have not."""
-    kind = type(value)
-    if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
-        return f'"{name}":{value!r}'
     if isinstance(value, Totals):
         return _TOTALS % value
     if name == "recent" or (name == "isolated" and not value):
         return ""
     # JSON makes a list of a tuple, also of a named one.
-    plain = value if kind is str or name == "failures" else dump_field(policy, name, value)
+    plain = value if type(value) is str or name == "failures" else dump_field(policy, name, value)
     return f'"{name}":{"".join(_pieces(plain, 0))}'
 
 
@@ -508,7 +508,10 @@ class Folding:
             undo(db)
             raise
         if seen is not None:
-            self._remember(key, seen)
+            if key in self._known:
+                self._known[key] = seen
+            else:
+                self._remember(key, seen)
             self._link.committed(key, seen.circuit.version, at_ns)
         return done
 

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -85,7 +86,9 @@ class Link:
                 raise locked_too_long(self.label, self._busy_timeout_s)
             for _ in range(5):
                 try:
-                    opened = self._connection()
+                    opened = self._opened
+                    if opened is None or self._opened_by != os.getpid() or opened.db.in_transaction:
+                        opened = self._connection()
                     result = work(opened.db, *arguments)
                 except sqlite3.Error as error:
                     self._look_after(error)
@@ -112,10 +115,10 @@ class Link:
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do something with the connection in a transaction."""
-        done: T = self.run(self._write, work, *arguments)
+        done: T = self.run(self.transact, work, *arguments)
         return done
 
-    def _write(self, db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
+    def transact(self, db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
         """Do something in a transaction: all or nothing."""
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -236,11 +239,11 @@ class SqliteLedger:
     def amend(self, shelf: str, key: str, work: Work) -> Any:
         """Load, amend, save with the lines, under the writer's lock of the file."""
         self.now_s()  # learns the clock of the file, which it cannot inside of a transaction
-        return self._link.write(self._amend, shelf, key, work)
+        return self._link.run(self._link.transact, self._amend, shelf, key, work)
 
     def value(self, shelf: str, key: str) -> Any:
         """The value that is there; `None`: none."""
-        return self._read(shelf, key, self._link.run(_text, shelf, key))
+        return self._link.run(self._read, shelf, key)
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
@@ -262,7 +265,7 @@ class SqliteLedger:
         self._link.write(_remove, shelf, key)
 
     def _amend(self, db: sqlite3.Connection, shelf: str, key: str, work: Work) -> Any:
-        done = work(self._read(shelf, key, _text(db, shelf, key)), self.now_s())
+        done = work(self._read(db, shelf, key), self.now_s())
         if done.value is not None:
             db.execute(
                 "INSERT INTO ledger_values (shelf, key, value) VALUES (?, ?, ?) "
@@ -275,22 +278,17 @@ class SqliteLedger:
             )
         return done.answer
 
-    def _read(self, shelf: str, key: str, text: Any) -> Any:
+    def _read(self, db: sqlite3.Connection, shelf: str, key: str) -> Any:
         """The value of a row. What may have been in a damaged file is not taken for nothing."""
-        if text is not None:
-            return from_text(self.label, f"{shelf} {key!r}", text)
+        select = "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?"
+        found = db.execute(select, (shelf, key)).fetchone()
+        if found is not None and found[0] is not None:
+            return from_text(self.label, f"{shelf} {key!r}", found[0])
         if asides := self._link.asides():
             why = f"{shelf} {key!r} may have been in a damaged file, set aside as {asides[-1]}"
             why += self._link.why_aside()
             raise StoreCorrupt(self.label, why, "look at it, then move it away")
         return None
-
-
-def _text(db: sqlite3.Connection, shelf: str, key: str) -> Any:
-    found = db.execute(
-        "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?", (shelf, key)
-    ).fetchone()
-    return None if found is None else found[0]
 
 
 def _remove(db: sqlite3.Connection, shelf: str, key: str) -> None:
@@ -400,19 +398,20 @@ def boot_name() -> str | None:
 class BootClock:
     """Seconds since the epoch. Thread-safe: everything it does is one read or one assignment."""
 
-    __slots__ = ("_anchor_s", "_name", "is_shared")
+    __slots__ = ("_name", "anchor_s", "is_shared", "read")
 
     def __init__(self) -> None:
         self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
-        # Until the shared anchor is known, a local one: time continues while the file is missing.
-        self._anchor_s = self._own_anchor_s()
+        self.read: Clock = time.time
+        if self._name is not None:
+            self.read = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        # Until the shared anchor is known, our own: the time goes on while the file is away.
+        self.anchor_s = self._own_anchor_s()
         self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
         """The time now."""
-        if self._name is None:
-            return time.time()
-        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._anchor_s
+        return self.read() + self.anchor_s
 
     @property
     def name(self) -> str | None:
@@ -426,17 +425,17 @@ class BootClock:
         found = db.execute("SELECT value FROM meta WHERE name = ?", (self._key(),)).fetchone()
         if found is None:
             return False
-        self._anchor_s = float(found[0])
+        self.anchor_s = float(found[0])
         self.is_shared = True
         return True
 
     def teach(self, db: sqlite3.Connection) -> None:
         """Write the anchor for other processes. In a transaction, after `learn` found none."""
         if not self.is_shared:  # else the file is a new one, and time must not jump because of it
-            self._anchor_s = self._own_anchor_s()
+            self.anchor_s = self._own_anchor_s()
         # Anchors of earlier starts are of no use any more.
         db.execute("DELETE FROM meta WHERE name >= 'clock:' AND name < 'clock;'")
-        db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self._anchor_s)))
+        db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self.anchor_s)))
         self.is_shared = True
 
     def _key(self) -> str:
@@ -517,12 +516,13 @@ class SqliteStore:
 
     def now_s(self) -> float:
         """Seconds since the epoch, the same for all processes of this machine. Never raises."""
-        if self._clock is self._boot_clock and not self._boot_clock.is_shared:
-            try:
+        clock = self._boot_clock
+        if self._clock is not clock:
+            return self._clock()
+        if not clock.is_shared:
+            with suppress(StoreError):  # until the file can be opened, an anchor of our own
                 self._link.run(_nothing)
-            except StoreError:
-                return self._clock()  # on a local anchor, until the file can be opened
-        return self._clock()
+        return clock.read() + clock.anchor_s
 
     def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
