@@ -532,7 +532,7 @@ class Breaker:
             most = self._most(circuit)
             if run is not None and run.permit.generation == circuit.generation:
                 if run.fits(most):
-                    self._set_run(run, times)  # again: pushes may have begun or ceased to arrive
+                    self._set_run(run, times)  # again: pushes may have started or stopped
                     return None
                 self._set_run(
                     SuccessRun(run.permit, run.due_s, 0)

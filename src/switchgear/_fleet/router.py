@@ -164,7 +164,7 @@ class Route:
         )
         for breaker, permit, _ in self.permits.used():
             if breaker.name == "rules":
-                continue  # what one agent broke is told to its own circuit
+                continue  # a rule that one agent broke is recorded on its own circuit
             signal = signals[category_of(breaker.name) or "failure_rate"]
             if signal.ok and signal.cost_micros is None:
                 breaker.succeeded(permit, signal.seconds)
@@ -228,7 +228,7 @@ def _signals(
     agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
     if error is not None:
         agent, provider = agent_signal(error, seconds), provider_signal(error, seconds)
-        # A failure that came quickly is no quick work; a provider that let us wait was slow.
+        # A quick failure is not quick work; a provider that delayed the caller was slow.
         latency = Signal(seconds=seconds if provider.ok is False else None)
     elif not ok:
         agent = Signal(ok=ok, seconds=seconds)

@@ -23,7 +23,7 @@ from switchgear._measure.test_counts import SuiteCounts, suite_counts
 
 LABEL, GIVEN, RECORDED, INFERRED, UNKNOWN = "label", "given", "recording", "inferred", ""
 ENOUGH = 0.7
-"""The confidence from which an inferred outcome counts, unless the caller says otherwise."""
+"""The confidence from which an inferred outcome counts, by default."""
 PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.42, 1.5, 1.7, 1.1, 1.7, 0.42
 """The weight of each sign in log odds: 1.7 alone is a confidence of 85 %.
 

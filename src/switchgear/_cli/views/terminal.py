@@ -255,7 +255,7 @@ ProgressReport = Callable[[int, int], object]
 
 @contextmanager
 def progress(what: str, *, hidden: bool, passes: int = 1) -> Iterator[ProgressReport | None]:
-    """A function to call with what is done and all there is; `None` where nobody would see it.
+    """A function to call with what is done and all there is; `None` where it would not be visible.
 
     A call with 0 done begins the next of the `passes`; the bar and its estimate are about all.
     """

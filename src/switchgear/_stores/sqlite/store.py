@@ -405,7 +405,7 @@ class BootClock:
         self.read: Clock = time.time
         if self._name is not None:
             self.read = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-        # Until the shared anchor is known, our own: the time goes on while the file is away.
+        # Until the shared anchor is known, a local one: time continues while the file is missing.
         self.anchor_s = self._own_anchor_s()
         self.is_shared: bool = self._name is None
 
