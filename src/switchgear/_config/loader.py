@@ -165,7 +165,7 @@ def load_with_notes(
 def read_document(
     path: str, report: Report, text: str | None = None, largest_bytes: int = LARGEST_BYTES
 ) -> ConfigNode:
-    """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
+    """The content of a configuration file, as nodes with their lines. Raises `ConfigError`."""
     text = _read(path, report, largest_bytes) if text is None else text.removeprefix("\ufeff")
     return _parse(path, text, report)
 
