@@ -44,3 +44,23 @@ def test_an_error_of_the_request_is_no_evidence_against_the_model() -> None:
         with pytest.raises(type(error)), run.model(ModelName("openai", "gpt")):
             raise error
     assert panel.breaker("provider/openai").totals.failed == 1
+
+
+def test_what_a_model_call_spends_is_counted_by_tag() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    run = AgentGuard("test", panel=panel, budget="team", tags={"task": "S-1"}).run()
+    for model, tokens in (("gpt-4o", 1_000), ("gpt-4o", 1_000), ("gpt-4o-mini", 1_000_000)):
+        with run.model(ModelName("openai", model)) as call:
+            call.used(tokens, 0)
+    assert panel.budgets.spent_by_tag("team") == {
+        "framework": {"test": 155_000},
+        "provider": {"openai": 155_000},
+        "model": {"gpt-4o": 5_000, "gpt-4o-mini": 150_000},
+        "task": {"S-1": 155_000},
+    }
+
+
+def test_too_many_tags_are_refused_before_any_call() -> None:
+    with pytest.raises(ValueError, match="it must have at most 8"):
+        AgentGuard("test", tags={f"t{number}": "x" for number in range(6)})

@@ -216,7 +216,8 @@ def test_costs_add_up_in_circuit_budget_and_callback(
 ) -> None:
     used: list[ModelUsage] = []
     panel.budgets.open("team", 50_000_000)
-    client = case.client(api.url, panel, key="it", budget="team", on_usage=used.append)
+    options: dict[str, Any] = {"budget": "team", "tags": {"task": "S-1"}, "on_usage": used.append}
+    client = case.client(api.url, panel, key="it", **options)
     results = case.run(client, case.ask, read_all(case), case.ask)
     assert not any(isinstance(result, Exception) for result in results)
     assert len(used) == 3
@@ -228,6 +229,9 @@ def test_costs_add_up_in_circuit_budget_and_callback(
     assert circuit(panel).totals.cost_micros == total
     assert spent(panel, "team") == total
     assert reserved(panel, "team") == 0
+    by_tag = panel.budgets.spent_by_tag("team")
+    assert by_tag["task"] == {"S-1": total}
+    assert sum(by_tag["model"].values()) == sum(by_tag["provider"].values()) == total
 
 
 @each_case

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
 _SHORTEST_NAME = 12
+_MOST_VALUES = 8
+"""Values of a tag that are shown, the dearest first."""
 
 
 @click.group(cls=Branch, short_help="Show and change shared budgets.")
@@ -76,15 +78,22 @@ def show(node: str, *, count: int, as_json: bool) -> None:
             fail(f"there is no budget {node!r}; 'switchgear budgets list' shows the trees")
         shown = lines[len(lines) - count :] if count < len(lines) else lines
         now_s = session.now_s()
+        tags = kept.spent_by_tag(node.partition("/")[0])
     if as_json:
         from switchgear._console.values import printed
 
-        say(printed({"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}))
+        found = {"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}
+        say(printed({**found, "tags": tags}))
         return
     if tree:
         _table(tree, full=False)
     else:
         say(clean(f"{node} is closed"))
+    for tag, sums in tags.items():
+        dearest = sorted(sums.items(), key=lambda item: -item[1])
+        of = ", ".join(f"{value} {dollars(micros)}" for value, micros in dearest[:_MOST_VALUES])
+        rest = f", and {len(dearest) - _MOST_VALUES} more" if len(dearest) > _MOST_VALUES else ""
+        say(clean(f"spent by {tag}, whole tree: {of}{rest}"))
     for line in shown:
         amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"
         who = f" by {line.who}" if line.who else ""

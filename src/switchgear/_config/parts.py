@@ -16,6 +16,11 @@ T = TypeVar("T")
 _BLAMED = re.compile(
     r"(?P<owner>\w+)\.(?P<field>\w+)(?:\['(?P<item>[^']*)'\])? (?P<rest>.*)", re.DOTALL
 )
+REMOVED = {
+    "stuck_probability": "the trained model was removed: on sources that it was not trained on, it "
+    "did not beat the preset 'default'; use 'stagnation' instead",
+}
+"""Kinds that older configuration files may still name, and what to write instead."""
 REQUIRED: Any = object()
 """The default of a field that has none."""
 
@@ -71,7 +76,8 @@ def kind_and_fields(
         report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
         return None
     if name not in kinds:
-        report.add(inner, f"unknown kind {shown(name)}; {suggestion(name, kinds)}")
+        why = REMOVED.get(name) or f"unknown kind {shown(name)}; {suggestion(name, kinds)}"
+        report.add(inner, why)
         return None
     return name, inner
 

@@ -20,7 +20,7 @@ from switchgear._agents.prices import cost_of
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._breaker.signals import describe
-from switchgear._budgets.budgets import Reservation
+from switchgear._budgets.budgets import Reservation, Tags, checked_tags
 from switchgear._config.sections import preset_policy
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError, SwitchgearError
 from switchgear._core.policy import Latched, Policy
@@ -58,6 +58,8 @@ class GuardOptions(TypedDict, total=False):
     - `tool_key`: the circuit of a tool call, with `{tool}`. Default: `tool/{tool}`.
     - `budget`: the budget node that pays for model calls; sub-agents without one use that of the run
       around them.
+    - `tags`: what the spent money was for, such as `{"team": "search"}`; the framework, the provider and
+      the model are added. See `Budgets.spent_by_tag`.
     - `reserve_micros`: reserved before each model call, in millionths of a dollar. Default: what the most
       expensive call so far has cost.
     - `rates`: your own token prices. Default: the price list.
@@ -71,6 +73,7 @@ class GuardOptions(TypedDict, total=False):
     key: str
     tool_key: str
     budget: str | None
+    tags: Tags | None
     reserve_micros: int | None
     rates: Rates | None
     on_refusal: OnRefusal
@@ -121,6 +124,7 @@ class AgentGuard:
         key: str = "provider",
         tool_key: str = "tool/{tool}",
         budget: str | None = None,
+        tags: Tags | None = None,
         reserve_micros: int | None = None,
         rates: Rates | None = None,
         on_refusal: OnRefusal = "raise",
@@ -143,6 +147,8 @@ class AgentGuard:
             raise ValueError(f"on_refusal is {on_refusal!r}: it must be 'raise' or 'answer'")
         self.framework = framework
         self.budget = budget
+        self._tags = tags or {}
+        checked_tags(self.tags(ModelName("any", "any")))
         self.answers = on_refusal == "answer"
         self.control_flow = (*control_flow, SwitchgearError)
         """Exceptions by which a framework steers a run or reports a wrong request: no evidence."""
@@ -218,6 +224,11 @@ class AgentGuard:
         """Reserve what the next model call may cost. Raises `BudgetRefused`, `StoreError`."""
         amount = self._dearest_micros if self._reserve_micros is None else self._reserve_micros
         return self.panel.budgets.reserve(node, amount, owner=self.framework)
+
+    def tags(self, name: ModelName) -> Tags:
+        """What the cost of a call to a model counts as."""
+        known = {"framework": self.framework, **name._asdict(), **self._tags}
+        return {tag: value for tag, value in known.items() if value}
 
     def price(self, usage: Usage | None) -> int | None:
         """What a call cost, in millionths of a dollar; `None`: unknown."""
@@ -522,7 +533,7 @@ class ModelCall(_GuardedCall):
         self.run.spent(cost)
         if self._reservation is not None:
             try:
-                self._reservation.settle(cost)
+                self._reservation.settle(cost, tags=self.run.guard.tags(self._name))
             except (BudgetRefused, StoreError) as trouble:
                 # The answer of the model is not lost; the end of the lease charges the reservation.
                 log_warning("reservation %r was not settled: %s", self._reservation.path, trouble)

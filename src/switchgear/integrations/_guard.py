@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.signals import is_no_evidence
-from switchgear._budgets.budgets import Reservation
+from switchgear._budgets.budgets import Reservation, Tags, checked_tags
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError
 from switchgear._core.types import Permit, Signal
 from switchgear._panel.panel import Panel
@@ -91,6 +91,8 @@ class HttpGuardOptions(TypedDict, total=False):
       where a fallback is another model of the same provider.
     - `budget`: the budget node that pays for model calls: the largest possible cost is reserved before a
       call and settled after it.
+    - `tags`: what the spent money was for, such as `{"team": "search"}`; the provider and the model are
+      added. See `Budgets.spent_by_tag`.
     - `allow_unknown`: whether a call with an unknown price may be made within a budget (default: no).
     - `on_refusal`: `"raise"` (default) raises `Rejected` or `BudgetRefused`; `"answer"` answers with status
       503 (circuit) or 402 (budget) in the provider's error format, which SDKs raise as their own error and
@@ -102,6 +104,7 @@ class HttpGuardOptions(TypedDict, total=False):
     panel: Panel | None
     key: str | None
     budget: str | None
+    tags: Tags | None
     allow_unknown: bool
     on_refusal: OnRefusal
     fallback: Sequence[str | Fallback]
@@ -140,6 +143,7 @@ class HttpGuard:
         panel: Panel | None = None,
         key: str | None = None,
         budget: str | None = None,
+        tags: Tags | None = None,
         allow_unknown: bool = False,
         on_refusal: OnRefusal = "raise",
         fallback: Sequence[str | Fallback] = (),
@@ -160,6 +164,8 @@ class HttpGuard:
         self._template = _checked_key(key)
         self.answers = on_refusal == "answer"
         self.budget = budget
+        checked_tags({"provider": "", "model": "", **(tags or {})})
+        self.tags = tags or {}
         self._allow_unknown = allow_unknown
         self._panel = panel
         self._owner = owner
@@ -421,10 +427,17 @@ class GuardedHttpCall:
         if reservation is None:
             return
         try:
-            reservation.settle(cost.micros)
+            reservation.settle(cost.micros, tags=self._tags())
         except (BudgetRefused, StoreError) as trouble:
             # The response is not lost; the end of the lease charges the reservation.
             log_warning("reservation %r was not settled: %s", reservation.path, trouble)
+
+    def _tags(self) -> Tags:
+        request = self._attempt.request
+        if request is None:
+            return self._guard.tags
+        known = {"provider": request.provider, "model": request.model, **self._guard.tags}
+        return {tag: value for tag, value in known.items() if value}
 
 
 def _meaning(error: BaseException) -> ProviderError | None:
@@ -498,26 +511,18 @@ class _Unserved(Exception):
     """No attempt was made, or all failed without a response."""
 
 
-def _done(guard: HttpGuard, wire: Wire, step: str, on: Any, error: Any) -> Any:
-    """Do a step of a blocking client."""
-    if step == "start":
-        return guard.start(on)
-    if step == "send":
+def _begun(guard: HttpGuard, wire: Wire, step: Step, *, is_async: bool) -> Any:
+    """Do a step of a blocking client; begin that of an async one, which is to be awaited."""
+    kind, on, error = step
+    if kind == "start":
+        return guard.astart(on) if is_async else guard.start(on)
+    if kind == "send":
         return wire.send(on)
-    if step == "read":
+    if kind == "read":
         return wire.read(on)
-    return on.end() if step == "end" else on.fail(error)
-
-
-def _begun(guard: HttpGuard, wire: Wire, step: str, on: Any, error: Any) -> Any:
-    """Begin a step of an async client: it is to be awaited."""
-    if step == "start":
-        return guard.astart(on)
-    if step == "send":
-        return wire.send(on)
-    if step == "read":
-        return wire.read(on)
-    return on.aend() if step == "end" else on.afail(error)
+    if kind == "end":
+        return on.aend() if is_async else on.end()
+    return on.afail(error) if is_async else on.fail(error)
 
 
 def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
@@ -527,7 +532,7 @@ def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
         step = next(steps)
         while True:
             try:
-                result = _done(guard, wire, *step)
+                result = _begun(guard, wire, step, is_async=False)
             except BaseException as error:  # noqa: BLE001  the generator decides what it means
                 step = steps.throw(error)
             else:
@@ -545,7 +550,7 @@ async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any
         step = next(steps)
         while True:
             try:
-                result = await _begun(guard, wire, *step)
+                result = await _begun(guard, wire, step, is_async=True)
             except BaseException as error:  # noqa: BLE001
                 step = steps.throw(error)
             else:

@@ -63,8 +63,7 @@ def guard(
 
     Agents with the same list share circuits and budget. `fallback` is the client that answers while the
     circuit of an agent's own model refuses; it has a circuit of its own, and its own middleware does not
-    run. The other options are those of every agent framework: `panel`, `key`, `tool_key`, `budget`,
-    `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    run. The other options are those of every agent framework: `GuardOptions`.
     """
     shared = AgentGuard("agent-framework", control_flow=_CONTROL_FLOW, **options)
     return [_RunMiddleware(shared), _ModelMiddleware(shared, fallback), _ToolMiddleware(shared)]

@@ -33,22 +33,14 @@ __all__ = ["SwitchgearPlugin", "guard"]
 _FAMILIES = {"gemini": "google", "gemma": "google", "claude": "anthropic", "gpt": "openai"}
 
 
-def guard(
-    *, fallback: BaseLlm | str | None = None, **options: Unpack[GuardOptions]
-) -> "SwitchgearPlugin":
-    """A plugin that guards the model calls, the tool calls and the progress of all agents of a runner.
+class SwitchgearPlugin(BasePlugin):
+    """Guards all agents of a runner: model calls, tool calls and progress. Runners may share it.
 
     `fallback` is the model that answers while the circuit of an agent's own model refuses; it has a circuit
     of its own. A refused model call is an `LlmResponse` with the error code `SWITCHGEAR_REFUSED` and the
     reason; with `on_refusal="raise"` the run raises a `RuntimeError`, which ADK makes of the exceptions of
-    plugins, with the `Rejected` or `BudgetRefused` as its cause. The other options are those of every agent
-    framework: `panel`, `key`, `tool_key`, `budget`, `reserve_micros`, `rates` and `progress`.
+    plugins, with the `Rejected` or `BudgetRefused` as its cause. The other options are those of every agent framework: `GuardOptions`.
     """
-    return SwitchgearPlugin(fallback=fallback, **options)
-
-
-class SwitchgearPlugin(BasePlugin):
-    """What `guard` returns. One object may serve several runners; they share circuits and budget."""
 
     def __init__(
         self, *, fallback: BaseLlm | str | None = None, **options: Unpack[GuardOptions]
@@ -172,6 +164,9 @@ class SwitchgearPlugin(BasePlugin):
         if self._models.get(key) is call:
             del self._models[key]
             call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+
+
+guard = SwitchgearPlugin
 
 
 def _key(context: CallbackContext) -> tuple[str, str, int]:

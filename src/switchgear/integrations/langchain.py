@@ -33,20 +33,12 @@ __all__ = ["SwitchgearMiddleware", "guard"]
 ToolResult = ToolMessage | Command[Any]
 
 
-def guard(
-    *, fallback: BaseChatModel | str | None = None, **options: Unpack[GuardOptions]
-) -> "SwitchgearMiddleware":
-    """A middleware that guards the model calls, the tool calls and the progress of an agent.
+class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
 
     `fallback` is the model that answers while the circuit of the agent's own model refuses; it has a
-    circuit of its own. The other options are those of every agent framework: `panel`, `key`,
-    `tool_key`, `budget`, `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    circuit of its own. The other options are those of every agent framework: `GuardOptions`.
     """
-    return SwitchgearMiddleware(fallback=fallback, **options)
-
-
-class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
-    """What `guard` returns. One object may serve several agents; they share circuits and budget."""
 
     def __init__(
         self, *, fallback: BaseChatModel | str | None = None, **options: Unpack[GuardOptions]
@@ -130,6 +122,9 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         if not self._guard.answers:
             raise error
         return ModelResponse(result=[AIMessage(answer_text(error))])
+
+
+guard = SwitchgearMiddleware
 
 
 _names: dict[int, tuple[BaseChatModel, ModelName]] = {}

@@ -71,9 +71,7 @@ def guard(
     `RunConfig(model_provider=guard(MultiProvider()))`.
 
     `fallback` is the model that answers while the circuit of the first one refuses; it has a circuit of
-    its own. `model_provider` looks up the models that are given by name (default: `MultiProvider()`). The
-    other options are those of every agent framework: `panel`, `key`, `tool_key`, `budget`,
-    `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    its own. `model_provider` looks up the models that are given by name (default: `MultiProvider()`). The other options are those of every agent framework: `GuardOptions`.
     """
     given: Any = target
     if model_provider is None:

@@ -55,20 +55,12 @@ _RETRIES = (ModelRetry, ToolRetryError)
 _CONTROL_FLOW = (ApprovalRequired, CallDeferred, RetryModelRequest, SkipModelRequest)
 
 
-def guard(
-    *, fallback: Model | str | None = None, **options: Unpack[GuardOptions]
-) -> "SwitchgearCapability":
-    """A capability that guards the model calls, the tool calls and the progress of an agent.
+class SwitchgearCapability(AbstractCapability[Any]):
+    """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
 
     `fallback` is the model that answers while the circuit of the agent's own model refuses; it has a
-    circuit of its own. The other options are those of every agent framework: `panel`, `key`,
-    `tool_key`, `budget`, `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    circuit of its own. The other options are those of every agent framework: `GuardOptions`.
     """
-    return SwitchgearCapability(fallback=fallback, **options)
-
-
-class SwitchgearCapability(AbstractCapability[Any]):
-    """What `guard` returns. One object may serve several agents; they share circuits and budget."""
 
     _run: GuardedRun | None = None
 
@@ -141,6 +133,9 @@ class SwitchgearCapability(AbstractCapability[Any]):
                 return _warned(result, await guarded.afinished(shown))
         except Rejected as error:
             raise ToolFailed(tool_error(call.tool_name, error)) from error
+
+
+guard = SwitchgearCapability
 
 
 class _GuardedModel(WrapperModel):

@@ -56,8 +56,7 @@ class SwitchgearInterventions(Plugin, InterventionHandler):
     """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
 
     `fallback` is the model that answers while the circuit of an agent's own model refuses; it has a
-    circuit of its own. The other options are those of every agent framework: `panel`, `key`, `tool_key`,
-    `budget`, `reserve_micros`, `rates`, `on_refusal` and `progress`.
+    circuit of its own. The other options are those of every agent framework: `GuardOptions`.
     """
 
     name = "switchgear"

@@ -55,6 +55,17 @@ def test_a_store_without_budgets_says_so_and_makes_no_file(url: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_spent_is_shown_by_tag_the_dearest_first(panel: Panel) -> None:
+    panel.budgets.charge("atlas", 20_000, tags={"model": "haiku\x1b[31m"})
+    panel.budgets.charge("atlas/w1", 50_000, tags={"model": "gpt-5", "task": "S-1"})
+    shown = run("budgets", "show", "atlas").stdout
+    assert "spent by model, whole tree: gpt-5 $0.05, haiku" in shown
+    assert "spent by task, whole tree: S-1 $0.05\n" in shown
+    assert "\x1b" not in shown
+    told = json.loads(run("budgets", "show", "atlas", "--json").stdout)
+    assert told["tags"]["task"] == {"S-1": 50_000}
+
+
 def test_a_tree_is_shown_node_by_node_with_its_account(panel: Panel) -> None:
     shown = run("budgets", "show", "atlas", "--lines", "3").stdout
     assert "\x1b" not in shown

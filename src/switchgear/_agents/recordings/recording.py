@@ -29,6 +29,7 @@ LONGEST_NAME = 200
 _SHELLS = frozenset({
     *("bash", "shell", "exec_command", "run_shell_command", "execute_bash", "terminal", "run"),
     *("local_shell_call", "container.exec", "run_command", "execute_command", "cmdrunaction"),
+    *("bash_execute", "run_terminal_cmd", "run_in_terminal", "execute_shell", "shell_command"),
 })  # fmt: skip
 _LOOKING = frozenset({
     *("read", "read_file", "read_many_files", "glob", "grep", "ls", "list_directory", "search"),

@@ -191,7 +191,6 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.Spend.kind: _overspend,
     kinds.SpendVelocity.kind: _faster,
     kinds.Stagnation.kind: _stuck,
-    kinds.StuckProbability.kind: _stuck,
     kinds.IdleTalk.kind: _talk,
     kinds.ToolFlood.kind: _flood,
     kinds.TotalCost.kind: _overspend,

@@ -31,7 +31,6 @@ PROGRESS = "session/* progress"
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stagnation",
-    "stuck_probability",
 )
 _LOOK_S = 15.0
 _LONGEST_S = 6 * 3600.0

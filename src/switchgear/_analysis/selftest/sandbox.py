@@ -259,7 +259,7 @@ FAILURES = (
     "same_error",
 )
 """The detectors that see calls fail."""
-LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation", "stuck_probability")
+LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation")
 """The detectors that see the same call again and again."""
 SLOW = ("slow_calls", "slow_call_share", "latency_p95")
 """The detectors that see calls take long."""

@@ -254,10 +254,10 @@ ProgressReport = Callable[[int, int], object]
 
 
 @contextmanager
-def progress(what: str, *, hidden: bool) -> Iterator[ProgressReport | None]:
+def progress(what: str, *, hidden: bool, passes: int = 1) -> Iterator[ProgressReport | None]:
     """A function to call with what is done and all there is; `None` where nobody would see it.
 
-    A call with 0 done begins another pass, which is numbered.
+    A call with 0 done begins the next of the `passes`; the bar and its estimate are about all.
     """
     if hidden or not sys.stderr.isatty():
         yield None
@@ -276,20 +276,19 @@ def progress(what: str, *, hidden: bool) -> Iterator[ProgressReport | None]:
         transient=True,
     )
     with bar:
-        yield _Passes(bar, what)
+        yield _Passes(bar, what, passes)
 
 
 class _Passes:
-    def __init__(self, bar: Any, what: str) -> None:
-        self._bar, self._what = bar, what
-        self._passes = 0
+    def __init__(self, bar: Any, what: str, passes: int) -> None:
+        self._bar, self._what, self._passes = bar, what, passes
+        self._begun = 0
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        if self._task is None or done == 0:
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._passes += 1
-            name = self._what if self._passes == 1 else f"{self._what}, pass {self._passes}"
-            self._task = self._bar.add_task(name, total=max(1, total))
-        self._bar.update(self._task, completed=done)
+        if self._task is None:
+            self._task = self._bar.add_task(self._what, total=max(1, total) * self._passes)
+            self._begun = 1
+        elif done == 0:
+            self._begun = min(self._begun + 1, self._passes)
+        self._bar.update(self._task, completed=done + total * (self._begun - 1))
