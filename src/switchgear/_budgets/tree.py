@@ -255,9 +255,9 @@ def load_book(data: Any) -> BudgetBook:
             )
         lines, charged, seen_s = data["lines"], data["charged_micros"], data["seen_s"]
         if type(lines) is not int or type(charged) is not int or min(lines, charged) < 0:
-            raise ValueError(f"it has {lines!r} lines and charges of {charged!r}")
+            raise ValueError(f"the budgets cannot be read: {lines!r}, {charged!r}")
         if not -math.inf < seen_s < math.inf:
-            raise ValueError(f"its time is {seen_s!r}")
+            raise ValueError(f"the budgets cannot be read: {seen_s!r}")
         return BudgetBook(
             {path: BudgetNode(*fields) for path, fields in data["nodes"].items()},
             lines,

@@ -81,7 +81,7 @@ def _python() -> Iterator[CheckResult]:
         yield CheckResult(PROBLEM, f"Python {version}", "use Python 3.11 or newer")
         return
     parts = [f"Python {version}"]
-    for name in ("switchgear", "click", "rich", "pyyaml"):
+    for name in ("switchgear", "click", "jinja2", "rich", "pyyaml"):
         try:
             parts.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:

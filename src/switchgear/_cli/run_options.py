@@ -260,6 +260,31 @@ def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
     return convert
 
 
+def dollars(*names: str, **how: Any) -> Callable[[F], F]:
+    """An option for an amount of money, in micro-dollars."""
+    return click.option(*names, metavar="USD", callback=amount(micros), **how)
+
+
+def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
+    """The options of verbs that pay for model calls of other programs; `limit` and `node` are help texts."""
+    options = (
+        dollars("--budget", "budget_micros", help=limit),
+        click.option("--budget-node", metavar="NODE", help=node),
+        click.option(
+            "--allow-unknown-price",
+            is_flag=True,
+            help="Admit calls to models without a known price, although there is a budget.",
+        ),
+    )
+
+    def add(verb: F) -> F:
+        for option in reversed(options):
+            verb = option(verb)
+        return verb
+
+    return add
+
+
 def _span(*names: str, **how: Any) -> Callable[[F], F]:
     return click.option(*names, metavar="D", callback=amount(seconds), **how)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from switchgear._config.parts import build_part, construct
 from switchgear._config.problems import ConfigNode, Problem, Report, shown, suggestion
+from switchgear._config.proxy import build_proxy
 from switchgear._config.sections import (
     CircuitPolicy,
     Config,
@@ -117,7 +118,7 @@ KEYS = (
         "circuit_breaker",
         "breakers",
     ),
-    *("agents", "stories", "notifications", "budgets"),
+    *("agents", "stories", "notifications", "budgets", "proxy"),
 )
 _FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
@@ -262,6 +263,7 @@ class _Loading:
             budgets=build_budgets(sections.get("budgets", empty), self._report),
             source=self._path,
             store_as_written=_written(sections.get("store", empty)),
+            proxy=build_proxy(sections.get("proxy", empty), self._report, self._path_of),
         )
 
     def _store(self, node: ConfigNode) -> str | None:

@@ -7,6 +7,7 @@ from switchgear._breaker.presets import LOOP_PRESETS, PRESETS, LoopPreset
 from switchgear._budgets.tree import Open, checked_micros, checked_path
 from switchgear._config.parts import REQUIRED, build_part, construct, fields_of
 from switchgear._config.problems import ConfigNode, Report, join, shown, suggestion
+from switchgear._config.proxy import ProxySection
 from switchgear._core import values
 from switchgear._core.detector import Detector
 from switchgear._core.policy import Cooldown, Policy
@@ -103,7 +104,9 @@ class Config(NamedTuple):
     store_as_written: str | None = None
     """The URL of the store with its `${NAME}`, for storage: the values of the variables are secret."""
     second_opinion: SecondOpinion | None = None
-    """The second opinion to request before a stuck agent is stopped; `None`: none."""
+    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
+    proxy: ProxySection | None = None
+    """What `switchgear proxy` does without options; `None`: the file does not say."""
 
     def policy_for(self, name: str) -> Policy | None:
         """The policy of a circuit: that of the first match; `None`: the file does not say."""
