@@ -104,7 +104,7 @@ class Config(NamedTuple):
     store_as_written: str | None = None
     """The URL of the store with its `${NAME}`, for storage: the values of the variables are secret."""
     second_opinion: SecondOpinion | None = None
-    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
+    """The second opinion to request before a stuck agent is stopped; `None`: none."""
     proxy: ProxySection | None = None
     """What `switchgear proxy` does without options; `None`: the file does not say."""
 
