@@ -60,7 +60,6 @@ FILES = (
     "_detectors/shares.py",
     "_detectors/silence.py",
     "_detectors/step_facts.py",
-    "_detectors/stuck_probability.py",
     "_detectors/violation.py",
     "_breaker/tickets.py",
     "_stores/fallback.py",
@@ -70,7 +69,7 @@ FILES = (
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
 # the laws that concern them. What few walks tread on meets its own tests at once.
 WALKS = 40
-DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py", "_detectors/stuck_probability.py")
+DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py")
 FIRST = {
     **dict.fromkeys(DEBTS, "tests/property/test_debt_walks.py"),
     "_core/evidence.py": "tests/unit/core/test_evidence.py",
@@ -128,7 +127,6 @@ TESTS = (
     "tests/unit/detectors/test_stuck_detectors.py",
     "tests/unit/fleet/test_fleet_detectors.py",
     "tests/unit/core/test_standing.py",
-    "tests/unit/detectors/test_stuck_probability.py",
     "tests/unit/core/test_recovery.py",
     "tests/unit/breaker/test_runs.py",
     "tests/unit/core/test_wire.py",
@@ -213,7 +211,7 @@ def _concerned(file: str) -> str:
         return "debt"
     kind = Path(file).stem
     is_one = f'kind: ClassVar[str] = "{kind}"' in (PACKAGE / file).read_text()
-    return f"{kind} or share or p95 or alone" if is_one else "not debt and not stuck_probability"
+    return f"{kind} or share or p95 or alone" if is_one else "not debt"
 
 
 def _walks_first(mutant: Mutant | None) -> bool:

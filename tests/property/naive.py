@@ -13,7 +13,7 @@ from math import ceil, floor, isclose
 from statistics import median
 from typing import Any, NamedTuple
 
-from property import naive_debts, naive_stagnation, naive_stuck
+from property import naive_debts, naive_stagnation
 from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Cooldown, Policy, WeightedSum, WindowEnd
@@ -584,11 +584,6 @@ KINDS: dict[type[Detector], Kind] = {
         naive_stagnation.reading,
         lambda _: 16_000,
         lambda d: f"(threshold {d.limit:g})",
-    ),
-    _detectors.StuckProbability: Kind(
-        naive_stuck.stuck_probability,
-        lambda _: 24_000,
-        lambda d: f"(threshold {100 * d.threshold:.0f} %)",
     ),
     _detectors.IdleTalk: Kind(
         naive_debts.reading_by(naive_debts.talk),

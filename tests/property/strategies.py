@@ -119,19 +119,6 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         _detectors.TotalCost, st.sampled_from((1, 2, 7, 19)), st.sampled_from((0.29, 1.0, 1.5, 2.0))
     ),
     _detectors.Violation: st.just(_detectors.Violation()),
-    _detectors.StuckProbability: st.builds(
-        _detectors.StuckProbability,
-        st.sampled_from((0.5, 0.75, 0.9)),
-        st.sampled_from((-6.0, -4.0, -3.0)),
-        errors=st.sampled_from((0.0, 1.0, 2.0)),
-        same_errors=st.sampled_from((0.0, 2.0)),
-        repeats=st.sampled_from((5.0, 6.0)),
-        known_output=st.sampled_from((0.0, 2.0)),
-        silence=st.sampled_from((-1.0, 0.0, 2.0)),
-        talk=st.sampled_from((-1.0, 0.0, 3.0)),
-        echo=st.sampled_from((5.0, 7.0)),
-        habit=st.sampled_from((0.0, 1.0)),
-    ),
     _detectors.Stagnation: st.builds(_detectors.Stagnation, LIMITS),
     _detectors.IdleTalk: st.builds(_detectors.IdleTalk, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
     _detectors.RepeatedThoughts: st.builds(
@@ -148,11 +135,10 @@ DEBTS = (
     _detectors.RepeatedThoughts,
     _detectors.Stagnation,
 )
-OF_ACTS = (*DEBTS, _detectors.StuckProbability)
 
 PECULIAR = {
     *(
-        *OF_ACTS,
+        *DEBTS,
         _detectors.ContextBurn,
         _detectors.SpendVelocity,
     ),  # no single signal with a count trips them
@@ -333,8 +319,6 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
 
 def most_calls(detector: Detector) -> int:
     """How many equal calls every detector has seen enough of."""
-    if isinstance(detector, _detectors.StuckProbability):
-        return 80  # after which its averages are what they will ever be
     if isinstance(detector, DEBTS):
         return ceil(detector.limit) * 10 + 2  # of a resemblance of which 0.9 is usual
     fields = {**detector.fields(), "remember": 1}  # other errors, not more calls

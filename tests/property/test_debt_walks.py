@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from property import naive, naive_debts, naive_stagnation, naive_stuck
+from property import naive_debts, naive_stagnation
 from switchgear import _detectors
 from switchgear._core.types import AgentStep, Signal
 
@@ -102,19 +102,4 @@ def test_stagnation_says_what_the_full_history_says(walk: int) -> None:
         expected = naive_stagnation.reading_of(detector, told)
         assert detector.heat(memory, 0.0) == expected.heat
         assert detector.reason(memory, 0.0) == expected.reason
-        memory = detector.load(detector.dump(memory))
-
-
-@pytest.mark.parametrize("walk", WALKS)
-def test_the_stuck_probability_says_what_the_full_history_says(walk: int) -> None:
-    chance = Random(walk)
-    weights = {name: chance.uniform(0.0, 3.0) for name in naive_stuck.NAMES}
-    detector = _detectors.StuckProbability(0.5, chance.uniform(-3.0, -0.5), **weights)
-    memory, history = detector.start(), list[tuple[float, Signal]]()
-    for _ in range(STEPS):
-        history.append((0.0, signal(chance)))
-        memory = detector.fold(memory, history[-1][1], 0.0)
-        expected = naive.KINDS[_detectors.StuckProbability].reading(detector, history, 0.0)
-        assert detector.heat(memory, 0.0) == expected.heat, history
-        assert detector.reason(memory, 0.0) == expected.reason, history
         memory = detector.load(detector.dump(memory))

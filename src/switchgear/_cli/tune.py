@@ -1,4 +1,4 @@
-"""`switchgear tune`: thresholds, and a model if asked, for the false stops that one accepts."""
+"""`switchgear tune`: thresholds for the rate of false stops that is accepted."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ NAME = "tuned"
     show_default=True,
     help="Policy to start from.",
 )
-@click.option("--model", is_flag=True, help="Also train the stuck probability.")
 @click.option(
     "--write", metavar="FILE", help="Write the policy to a new configuration file (.yaml)."
 )
@@ -61,7 +60,6 @@ def tune(  # noqa: PLR0917  click passes them by name
     confidence: float,
     *,
     recorded_only: bool,
-    model: bool,
     as_json: bool,
 ) -> int:
     """Propose thresholds for a rate of false stops, by cross-validation on recorded runs.
@@ -90,10 +88,10 @@ def tune(  # noqa: PLR0917  click passes them by name
     start, tally = chosen(policy), RecordingTally()
     from switchgear._cli.views.terminal import progress
 
-    with progress("replaying recordings", hidden=as_json) as tell:
+    with progress("replaying recordings", hidden=as_json, passes=2) as tell:
         least = None if recorded_only else confidence
         read = Recordings(paths, told, force, jobs, tell, read_labels(), least)
-        found = tuned(read, start.policy, share, tally, learning=model)
+        found = tuned(read, start.policy, share, tally)
     if isinstance(found.result, TooLittle):
         code = TOO_LITTLE
     else:
@@ -171,8 +169,6 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
         "proposal": {
             "factor": result.factor,
             "policy": as_config(result.policy),
-            "model": None if result.model is None else result.model.fields(),
-            "model_why": result.model_why,
             "held_out": {
                 "false_stop_rate": rate_as_values(result.held.false_stops),
                 "catch_rate": rate_as_values(result.held.caught),
@@ -214,8 +210,6 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     screen.line(f"  caught       {_rate(counts.catch_rate)}", 15)
     screen.line()
     screen.line(f"proposed: the thresholds of {clean(start, 100)} times {result.factor:g}", 2)
-    if result.model_why:
-        screen.line(f"no model: {result.model_why}", 2)
     if code == DOES_NOT_HOLD:
         screen.line("it did not hold on the tasks that were held out: do not use it", 2)
     screen.line()

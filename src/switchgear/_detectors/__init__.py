@@ -19,7 +19,6 @@ from switchgear._detectors.same_tool import SameTool, ToolFlood
 from switchgear._detectors.shares import FailureRate, FailureShare, SlowCalls, SlowCallShare
 from switchgear._detectors.silence import Silence
 from switchgear._detectors.stagnation import Stagnation
-from switchgear._detectors.stuck_probability import StuckProbability
 from switchgear._detectors.violation import Violation
 
 ALL: tuple[type[Detector], ...] = (
@@ -45,7 +44,6 @@ ALL: tuple[type[Detector], ...] = (
     Stagnation,
     TotalCost,
     Violation,
-    StuckProbability,
     IdleTalk,
     RepeatedThoughts,
     ToolFlood,
@@ -78,7 +76,6 @@ __all__ = [
     "Spend",
     "SpendVelocity",
     "Stagnation",
-    "StuckProbability",
     "ToolFlood",
     "TotalCost",
     "Violation",

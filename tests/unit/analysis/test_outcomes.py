@@ -35,6 +35,7 @@ def run(*steps: RecordedStep, said: str = "", **more: Any) -> RecordedRun:
 TESTS_PASS, TESTS_FAIL = shell("pytest -q", PASSED), shell("pytest -q", FAILED, ok=False)
 COMMIT = shell("git commit -am x", "[main abc1234] x\n 1 file changed")
 RESET = shell("git reset --hard HEAD~1", "HEAD is now at 1234567")
+BAD_ENDS = ("exit_cost", "exit_context", "max_rounds", "max_iterations", "timed out", "give_up")
 FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
 
 
@@ -54,6 +55,13 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, FAILS, FAILS, FAILS), False, "last three tool calls failed"),
         (run(EDIT, ended="error_max_turns"), False, "it ended with 'error_max_turns'"),
         (run(EDIT, ended="interrupted"), False, "it was interrupted"),
+        (run(TESTS_PASS, EDIT, TESTS_FAIL), False, "the last test run fails (1 of 12)"),
+        (run(EDIT, TESTS_FAIL, EDIT), False, "before the last change"),
+        (run(EDIT, shell("bash", PASSED)._replace(tool="bash_execute")), True, "passes (12)"),
+        (run(EDIT, TALK, said="Thanks, but it still doesn't work"), False, "complains"),
+        (run(EDIT, TALK, said="Great, nothing wrong with that"), True, "is positive"),
+        (run(EDIT, TALK, said="That\u2019s wrong, undo it"), False, "complains"),
+        *((run(EDIT, ended=end), False, f"it ended with {end!r}") for end in BAD_ENDS),
     ],
 )
 def test_the_end_of_a_run_suggests_an_outcome_and_says_why(
@@ -73,6 +81,12 @@ def test_the_end_of_a_run_suggests_an_outcome_and_says_why(
         run(EDIT, TALK),
         run(EDIT, said="Now add a test, please"),
         run(EDIT, ended="success"),
+        run(EDIT, ended="end_turn"),
+        run(EDIT, FAILS, FAILS),
+        run(EDIT, FAILS, FAILS, FAILS, EDIT),
+        run(EDIT, shell("git commit -am x", "nothing to commit"), TALK),
+        run(EDIT, shell("git commit -am x", "[main abc1234] x", ok=False), TALK),
+        run(EDIT, shell("git restore a.py", ""), TALK),
         run(shell("cat log.txt", "thanks, 12 passed")),
         run(shell("git log", "[main abc1234] x")),
     ],
@@ -82,9 +96,35 @@ def test_what_tells_nothing_is_unknown(recorded: RecordedRun) -> None:
     assert (found.solved, found.how) == (None, "its end shows no outcome")
 
 
-def test_an_old_message_says_nothing_of_later_work() -> None:
-    recorded = run(EDIT, EDIT)._replace(messages=(UserMessage(1, "thanks, great"),))
-    assert infer(recorded).solved is None
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage(1, "thanks, great"),
+        UserMessage(1, "it still fails"),
+        UserMessage(1, "[Request interrupted by user]", interrupts=True),
+    ],
+)
+def test_an_old_message_says_nothing_of_later_work(message: UserMessage) -> None:
+    assert infer(run(EDIT, EDIT)._replace(messages=(message,))).solved is None
+    assert infer(run(EDIT, TALK)._replace(messages=(message,))).solved is not None
+
+
+def test_tests_that_failed_from_the_start_say_nothing() -> None:
+    before = infer(run(TESTS_FAIL, EDIT, TESTS_FAIL))
+    assert (before.solved, before.how) == (
+        None,
+        "the last test run fails as the first did (1 of 12)",
+    )
+    assert infer(run(TESTS_FAIL, EDIT, TESTS_PASS)).solved is True
+    assert infer(run(TESTS_PASS, EDIT, TESTS_FAIL)).solved is False
+
+
+def test_a_message_after_an_interruption_counts_instead_of_it() -> None:
+    stopped = UserMessage(2, "[Request interrupted by user]", interrupts=True)
+    content = run(EDIT, TALK)._replace(messages=(stopped, UserMessage(2, "thanks, that works")))
+    assert infer(content).solved is True
+    unhappy = run(EDIT, TALK)._replace(messages=(stopped, UserMessage(2, "that is wrong")))
+    assert infer(unhappy).solved is False
 
 
 def test_signs_add_up_and_contradictions_make_it_unsure() -> None:

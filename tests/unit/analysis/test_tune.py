@@ -13,8 +13,6 @@ from switchgear import Policy, _detectors
 from switchgear._agents.recordings.recording import RecordedRun, RecordedStep
 from switchgear._analysis.backtest.tune import (
     FACTORS,
-    PROBABILITIES,
-    Believing,
     Profile,
     Profiling,
     allowed,
@@ -22,11 +20,8 @@ from switchgear._analysis.backtest.tune import (
     choose,
     cross_validate,
     fewest_solved,
-    fold_of,
-    model_of,
     scaled,
     too_little,
-    train,
     tunable,
 )
 from switchgear._breaker.presets import PRESETS
@@ -154,22 +149,6 @@ def test_a_score_by_weights_is_not_tuned(tmp_path: Path, row_of_two: Path) -> No
         tune(str(tmp_path), "--false-stops", "5%", "--policy", str(row_of_two))
 
 
-def test_the_model_is_trained_and_catches_what_the_thresholds_do_not(
-    tmp_path: Path, row_of_two: Path
-) -> None:
-    row_of_two.write_text(ROW_OF_TWO.replace("threshold: 2", "threshold: 9"))
-    path, new = written(tmp_path, runs(90, 60)), tmp_path / "tuned.yaml"
-    flags = ["--policy", str(row_of_two), "--write", str(new)]
-    done = tune(str(path), "--false-stops", "5%", "--model", "--json", *flags)
-    proposal = json.loads(done.stdout)["proposal"]
-    assert proposal["model"] is not None, proposal["model_why"]
-    assert proposal["held_out"]["false_stop_rate"]["rate"] <= 0.05
-    assert proposal["all_runs"]["catch_rate"]["rate"] > 0.9
-    kept = load_config(new).policies["tuned"].detectors[-1]
-    assert isinstance(kept, _detectors.StuckProbability)
-    assert kept.fields() == proposal["model"]
-
-
 # The parts
 
 
@@ -206,7 +185,6 @@ def test_a_profile_tells_the_stop_of_every_factor_as_a_replay_does() -> None:
 
 def test_thresholds_that_are_shares_are_left_alone() -> None:
     assert tunable(_detectors.FailureRate()) is None
-    assert tunable(_detectors.StuckProbability()) is None
     assert tunable(_detectors.RepeatedThoughts()) == "limit"
     policy = Policy([_detectors.FailureRate(), _detectors.ConsecutiveFailures(3)])
     assert scaled(policy, 1.5).detectors == (
@@ -220,34 +198,6 @@ def test_a_detector_that_cannot_be_raised_stops_at_every_factor() -> None:
     policy = Policy([_detectors.FailureRate(window=10), _detectors.ConsecutiveFailures(20)])
     profile = Profiling(policy).profile(RecordedRun("r", "f", "plain", steps=steps))
     assert profile.stops == (10,) * len(FACTORS)
-
-
-def test_training_finds_what_tells_the_kinds_apart() -> None:
-    size = len(_detectors.StuckProbability().fields()) - 2
-    loop, calm = (1.0,) + (0.0,) * (size - 1), (0.0,) * size
-    profiles = [
-        Profile(f"g{n}", n % 2 == 0, 9, (), (calm if n % 2 == 0 else loop,)) for n in range(90)
-    ]
-    weights = train(profiles)
-    assert weights is not None
-    assert weights[0] < -1
-    assert weights[1] > 3
-    assert set(weights[2:]) == {0.0}
-    assert train([profile._replace(solved=True) for profile in profiles]) is None
-    assert model_of((9.0, *weights[1:])) is None
-
-
-def test_a_run_is_judged_by_the_model_that_has_not_seen_it() -> None:
-    steps = tuple(
-        RecordedStep("bash", "make", "no", "again and again", ok=False) for _ in range(40)
-    )
-    run = RecordedRun("r", "f", "plain", task="t1", steps=steps)
-    eager, never = (5.0, *[0.0] * 8), (-50.0, *[0.0] * 8)
-    models = [never] * 5
-    models[fold_of("t1", 5)] = eager
-    assert Believing(tuple(models)).stops(run)[0] == 1
-    assert set(Believing((never,) * 5).stops(run)) == {None}
-    assert len(PROBABILITIES) == len(Believing(tuple(models)).stops(run))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -12,7 +12,7 @@ from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.replay import Named
 from switchgear._cli import main
-from switchgear._cli.views.terminal import progress
+from switchgear._cli.views.terminal import _Passes, progress
 from switchgear._cli.views.text import clean
 from switchgear._config import preset_policy
 from switchgear._text.redact import redact, shortened
@@ -64,6 +64,26 @@ def test_a_terminal_sees_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch)
     assert "replaying recordings" in stream.getvalue()
     assert "elapsed" in stream.getvalue()
     assert "left" in stream.getvalue()
+
+
+def test_the_estimate_is_about_all_passes() -> None:
+    shown: list[float] = []
+
+    class Bar:
+        def add_task(self, what: str, total: int) -> int:
+            assert (what, total) == ("replaying", 200)
+            return 7
+
+        def update(self, task: int, completed: int) -> None:
+            assert task == 7
+            shown.append(completed)
+
+    tell = _Passes(Bar(), "replaying", 2)
+    for done in (0, 60, 100, 0, 60, 100):
+        tell(done, 100)
+    assert shown == [0, 60, 100, 100, 160, 200]
+    tell(0, 100)
+    assert shown[-1] == 100, "a pass that was not announced begins the last again"
 
 
 @pytest.mark.parametrize("hidden", [True, False])

@@ -192,6 +192,9 @@ ONE_LINERS = {
     "policies: {a: {detectors: {failure_rate: {}}}}": "a.detectors: is a mapping: it must be a list",
     "policies: {a: {detectors: [1]}}": "a.detectors[0]: is 1: it must be one of actions_debt",
     "policies: {a: {detectors: [{}]}}": "a.detectors[0]: is a mapping: it must be one of",
+    "policies: {a: {detectors: [stuck_probability]}}": "a.detectors[0]: the trained model was removed: on "
+    "sources that it was not trained on, it did not beat the preset 'default'; use 'stagnation' instead",
+    "policies: {a: {detectors: [stuck_probability: {bias: -2}]}}": "detectors[0].stuck_probability: the trained",
     "policies: {a: {detectors: [failurerate]}}": "unknown kind 'failurerate'; did you mean 'failure_rate'?",
     "policies: {a: {detectors: [{failure_rate: {}, slow_calls: {}}]}}": "detectors[0]: has 2 keys, "
     "'failure_rate', 'slow_calls': it must have one of",

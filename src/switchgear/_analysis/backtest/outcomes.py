@@ -1,14 +1,14 @@
-"""Whether a recorded run was solved: told by a person, by the recording, or inferred from how it ends.
+"""Whether a recorded run was solved: labelled by a person, in the recording, or inferred from its end.
 
 Transcripts of coding agents have no outcome. What can be seen at their end is evidence: tests, a commit,
 the user's next message, an interruption. Each sign has a weight in log odds; the sum is a probability, and
-an outcome counts only above a confidence that the caller chooses. Every inference says what it saw.
+an outcome counts only above a confidence that the caller chooses. Every inference names its evidence.
 """
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,16 +19,16 @@ from switchgear._agents.recordings.recording import (
     is_shell,
 )
 from switchgear._measure.git_command import Deadline, GitError, find_repository, run_git
-from switchgear._measure.test_counts import suite_counts
+from switchgear._measure.test_counts import SuiteCounts, suite_counts
 
 LABEL, GIVEN, RECORDED, INFERRED, UNKNOWN = "label", "given", "recording", "inferred", ""
 ENOUGH = 0.7
-"""The confidence from which an inferred outcome counts, unless the caller says otherwise."""
-PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.8, 1.5, 1.7, 1.1, 1.7, 0.8
+"""The confidence from which an inferred outcome counts, by default."""
+PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.42, 1.5, 1.7, 1.1, 1.7, 0.42
 """The weight of each sign in log odds: 1.7 alone is a confidence of 85 %.
 
-Passing tests are measured: 70 of 90 recorded runs that ended so were solved. Failing ones are weak, because
-many projects have tests that fail anyway: all 9 such runs were solved. The others are estimates.
+`scripts/measure_outcomes.py` compares them with known outcomes. Failing tests are weak, because many
+projects have tests that fail anyway. Messages, interruptions and surviving commits are estimates.
 """
 _STALE = 0.4
 """The share of a sign's weight that is left when the work was changed after it."""
@@ -44,12 +44,13 @@ _THANKS = re.compile(
 )
 _COMPLAINT = re.compile(
     r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|doesn'?t work|does not work|"
-    r"not working|didn'?t work|that'?s (?:wrong|not)|wrong|undo (?:that|this|it)|revert (?:that|this|it)|"
+    r"not working|didn'?t work|that'?s (?:wrong|not)|(?<!nothing )(?<!not )(?<!nothing is )wrong|undo (?:that|this|it)|revert (?:that|this|it)|"
     r"you broke|is broken|same error|not what i|stop doing|no,)\b"
 )
 _NEGATED = re.compile(r"\b(?:not|n'?t|no) (?:perfect|great|good|working|nice)\b")
 _ENDED_BADLY = re.compile(
-    r"error|max.?turns|timeout|limit|abort|stuck|exhaust|cancel|circuit|budget|killed"
+    r"error|exception|max.?(?:turns|rounds|steps|iterations)|time.?out|timed.?out|limit|abort|stuck|"
+    r"exhaust|cancel|circuit|budget|cost|context|killed|g[ai]ve.?up|forfeit"
 )
 
 
@@ -58,7 +59,7 @@ class OutcomeSign(NamedTuple):
 
     text: str
     weight: float
-    """In log odds: above 0 speaks for solved."""
+    """In log odds: above 0 suggests solved."""
 
 
 class InferredOutcome(NamedTuple):
@@ -76,7 +77,7 @@ class InferredOutcome(NamedTuple):
 
 
 def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
-    """What the end of a run suggests. `look_at_git`: ask its repository whether a commit is still there."""
+    """What the end of a run suggests. `look_at_git`: check in its repository whether a commit still exists."""
     signs = [
         sign
         for sign in (
@@ -97,20 +98,29 @@ def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
 
 def _tests(run: RecordedRun) -> OutcomeSign | None:
     """The last test run with a summary that is understood."""
-    for place in range(len(run.steps) - 1, -1, -1):
-        step = run.steps[place]
-        if not is_shell(step.tool) or not step.result:
-            continue
-        counts = suite_counts(step.result)
-        if counts is None or counts.passed + counts.failed == 0:
-            continue
-        changed = any(each.changed for each in run.steps[place + 1 :])
-        after = ", before the last change" if changed else ""
-        share = _STALE if changed else 1.0
-        if counts.failed:
-            text = f"the last test run fails ({counts.failed} of {counts.passed + counts.failed})"
-            return OutcomeSign(f"{text}{after}", -FAILING * share)
+    last = _test_run(run, range(len(run.steps) - 1, -1, -1))
+    if last is None:
+        return None
+    place, counts = last
+    changed = any(each.changed for each in run.steps[place + 1 :])
+    after = ", before the last change" if changed else ""
+    share = _STALE if changed else 1.0
+    if not counts.failed:
         return OutcomeSign(f"the last test run passes ({counts.passed}){after}", PASSING * share)
+    many = f"({counts.failed} of {counts.passed + counts.failed})"
+    first = _test_run(run, range(place))
+    if first is not None and first[1].failed >= counts.failed:
+        return OutcomeSign(f"the last test run fails as the first did {many}", 0.0)
+    return OutcomeSign(f"the last test run fails {many}{after}", -FAILING * share)
+
+
+def _test_run(run: RecordedRun, places: Iterable[int]) -> tuple[int, SuiteCounts] | None:
+    """The first of these steps that is a test run, and its counts."""
+    for place in places:
+        step = run.steps[place]
+        counts = suite_counts(step.result) if is_shell(step.tool) and step.result else None
+        if counts is not None and counts.passed + counts.failed:
+            return place, counts
     return None
 
 
@@ -151,7 +161,7 @@ def _shell_command(step: RecordedStep) -> str:
 
 
 def _is_kept(folder: str, commit: str) -> bool | None:
-    """Whether a commit is on a branch of the folder's repository; `None`: that cannot be told."""
+    """Whether a commit is on a branch of the folder's repository; `None`: unknown."""
     if not folder.startswith("/"):
         return None
     try:
@@ -183,7 +193,7 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
 
 
 def _end(run: RecordedRun) -> OutcomeSign | None:
-    """How the recording says that it ended."""
+    """The end of the run according to the recording."""
     ended = run.ended.lower()
     if "interrupt" in ended:
         return OutcomeSign("it was interrupted", -INTERRUPTION)

@@ -31,7 +31,6 @@ PROGRESS = "session/* progress"
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stagnation",
-    "stuck_probability",
 )
 _LOOK_S = 15.0
 _LONGEST_S = 6 * 3600.0
@@ -153,7 +152,7 @@ def _cut(
     *,
     name: str = GUARD,
 ) -> GuardRow:
-    """The row of a session that has opened; the agent must hear of it, now or at its next step."""
+    """The row of a session that has opened; the agent must receive it, now or at its next step."""
     kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
     by = " + ".join(kinds)
