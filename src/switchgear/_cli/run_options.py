@@ -127,7 +127,7 @@ def paid(
         runner = made(aside.amount_micros)
         after = runner.run()
     except BaseException:
-        # After a defect of ours nobody knows what was spent; before an agent was started, nothing.
+        # After a defect of Switchgear the cost is unknown; before an agent was started, it is zero.
         aside.settle(None if runner is not None and runner.has_worked else 0)
         raise
     problem = aside.settle(
@@ -145,16 +145,16 @@ CHOICES = ("wait", "force", "abort")
 
 
 class StillOpen(Exception):
-    """The circuit is open and stays so; the text says what can be done."""
+    """The circuit stays open; the text lists what can be done."""
 
 
 def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str | None:
-    """See that the circuit lets the run begin. Returns what is to be said of it, if anything.
+    """Check that the circuit lets the run start. Returns a remark, if any.
 
-    `how` is the command to type, up to its options. Raises `StillOpen` where nobody can be asked.
+    `how` is the command to type, up to its options. Raises `StillOpen` without a terminal.
     """
     loop.refresh()
-    if force and loop.mode != "held_open":  # evidence is forgotten by force, an order is not
+    if force and loop.mode != "held_open":  # force clears evidence, not an override
         loop.reset(by=who(), why=reason(why))
         return f"{loop.name} was closed by force"
     decision = loop.check()
@@ -211,7 +211,7 @@ def _ask(loop: "LoopBreaker", how: str) -> str | None:
 
 
 def wait_visibly(seconds: float) -> None:
-    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt when somebody ends it."""
+    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt on Ctrl-C."""
     from switchgear._run.interrupt import Interrupt, Time, wait
     from switchgear._run.view import LineView
 

@@ -334,7 +334,7 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
 
 
 def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) -> str | None:
-    """What the constructor says against a value beside those of others, if anything."""
+    """The constructor's objection to a value, given the others; `None`: none."""
     fields = fields_of(kind)
     needed: Schema = {
         name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required(kind)
@@ -363,7 +363,7 @@ def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
 
 
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
-    """Between which numbers a field must be, as its constructor says, whatever the others are."""
+    """The range of a field according to its constructor, independent of the others."""
     fewest = {name: 1 for name, other in fields_of(kind).items() if other.annotation is int}
 
     def accepts(value: float) -> bool:

@@ -54,7 +54,7 @@ _TROUBLES = (TimeoutError, OSError)
 
 
 class RelaySettings(NamedTuple):
-    """Where requests go, and who may send them."""
+    """Where requests go, and which clients may send them."""
 
     upstreams: Mapping[str, Upstream]
     fallbacks: Mapping[str, tuple[str, ...]] = {}
@@ -136,7 +136,7 @@ class Relay:
         body = json.dumps({"status": "ok", **away}).encode()
         return HttpAnswer(200, ((b"content-type", b"application/json"),), body)
 
-    # Who may ask
+    # Access
 
     def _check_host(self, request: Request) -> None:
         """Only names of this machine: a page in a browser may send its own."""
@@ -421,7 +421,7 @@ class Relay:
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
-        else:  # the client can tell that it is incomplete
+        else:  # the client can detect that it is incomplete
             it.connection.abort()
         if is_ordinary:  # the client does not have to wait for it
             await record(verdict)

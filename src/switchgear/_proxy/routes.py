@@ -1,7 +1,7 @@
 """Where a request goes: its upstream, the path there, and the session that its URL names. Pure.
 
 A URL is `[/t/<token>][/s/<session>][/<upstream>]<path of the API>`. Without the name of an upstream the
-path and the headers tell whose API it is.
+path and the headers identify the API.
 """
 
 import re
@@ -77,7 +77,7 @@ def _prefix(target: bytes, mark: bytes, allowed: re.Pattern[bytes]) -> tuple[str
 
 
 def _family(path: str, headers: list[tuple[bytes, bytes]]) -> str:
-    """Whose API it is, where the path does not tell: by the headers that only one of them has."""
+    """The API, where the path is ambiguous: by the headers that only one of them has."""
     names = {name.lower() for name, _ in headers}
     if b"x-goog-api-key" in names or path.startswith("/v1beta") or ":countTokens" in path:
         return GOOGLE

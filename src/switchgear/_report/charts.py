@@ -1,6 +1,6 @@
 """The drawings of the report: inline SVG, a few kinds, no script.
 
-A drawing says the same as the table below it; colours are never the only difference. Coordinates
+A drawing shows the same as the table below it; colours are never the only difference. Coordinates
 are those of a view box of fixed width, which the page scales.
 """
 
@@ -308,7 +308,7 @@ def lamp(phase: str) -> Markup:
 
 
 def drawing(width: float, height: float, label: str, *inside: Markup) -> Markup:
-    """A picture and what it shows, for those who cannot see it."""
+    """A picture and its text alternative."""
     return element(
         "svg", *inside, viewBox=f"0 0 {width:.0f} {height:.0f}", role="img", aria_label=label
     )
