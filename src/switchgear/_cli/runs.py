@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
-"""Lines that are not broken by us, so that what is in them can be copied."""
+"""Lines without wrapping, so that they can be copied."""
 
 
 last_option = click.option(

@@ -1,6 +1,6 @@
 """No progress: steps that resemble earlier steps and return what those returned.
 
-One debt for all evidence. Each step is compared with the last eight: its action, its result, its
+One score for all evidence. Each step is compared with the last eight: its action, its result, its
 thought. What resembles them costs, what is new pays back, and every step pays back a little.
 """
 
@@ -96,7 +96,7 @@ class Earlier(NamedTuple):
 
 
 class StepTrail(NamedTuple):
-    """What is remembered: the debt, its latest evidence, and what was seen; the newest last."""
+    """What is remembered: the score, its latest evidence, and recent steps; the newest last."""
 
     points: int = 0
     """In hundredths of a step."""
@@ -138,11 +138,11 @@ class Stagnation(Detector):
 
     @property
     def most(self) -> int:
-        """The highest debt, so that later credits can matter."""
+        """The highest score, so that later credits can matter."""
         return round(2 * STEP * self.limit)
 
     def start(self) -> StepTrail:
-        """No debt, and nothing is known."""
+        """An empty memory."""
         return StepTrail()
 
     def fold(self, memory: StepTrail, signal: Signal, now_s: float) -> StepTrail:
@@ -194,12 +194,12 @@ class Stagnation(Detector):
         return _charged(trail, costs, credit, texts, self.most)
 
     def heat(self, memory: StepTrail, now_s: float) -> float:
-        """The debt against the limit."""
+        """The score relative to the limit."""
         del now_s
         return memory.points / STEP / self.limit
 
     def reason(self, memory: StepTrail, now_s: float) -> str:
-        """The debt in words, the steps that made it, and what to do differently."""
+        """The score in words, the steps behind it, and what to do differently."""
         del now_s
         debt = f"no progress for {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
         if not memory.evidence:
@@ -212,7 +212,7 @@ class Stagnation(Detector):
         return f"{debt}: {steps}; {ADVICE[most]}"
 
     def measure(self, memory: StepTrail, now_s: float) -> Measure:
-        """The debt."""
+        """The score, in steps."""
         del now_s
         return Measure(memory.points / STEP, self.limit, "steps")
 
@@ -416,7 +416,7 @@ def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
 def _charged(
     trail: StepTrail, costs: dict[int, int], credit: int, texts: tuple[str, str], most: int
 ) -> StepTrail:
-    """The debt after a step with this action and thought: from 0 up to `most`."""
+    """The score after a step with this action and thought: from 0 up to `most`."""
     charge = sum(cost for cost in costs.values() if cost > 0) - credit
     points = max(0, min(trail.points + charge, most))
     if not points:

@@ -88,7 +88,7 @@ class RemoteJob(NamedTuple):
     """When the claim expires, in seconds on the store's clock."""
     stop: Stop = Stop.NO
     run: Mapping[str, Any] | None = None
-    """The last run.json; `None`: the run has not begun."""
+    """The last run.json; `None`: the run has not started."""
     work: Parcel = Parcel()
     """The partial work."""
     written: int = 0

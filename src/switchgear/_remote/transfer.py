@@ -119,7 +119,7 @@ def write_iterations(record: RunFolder, iterations: Iterable[Mapping[str, Any]])
 
 
 def read_run(record: RunFolder) -> dict[str, Any] | None:
-    """What run.json holds; `None`: the run has not begun, or cannot be read."""
+    """What run.json holds; `None`: the run has not started, or cannot be read."""
     try:
         return record.read()
     except RunUnreadable:
