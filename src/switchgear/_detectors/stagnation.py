@@ -120,11 +120,11 @@ class Stagnation(Detector):
     Costs: the resemblance of the action times that of the result, to the most similar of the last 8
     steps with the same tool (up to 1 step), and 1 more for the third equal call in a row with an
     equal result, and for every further one; a failure whose result resembles that of an earlier
-    failure (up to 1); an empty result (1); twice the resemblance of the thought to the last 8
+    failure (up to 1; half if the action has a new word and the thought is a new one); an empty result (1); twice the resemblance of the thought to the last 8
     thoughts, beyond 25 %; a turn without a tool call that gets the reply of an earlier such turn
     (2.5); a return to an earlier state of the files (1); the same tests fail although the files have
     changed (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not
-    fail; 1.25 for a new set of failing tests. A result that differs in its numbers only is the same
+    fail, unless a number of the last results goes up and down; 1.25 for a new set of failing tests. A result that differs in its numbers only is the same
     result if the last number is within the range of at least two earlier ones.
     """
 
@@ -168,13 +168,12 @@ class Stagnation(Detector):
             credit += PACE
             facts = facts_of(act)
             failed = signal.ok is False
-            step = _kept(
-                act,
-                facts,
-                is_new=not failed and bool(new_of(facts.names, trail.words)),
-                failed=failed,
-            )
-            costs |= _acted(trail, step, facts) if act.tool else _talked(trail, step)
+            has_new_word = bool(new_of(facts.names, trail.words))
+            step = _kept(act, facts, is_new=not failed and has_new_word, failed=failed)
+            if act.tool:
+                costs |= _acted(trail, step, facts, has_new_word=has_new_word)
+            else:
+                costs |= _talked(trail, step)
             if (
                 act.tool
                 and _is_third(trail.steps, step)
@@ -182,7 +181,7 @@ class Stagnation(Detector):
             ):
                 costs[FAILS if failed else AGAIN] += REPEATED
             if act.tool and not failed and new_of(facts.paths, trail.paths):
-                credit += NEW
+                credit += 0 if _is_flat(trail.steps) else NEW
             trail = trail._replace(
                 steps=(*trail.steps, step)[-REMEMBER:],
                 words=known(trail.words, facts.names),
@@ -315,7 +314,9 @@ def _same_lines(one: frozenset[int], other: frozenset[int] | None) -> int:
     return alike(one, other) if one or other else 100
 
 
-def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
+def _acted(
+    trail: StepTrail, step: Earlier, facts: ActFacts, *, has_new_word: bool
+) -> dict[int, int]:
     """What a tool call costs, by kind."""
     costs = {}
     if len(facts.thought) >= FEWEST and trail.thoughts:
@@ -339,10 +340,12 @@ def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
             fails = max(fails, result)
     if step.is_new:
         again = 0
-    elif not step.failed and trail.steps and trail.steps[-1].is_new:
+    elif not (step.failed or within) and trail.steps and trail.steps[-1].is_new:
         again //= 2
     costs[AGAIN] = REPEATED * again // (100 * 100)
     costs[FAILS] = FAILED * fails // 100
+    if has_new_word and costs.get(THINKS, 1) <= 0:
+        costs[FAILS] //= 2
     return costs
 
 
@@ -368,6 +371,16 @@ def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
             for row in zip(*same, step.numbers, strict=False)
         )
     )
+
+
+def _is_flat(steps: tuple[Earlier, ...]) -> bool:
+    """Whether a result that did not fail went up and down: its numbers vary within a range."""
+    for at, step in enumerate(steps):
+        if not step.failed and _within(steps[:at], step):
+            numbers = {each.numbers for each in steps[:at] if each.shape == step.shape}
+            if len(numbers) > 1:
+                return True
+    return False
 
 
 def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
