@@ -221,6 +221,8 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
         f"circuit: {clean(str(run['circuit']))}",
         f"folder: {clean(str(run['folder']))}",
     ]
+    if run.get("host"):
+        lines.append(f"host: {clean(str(run['host']))}")
     if end:
         lines.append(f"reason: {clean(str(end.get('reason')), 600)}")
         lines += [f"evidence: {clean(str(each), 600)}" for each in end.get("evidence", [])]
