@@ -223,7 +223,7 @@ def test_a_policy_of_a_file_is_taken_by_name(tmp_path: Path, empty_home: Path) -
         cli("backtest", str(path), "--policy", "legder")
 
 
-def test_outcomes_can_be_told_beside_the_recordings(tmp_path: Path, empty_home: Path) -> None:
+def test_outcomes_can_be_given_beside_the_recordings(tmp_path: Path, empty_home: Path) -> None:
     path = samples.write("swe-agent", tmp_path)
     told = tmp_path / "report.json"
     told.write_text(json.dumps({"resolved_ids": ["task-1"], "unresolved_ids": []}))
@@ -287,7 +287,7 @@ def test_the_report_draws_each_run_and_obeys_no_text_of_an_agent() -> None:
     assert "http" not in html.replace("http-equiv", "")
     for said in ("warned after 4", "stopped after 5", "solved: a false stop", "&lt;b&gt;out"):
         assert said in html
-    assert "default-src &#x27;none&#x27;" in html
+    assert "default-src 'none'" in html
 
 
 def test_the_report_is_written_for_the_user_only(tmp_path: Path, empty_home: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_circuit_in_shadow_mode_is_a_row_of_the_same_report() -> None:
 
 
 @pytest.mark.parametrize(("after", "saved"), [(0, 0), (1, 1), (2, 2)])
-def test_a_shadowed_circuit_that_nobody_asks_would_have_been_stopped_where_it_went_on(
+def test_a_shadowed_circuit_without_calls_would_have_been_stopped_where_it_went_on(
     after: int, saved: int
 ) -> None:
     clock = FakeClock(1000.0)

@@ -126,7 +126,7 @@ def test_a_large_body_of_an_unguarded_request_is_streamed() -> None:
     assert len(up.heard[0].body) == 5_000_000
 
 
-def test_five_failures_open_the_circuit_and_the_sixth_request_is_told_to_wait() -> None:
+def test_five_failures_open_the_circuit_and_the_sixth_request_gets_a_retry_after() -> None:
     with behind_proxy(answers(OVERLOADED)) as (up, stage):
         statuses = [stage.post(ask()).status for _ in range(5)]
         got = stage.post(ask())
@@ -195,6 +195,16 @@ def test_failing_keys_are_stopped_by_a_circuit_of_their_own() -> None:
 # Fallback
 
 
+def test_a_rejected_key_of_the_upstream_is_not_blamed_on_the_client() -> None:
+    rejected = {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
+    up = FakeUpstream(answers(reply(rejected, 401)))
+    with proxying(up, keys={"anthropic": "sk-of-the-proxy"}) as stage:
+        for _ in range(7):
+            got = stage.post(ask(), headers={"x-api-key": "sk-of-the-client"})
+            assert (got.status, got.headers.get("x-switchgear-refused")) == (401, None)
+        assert up.heard[0].headers()["x-api-key"] == "sk-of-the-proxy"
+
+
 def test_the_fallback_answers_while_the_primary_fails_and_the_primary_takes_over_again() -> None:
     first = FakeUpstream(answers(OVERLOADED))
     second = FakeUpstream(answers(reply(message({"input_tokens": 1, "output_tokens": 2}))))
@@ -217,7 +227,7 @@ def test_without_a_healthy_fallback_the_error_of_the_upstream_is_returned() -> N
     assert (len(first.heard), len(second.heard)) == (1, 1)
 
 
-def test_a_stream_that_has_begun_is_never_sent_to_the_fallback() -> None:
+def test_a_stream_that_has_started_is_never_sent_to_the_fallback() -> None:
     def speak(client: socket.socket, _: Heard) -> None:
         client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         client.sendall(message_stream(cut=True))

@@ -6,20 +6,14 @@ from typing import Any
 import pytest
 
 from switchgear._providers.traffic import ModelProtocol
+from switchgear._providers.upstreams import DEFAULT_URLS, Upstream, upstream
 from switchgear._proxy import lanes
 from switchgear._proxy.headers import request_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import PendingCall, is_user_turn, turns_of
 from switchgear._proxy.identity import identify
 from switchgear._proxy.refusals import ProxyRefusal, Reaction, answer
-from switchgear._proxy.routes import (
-    DEFAULT_URLS,
-    BadRoute,
-    Upstream,
-    route,
-    upstream,
-    upstream_url,
-)
+from switchgear._proxy.routes import BadRoute, route, upstream_url
 from unit.proxy_stage import loop_history
 
 NAMES = frozenset((*DEFAULT_URLS, "backup"))
@@ -109,7 +103,7 @@ def who(
     return identify(named, headers or {}, "/v1/x", protocol, payload)
 
 
-def test_the_session_is_told_by_what_is_surest() -> None:
+def test_the_session_is_identified_by_the_most_reliable_source() -> None:
     user = json.dumps({"device_id": "d", "session_id": "in-body"})
     body: dict[str, Any] = {
         "metadata": {"user_id": user},
@@ -149,7 +143,7 @@ def test_the_first_turn_is_the_same_in_every_request_of_a_conversation_and_no_ot
     )
 
 
-def test_keys_are_told_apart_by_their_digests_wherever_they_are() -> None:
+def test_keys_are_distinguished_by_their_digests_wherever_they_are() -> None:
     keys = {
         who({"x-api-key": "k1"}).key,
         who({"authorization": "Bearer k1"}).key,
