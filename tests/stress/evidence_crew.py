@@ -35,7 +35,8 @@ def begin(job: Any, *args: Any) -> tuple[Any, Any]:
 
 
 def end(crew: list[tuple[Any, Any]]) -> None:
-    for process, _ in crew:
+    for process, link in crew:
+        link.close()  # a process that waits for a message ends
         process.join(PATIENCE_S)
         if process.is_alive():
             process.kill()
@@ -125,6 +126,7 @@ def player(link: Any, url: str, policy: str) -> None:
             break
         breaker = panel.breaker(name, POLICIES[policy])
         if what == "state":
+            breaker.refresh()  # `state` alone reads nothing
             link.send(str(breaker.state))
             continue
         try:

@@ -162,9 +162,11 @@ def load_with_notes(
     return config, report.notes
 
 
-def read_document(path: str, report: Report, text: str | None = None) -> ConfigNode:
+def read_document(
+    path: str, report: Report, text: str | None = None, largest_bytes: int = LARGEST_BYTES
+) -> ConfigNode:
     """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
-    text = _read(path, report) if text is None else text.removeprefix("\ufeff")
+    text = _read(path, report, largest_bytes) if text is None else text.removeprefix("\ufeff")
     return _parse(path, text, report)
 
 
@@ -179,18 +181,18 @@ def _check_variables(root: ConfigNode, may_read: Callable[[str], bool], report: 
     report.raise_if_any()
 
 
-def _read(path: str, report: Report) -> str:
+def _read(path: str, report: Report, largest_bytes: int) -> str:
     try:
         # Looked at before it is opened: opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             report.fail(None, "is not a regular file")
         with open(path, "rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
+            data = file.read(largest_bytes + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         report.fail(None, f"cannot be read: {why}")
-    if len(data) > LARGEST_BYTES:
-        report.fail(None, f"is larger than {LARGEST_BYTES // 1024} KiB")
+    if len(data) > largest_bytes:
+        report.fail(None, f"is larger than {largest_bytes // 1024} KiB")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -3,11 +3,10 @@
 Pure: rows in, items out. The page and `switchgear watch` show the same list.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-
-from switchgear._text.formats import duration
 
 NEARLY = 0.8
 """Share of a budget that is spent or reserved from which on it needs attention."""
@@ -188,7 +187,7 @@ def _tripped(row: Mapping[str, Any], name: str) -> _Found | None:
         reset = f"switchgear reset '{name}' --why TEXT"
         return 1, "open", reason, "Reset it once the cause is fixed.", reset
     if phase == "open":
-        action = f"Wait: it probes in {duration(retry_s or 0.0)}. Probe now if the cause is fixed."
+        action = "Wait for the probe, or probe now if the cause is fixed."
         return 1, "open", reason, action, f"switchgear probe '{name}' --why TEXT"
     if phase == "half_open":
         return 2, "half-open", reason, "Wait for the result of the probe.", show
@@ -207,7 +206,7 @@ def _budget(row: Mapping[str, Any]) -> Attention | None:
     share = used / limit
     node = str(row["path"])
     state = "exhausted" if share >= 1.0 else "nearly exhausted"
-    reason = f"{min(share, 1.0):.0%} of ${limit / 1e6:,.2f} spent or reserved"
+    reason = f"{math.floor(min(share, 1.0) * 100)} % of ${limit / 1e6:,.2f} spent or reserved"
     return Attention(
         1 if share >= 1.0 else 3,
         "budget",

@@ -379,8 +379,14 @@ class Sources:
         return Incidents(os.path.join(folder_of(self.panel.store.url), INCIDENTS))  # noqa: PTH118
 
     def fleet(self) -> dict[str, Any]:
-        """Agents, where their work goes, stories, providers and locks."""
-        return world(Fleet(self.panel, self.config.crew, self.config.breakers))
+        """Agents with their fallbacks, where their work goes, tasks, providers and locks."""
+        crew = self.config.crew
+        found = world(Fleet(self.panel, crew, self.config.breakers))
+        for name, row in found["agents"].items():
+            agent = crew.agents[name]
+            row["fallback_models"] = [str(model) for model in agent.models[1:]]
+            row["fallback_chain"] = list(agent.fallback_chain)
+        return found
 
     # Now
 

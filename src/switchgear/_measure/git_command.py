@@ -187,7 +187,7 @@ def run_git(
     arguments: Sequence[str],
     *,
     index: Path | None = None,
-    stdin: str = "",
+    stdin: str | bytes = b"",
     env: Mapping[str, str] | None = None,
     deadline: Deadline | None = None,
 ) -> str:
@@ -200,7 +200,7 @@ def run_git_told(
     arguments: Sequence[str],
     *,
     index: Path | None = None,
-    stdin: str = "",
+    stdin: str | bytes = b"",
     env: Mapping[str, str] | None = None,
     deadline: Deadline | None = None,
 ) -> tuple[str, str]:
@@ -228,7 +228,7 @@ def run_git_told(
     with process:
         deadline.watch(process)
         try:
-            told = stdin.encode(errors="surrogateescape")
+            told = stdin if isinstance(stdin, bytes) else stdin.encode(errors="surrogateescape")
             out, said = process.communicate(told, timeout=min(deadline.left_s, TIMEOUT_S))
         except subprocess.TimeoutExpired:
             kill_group(process)

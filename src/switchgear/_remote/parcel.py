@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import sha256
@@ -18,26 +17,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.git_command import Git, GitError, clean_environment, run_git
+from switchgear._measure.git_command import (
+    Git,
+    GitError,
+    clean_environment,
+    find_repository,
+    run_git,
+)
 from switchgear._measure.saved_refs import NotSaved
 from switchgear._measure.tree import open_tree
 from switchgear._remote.job import Parcel
 
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
-RECEIVE_TRIES, RECEIVE_WAIT_S = 6, 0.3
+FEW_OBJECTS = 100
+"""A parcel with fewer objects becomes single files, as in git: one more pack slows every command down."""
 MOST_STARTS = 4
 """How many unpacked parcels a worker keeps."""
-_FETCH = (
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
-    "fetch",
-    "--quiet",
-    "--no-tags",
-    "--no-write-fetch-head",
-)
 _WHO = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
@@ -65,16 +61,16 @@ def snapshot(folder: Path, name: str) -> Snapshot:
 
     The user's index is not touched.
     """
+    found = find_repository(folder)
+    if found is None:
+        raise TransferError(
+            f"{folder} is not in a git repository: its work cannot move to another host"
+        )
+    git = Git(found.top, found.git_dir)
     try:
-        head, is_clean = _status(folder)
-        is_top = (folder / ".git").exists()
-        top = folder if is_top else Path(run_git(folder, ["rev-parse", "--show-toplevel"]).rstrip())
-    except (GitError, ValueError):
-        raise _why_not(folder) from None
-    if is_clean:
-        return Snapshot(head, head, top)
-    try:
-        git = Git(top, Path(run_git(folder, ["rev-parse", "--absolute-git-dir"]).rstrip("\n")))
+        head, is_clean = _status(git)
+        if is_clean:
+            return Snapshot(head, head, git.top)
         commit = _committed(git, head)
         git("update-ref", f"{REFERENCE}/{name}", commit)
     except (GitError, OSError) as error:
@@ -82,13 +78,13 @@ def snapshot(folder: Path, name: str) -> Snapshot:
     return Snapshot(commit, head, git.top)
 
 
-def _status(folder: Path) -> tuple[str, bool]:
-    """HEAD of a folder, and whether nothing is uncommitted. Raises ValueError before the first commit."""
+def _status(git: Git) -> tuple[str, bool]:
+    """HEAD, and whether nothing is uncommitted. Raises `TransferError` before the first commit."""
     asked = ["--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none"]
-    lines = run_git(folder, ["status", *asked]).splitlines()
+    lines = git("status", *asked).splitlines()
     heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
     if not heads or heads[0] == "(initial)":
-        raise ValueError("no commit")
+        raise TransferError(f"{git.top} has no commit yet: its work cannot move to another host")
     return heads[0], all(line.startswith("# ") for line in lines)
 
 
@@ -102,15 +98,6 @@ def _committed(git: Git, head: str) -> str:
         git("add", "--all", ":/", index=index)
         tree = git("write-tree", index=index).strip()
     return git(*_WHO, "commit-tree", tree, "-p", head, "-m", "switchgear transfer").strip()
-
-
-def _why_not(folder: Path) -> TransferError:
-    """Why a folder cannot be packed."""
-    if Git.find(folder) is None:
-        return TransferError(
-            f"{folder} is not in a git repository: its work cannot move to another host"
-        )
-    return TransferError(f"{folder} has no commit yet: its work cannot move to another host")
 
 
 def saved(folder: Path, notes: Path, name: str) -> str:
@@ -221,24 +208,36 @@ class UnpackedStarts:
 
 
 def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
-    """Fetch the commit of a bundle's reference into a reference of the folder's repository.
+    """Bring the commit of a bundle's reference into a reference of the folder's repository.
 
-    Tries again for a moment: while git adds a worktree to the same repository, fetching fails.
+    As `git fetch` does, but without a look at all references and worktrees: a batch has many.
     """
-    with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
-        file = Path(place) / "bundle"
-        file.write_bytes(bundle)
-        for left in reversed(range(RECEIVE_TRIES)):
-            try:
-                run_git(folder, [*_FETCH, str(file), f"+{reference}:{into}"])
-            except GitError as error:
-                if not left:
-                    raise TransferError(
-                        f"a bundle could not be read in {folder}: {error}"
-                    ) from error
-                time.sleep(RECEIVE_WAIT_S)
-            else:
-                return
+    try:
+        heads, needed, pack = _parts(bundle)
+        commit = heads[reference]
+        lines = run_git(
+            folder, ["cat-file", "--batch-check"], stdin="".join(f"{each}\n" for each in needed)
+        )
+        missing = [line.split()[0] for line in lines.splitlines() if line.endswith(" missing")]
+        if missing:
+            raise GitError(f"the repository lacks {', '.join(missing)}")
+        few = int.from_bytes(pack[8:12]) < FEW_OBJECTS
+        unpack_with = ["unpack-objects", "-q"] if few else ["index-pack", "--stdin", "--fix-thin"]
+        run_git(folder, unpack_with, stdin=pack)
+        run_git(folder, ["update-ref", into, commit])
+    except (GitError, KeyError, ValueError) as error:
+        raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
+
+
+def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:
+    """The references of a bundle with their commits, the commits that it builds on, and its pack."""
+    header, found, pack = bundle.partition(b"\n\n")
+    first, *lines = header.decode().split("\n")
+    if not found or first not in {"# v2 git bundle", "# v3 git bundle"}:
+        raise ValueError("it is not a bundle")
+    needed = [line[1:].split(" ")[0] for line in lines if line.startswith("-")]
+    heads = (line.split(" ", 1) for line in lines if line[:1] not in {"-", "@"})
+    return {name: commit for commit, name in heads}, needed, pack
 
 
 def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
@@ -255,15 +254,7 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
             if _tree(git, now.commit) != _tree(git, work.commit):
                 return f"{folder} was changed while the task was running elsewhere; it is left as it is"
         elif now.is_clean:
-            git(
-                *_NO_HOOKS,
-                "restore",
-                "--quiet",
-                f"--source={work.commit}",
-                "--worktree",
-                "--",
-                ":/",
-            )
+            _restore(git, start, work)
         else:
             _patch(git, start.commit, work.commit)
         if work.head != now.head and git("merge-base", now.head, work.head).strip() == now.head:
@@ -318,6 +309,15 @@ def _patch(git: Git, start: str, work: str) -> None:
     for done in (difference, applied):
         if done.returncode:
             raise GitError(done.stderr.decode(errors="replace").strip()[:500])
+
+
+def _restore(git: Git, start: Parcel, work: Parcel) -> None:
+    source = f"--source={work.commit}"
+    try:
+        git(*_NO_HOOKS, "restore", "--quiet", source, "--worktree", "--", ":/")
+    except GitError:  # an empty folder that stays empty matches nothing
+        if _tree(git, start.commit) != _tree(git, work.commit):
+            raise
 
 
 def _tree(git: Git, commit: str) -> str:

@@ -6,18 +6,31 @@ import time
 from pathlib import Path
 from typing import Any
 
-from switchgear._config import preset_policy
+from switchgear._config import Config, preset_policy
 from switchgear._core.types import Mode, Record, Signal
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.incidents import Incidents
 from switchgear._hooks.session import Notes, note_name
 from switchgear._panel.panel import Panel
 from switchgear._run.record import process_began, write_json
+from trusted_config import write_config
+
+CONFIG = """
+agents:
+  coder: {owner: ana@example.com, provider: anthropic, model: opus, fallback_models: [openai/large], fallback_chain: [junior], stories: [S-12]}
+  junior: {owner: ben@example.com, provider: google, model: flash}
+  reviewer: {owner: cy@example.com, provider: anthropic, model: opus}
+stories:
+  S-12: {owner: cy@example.com, budget_dollars: 3}
+"""
 
 
 def fill(root: Path, text: str = "") -> None:
     """Circuits, sessions, budgets, runs, a batch and an incident. `text` is in every text of an agent."""
+    write_config(root / "switchgear.yaml", CONFIG)
     with Panel(f"sqlite:///{root}/.switchgear/state.db") as panel:
         _circuits(panel, text)
-        _sessions(panel, root, text)
+        _sessions(panel, text)
         panel.budgets.open("atlas", 50_000_000, who="ann")
         panel.budgets.open("atlas/week-46", 20_000_000, who="ann")
         panel.budgets.charge("atlas/week-46", 17_400_000)
@@ -51,7 +64,7 @@ def _circuits(panel: Panel, text: str) -> None:
     panel.order("mcp/github", by="ben", why="tuning the threshold", mode=Mode.SHADOW)
 
 
-def _sessions(panel: Panel, root: Path, text: str) -> None:
+def _sessions(panel: Panel, text: str) -> None:
     policy, now_s = preset_policy("stuck"), panel.store.now_s()
     sessions = (
         ("0199f3aa-parser", "claude-code", f"Fix the flaky parser test{text}", "Bash: pytest tests/parser", 4_120_000, 3.0, True, 0),
@@ -62,9 +75,10 @@ def _sessions(panel: Panel, root: Path, text: str) -> None:
     for name, agent, task, step, spent, ago_s, works, failures in sessions:
         key = note_name(name)
         notes = Notes(
-            agent=agent, began_s=now_s - 1_800, heard_s=now_s - ago_s, works=works, project=f"{root}", task=task,
+            agent=agent, began_s=now_s - 1_800, heard_s=now_s - ago_s, works=works, project="/home/ann/atlas", task=task,
             spent_micros=spent, last_step=step, tried=("nudge",) if failures else (),
             indicators=(f"the same error 4 times: ERR_MODULE_NOT_FOUND{text}",) if failures else (),
+            steps=_steps(step, failures, now_s - ago_s, text),
         )  # fmt: skip
 
         def work(tx: Any, key: str = key, notes: Notes = notes, failures: int = failures) -> None:
@@ -82,21 +96,38 @@ def _sessions(panel: Panel, root: Path, text: str) -> None:
     )
 
 
+def _steps(last: str, failures: int, until_s: float, text: str) -> tuple[tuple[Any, ...], ...]:
+    """What the hooks keep of an agent's last steps."""
+    calls = ("Read: package.json", "Bash: npm install", "Edit: src/main.ts", last)
+    rows = []
+    for at in range(14):
+        failed = bool(failures) and at > 5
+        error = f"ERR_MODULE_NOT_FOUND{text}" if failed else ""
+        heat = min(max(at - 5, 0) * 0.125, 1.0) if failures else 0.04 * (at % 4)
+        rows.append((until_s - 40.0 * (13 - at), heat, not failed, calls[at % 4], error))
+    return tuple(rows)
+
+
 def _run(root: Path, text: str) -> None:
     folder = root / ".switchgear" / "runs" / "20261116-141203-417ab3"
     folder.mkdir(parents=True)
-    outcomes = ("progress", "progress", "no progress", "failed", "failed")
+    outcomes = ("worked", "worked", "no change", "failed", "failed")
     rows = [
         {
-            "number": at, "started_at": "2026-11-16T14:12:03+00:00", "seconds": 61.5 + at, "outcome": outcome, "ok": outcome == "progress",
+            "number": at, "started_at": "2026-11-16T14:12:03+00:00", "seconds": 61.5 + at, "outcome": outcome, "ok": outcome == "worked",
             "error": f"AssertionError: 3 != 4{text}" if outcome == "failed" else None, "steps": 12 + at, "files_changed": 2,
             "files": [f"src/parser{text}.py", "tests/test_parser.py"], "tests_passing": 30 + min(at, 3), "cost_micros": 310_000,
             "heat": min(0.18 * at * at / 3, 1.0), "phase": "closed", "errors": [{"times": 3, "kind": "test", "text": f"3 != 4{text}"}],
+            "log": f"logs/{at:04}.log",
             "readings": [{"kind": "no_progress", "heat": 0.2 * at, "reason": f"{at - 2} iterations without progress{text}"}],
         }
         for at, outcome in enumerate(outcomes, start=1)
     ]  # fmt: skip
     (folder / "iterations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "logs").mkdir()
+    for row in rows:
+        lines = f"I will look at the parser first.{text}\n[Read] src/parser.py: ok\n[Bash] pytest: failed\n    3 != 4{text}\n"
+        (folder / "logs" / f"{row['number']:04}.log").write_text(lines)
     kept = {
         "how": "git diff HEAD refs/switchgear/runs/20261116-141203-417ab3",
         "files": [f"src/parser{text}.py"],
@@ -110,7 +141,7 @@ def _run(root: Path, text: str) -> None:
             "schema": 1, "id": folder.name, "task": f"Make all parser tests pass{text}", "agent": "claude-code", "folder": str(root),
             "circuit": f"loop/{folder.name}", "options": {"budget_micros": 5_000_000}, "started_at": "2026-11-16T14:12:03+00:00",
             "ended_at": "2026-11-16T14:18:00+00:00", "state": {"iterations": 5, "spent_micros": 1_550_000, "seconds": 357.0},
-            "end": {"exit_reason": "stuck", "reason": f"no progress in 3 iterations{text}", "success": False, "evidence": [f"the same test fails again{text}"], "checkpoint": kept, "resume": f"switchgear resume {folder.name}"},
+            "end": {"exit_reason": "circuit_breaker", "reason": f"no progress in 3 iterations{text}", "success": False, "evidence": [f"the same test fails again{text}"], "checkpoint": kept, "resume": f"switchgear resume {folder.name}"},
         },
     )  # fmt: skip
     alive = folder.with_name("20261116-150000-901fe2")
@@ -119,7 +150,8 @@ def _run(root: Path, text: str) -> None:
         alive / "run.json",
         {
             "schema": 1, "id": alive.name, "task": "Port the CLI to click 9", "agent": "codex", "folder": str(root), "circuit": f"loop/{alive.name}",
-            "options": {}, "started_at": "2026-11-16T15:00:00+00:00", "pid": os.getppid(), "pid_began": process_began(os.getppid()),
+            "options": {"max_iterations": 30, "budget_micros": 2_000_000}, "may_extend": ["iterations", "money"],
+            "started_at": "2026-11-16T15:00:00+00:00", "pid": os.getppid(), "pid_began": process_began(os.getppid()),
             "state": {"iterations": 2, "spent_micros": 640_000, "seconds": 140.0},
         },
     )  # fmt: skip
@@ -164,9 +196,12 @@ def _batch(root: Path, text: str) -> None:
 
 
 def _incident(root: Path, text: str) -> None:
-    from switchgear._fleet.incidents import Incidents  # noqa: PLC0415
-
     kept = Incidents(str(root / ".switchgear" / "incidents"))
+    with Panel(f"sqlite:///{root}/.switchgear/state.db") as panel:
+        config, entries = Config(), panel.events(glob="provider/anthropic")
+        fleet = Fleet(panel, config.crew, config.breakers)
+        for entry in entries:
+            kept.hear(entry.event, fleet)
     kept.add_missed(
         "provider/anthropic",
         by="ann",

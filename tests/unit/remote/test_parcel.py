@@ -166,6 +166,38 @@ def test_a_worker_keeps_only_the_latest_starts(project: Path, tmp_path: Path) ->
     assert len([*(tmp_path / "starts").iterdir()]) == parcel.MOST_STARTS
 
 
+def test_an_empty_folder_in_which_nothing_was_done_stays_empty(tmp_path: Path) -> None:
+    project = tmp_path / "empty"
+    project.mkdir()
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "start")
+    start, other = sent(project, tmp_path)
+    work = brought(project, other, start, tmp_path)
+    assert apply(project, start, work, "now") is None
+
+
+def test_a_bundle_that_builds_on_what_is_not_here_says_so(project: Path, tmp_path: Path) -> None:
+    start, other = sent(project, tmp_path)
+    (other / "more").write_text("more\n")
+    saved(other, tmp_path / "notes", "transfer/w")
+    bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    git(strange, "init", "-q")
+    with pytest.raises(TransferError, match="the repository lacks"):
+        receive(bundle, strange, f"{REFERENCE}/w", "refs/switchgear/runs/r1")
+
+
+def test_a_bundle_of_many_objects_arrives_whole(project: Path, tmp_path: Path) -> None:
+    for number in range(150):
+        (project / f"file-{number}").write_text(f"{number}\n" * 20)
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "many")
+    _, other = sent(project, tmp_path)
+    assert (other / "file-149").read_text() == "149\n" * 20
+    assert git(other, "fsck", "--strict") == ""
+
+
 def test_a_damaged_bundle_says_so(project: Path) -> None:
     with pytest.raises(TransferError, match="could not be read"):
         receive(b"no bundle", project, "HEAD", "refs/switchgear/runs/r1")

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { Lines, TaskGraph, Timeline } from "./charts.js";
-import { ago, clock, dollars, path, percent, perMinute, plural, span, stateOf, words } from "./format.js";
+import { ago, clock, dollars, path, percent, perMinute, plural, sentence, span, stateOf, words } from "./format.js";
 
 const TABS = [["/", "Now", "n"], ["/circuits", "Circuits", "c"], ["/sessions", "Sessions", "s"], ["/runs", "Runs", "r"],
   ["/batch", "Batches", "b"], ["/fleet", "Fleet", "f"], ["/incidents", "Incidents", "i"]];
@@ -158,7 +158,7 @@ function Copy({ text, label }) {
   const copy = async () => {
     try { await navigator.clipboard.writeText(text); set(true); setTimeout(() => set(false), 1500); } catch { /* the text can be selected */ }
   };
-  return html`<button class="plain small" onClick=${copy} aria-label=${label || `Copy ${text}`}>${done ? "Copied" : "Copy"}</button>`;
+  return html`<button class="plain small" onClick=${copy} aria-label=${label || `Copy ${text}`}>${done ? "Copied" : label ? "Copy link" : "Copy"}</button>`;
 }
 function Head({ title, state, children }) {
   return html`<div class="row"><h1>${title}</h1>${state ? html`<${Badge} state=${state} />` : null}<span class="grow"></span>${children}
@@ -186,45 +186,68 @@ const INTERVENTIONS = {
   escalate: ["Hand over", "Stops the agent; the configured escalation agent takes over."],
   abort: ["Stop", "Stops the agent at its next step and gives the task up."],
 };
+const RUN_ACTIONS = {
+  nudge: ["Nudge", "The next prompt of the run has the hint."],
+  extend: ["Extend", "Raises the limits of the run; it applies to the agent at work, too."],
+  pause: ["Pause", "Suspends the agent within a second. Paused time does not count."],
+  continue: ["Continue", "The agent continues where it was suspended."],
+  escalate: ["Hand over", "Stops the agent; the configured escalation agent takes over."],
+  abort: ["Stop", "Stops the agent and ends the run. What it changed is kept."],
+};
 function ask(dialog) { store.dialog = dialog; changed(); }
 const override = (name, action) => ask({ url: `/v1/circuits/${encodeURIComponent(name)}/override`, action, about: name, words: OVERRIDES[action], hold: /hold|shadow/.test(action) });
 const intervene = (id, action) => ask({ url: `/v1/sessions/${encodeURIComponent(id)}/intervene`, action, about: id, words: INTERVENTIONS[action], hint: action === "nudge", more: action === "extend" });
+const interveneRun = (run, action) => ask({ url: `/v1/runs/${encodeURIComponent(run.id)}/intervene`, action, about: run.id, words: RUN_ACTIONS[action], hint: action === "nudge", limits: action === "extend" ? run.may_extend : null });
+const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason says how it was resolved."], verdict: true });
 
 function Confirm({ dialog }) {
   const place = useRef(null);
   const [by, setBy] = useState(localStorage.getItem("switchgear.by") || "");
   const [why, setWhy] = useState(""), [error, setError] = useState(""), [busy, setBusy] = useState(false);
-  const [minutes, setMinutes] = useState(""), [hint, setHint] = useState("");
+  const [minutes, setMinutes] = useState(""), [hint, setHint] = useState(""), [verdict, setVerdict] = useState("");
+  const [iterations, setIterations] = useState(""), [money, setMoney] = useState("");
   useEffect(() => { place.current.showModal(); }, []);
   const close = () => { store.dialog = null; changed(); };
   const send = async (event) => {
     event.preventDefault();
     setBusy(true); setError("");
-    const body = { action: dialog.action, by, why };
+    const body = { by, why };
+    if (dialog.action) body.action = dialog.action;
     if (minutes) body.for_s = Number(minutes) * 60;
+    if (iterations) body.iterations = Number(iterations);
+    if (money) body.cost_micros = Math.round(Number(money) * 1e6);
     if (hint) body.hint = hint;
+    if (verdict) body.verdict = verdict;
     try {
       const done = await api.post(dialog.url, body);
       localStorage.setItem("switchgear.by", by);
       if (done.name) { const row = store.circuits.get(done.name); if (row) keep({ ...row, ...done }); }
-      store.notice = `${dialog.words[0]}: ${dialog.about}. ${done.done || `Now ${words(stateOf(done))}.`}`;
+      store.notice = `${dialog.words[0]}: ${dialog.about}. ${done.done ? sentence(done.done) : `Now ${words(stateOf(done))}.`}`;
       setTimeout(() => { store.notice = null; changed(); }, 6000);
       close(); loadNow();
       dispatchEvent(new Event("switchgear-acted"));
-    } catch (failed) { setError(failed.message); setBusy(false); }
+    } catch (failed) { setError(sentence(failed.message)); setBusy(false); }
   };
   const danger = ["hold_open", "abort", "hold_closed"].includes(dialog.action);
+  const amount = (label, value, set, more) => html`<label><span>${label}</span><input type="number" value=${value} onInput=${(e) => set(e.target.value)} ...${more} /></label>`;
+  const limits = dialog.limits || [];
   return html`<dialog ref=${place} onClose=${close} aria-labelledby="confirm-title"><form onSubmit=${send}>
-    <h1 id="confirm-title">${dialog.words[0]}?</h1><p><b class="mono">${dialog.about}</b></p><p class="dim">${dialog.words[1]}</p>
+    <h1 id="confirm-title">${dialog.words[0]}?</h1><p class="wrap"><b class="mono">${dialog.about}</b></p><p class="dim">${dialog.words[1]}</p>
     <${Trouble} error=${error} />
     ${dialog.hint ? html`<label><span>Hint for the agent (optional)</span><textarea value=${hint} onInput=${(e) => setHint(e.target.value)} maxlength="2000"></textarea></label>` : null}
-    ${dialog.hold || dialog.more ? html`<label><span>${dialog.more ? "Additional minutes" : "For how many minutes (empty: until it is released)"}</span><input type="number" min="1" max="525600" value=${minutes} required=${dialog.more} onInput=${(e) => setMinutes(e.target.value)} /></label>` : null}
+    ${dialog.hold || dialog.more || limits.includes("time") ? amount(dialog.hold ? "For how many minutes (empty: until it is released)" : "Additional minutes", minutes, setMinutes, { min: 1, max: 525600, required: dialog.more }) : null}
+    ${limits.includes("iterations") ? amount("Additional iterations", iterations, setIterations, { min: 1, max: 10000 }) : null}
+    ${limits.includes("money") ? amount("Additional dollars", money, setMoney, { min: 0.01, max: 1000000, step: 0.01 }) : null}
+    ${dialog.verdict ? html`<label><span>Was the trip right?</span><select value=${verdict} onChange=${(e) => setVerdict(e.target.value)}><option value="">not decided</option><option value="confirmed">yes</option><option value="false_positive">no, a false positive</option></select></label>` : null}
     <label><span>Your name</span><input required maxlength="100" autocomplete="username" value=${by} onInput=${(e) => setBy(e.target.value)} /></label>
     <label><span>Reason</span><input required maxlength="400" autofocus value=${why} onInput=${(e) => setWhy(e.target.value)} /></label>
     <div class="row"><span class="grow"></span><button type="button" onClick=${() => place.current.close()}>Cancel</button>
       <button class=${danger ? "danger" : "primary"} disabled=${busy}>${dialog.words[0]}</button></div>
   </form></dialog>`;
 }
+
+const Interventions = ({ possible, all, act }) => isOperator() && possible.length
+  ? html`<div class="row" role="group" aria-label="Interventions">${Object.keys(all).filter((action) => possible.includes(action)).map((action) => html`<button class=${action === "abort" ? "danger" : ""} onClick=${() => act(action)}>${all[action][0]}</button>`)}</div>` : null;
 
 function Actions({ row }) {
   if (!isOperator()) return null;
@@ -250,6 +273,7 @@ function Item({ item }) {
   const to = item.kind === "budget" ? "/fleet" : path(kind, item.name);
   const quick = item.kind === "circuit" && (item.state === "held open" ? "release" : item.state === "open" ? (item.retry_after_s == null ? "reset" : "probe") : null);
   const help = item.kind === "session" && { stopped: "resume", paused: "continue", struggling: "nudge", "trying again": "nudge" }[item.state];
+  const run = item.kind === "run" && item.state === "paused";
   return html`<li class=${`item ${TONES[item.rank] || "info"}`}>
     <div><div class="head"><${Badge} state=${item.state} /><a class="name" href=${to} data-row>${item.name}</a><span class="dim small">${item.kind}</span>
       ${item.activity ? html`<${Badge} state=${item.activity} />` : null}</div><p class="reason">${item.reason}</p></div>
@@ -258,6 +282,8 @@ function Item({ item }) {
       ${item.since_s ? html`<span>since ${clock(item.since_s)}</span>` : null}</div>
     <div class="do"><span>${item.action}</span><code>${item.command}</code><${Copy} text=${item.command} />
       ${isOperator() && quick ? html`<button onClick=${() => override(item.name, quick)}>${OVERRIDES[quick][0]}</button>` : null}
+      ${isOperator() && item.kind === "incident" ? html`<button onClick=${() => closeIncident(item.name)}>Close incident</button>` : null}
+      ${isOperator() && run ? html`<button onClick=${() => interveneRun({ id: item.name }, "continue")}>Continue</button>` : null}
       ${isOperator() && help ? html`<button onClick=${() => intervene(item.name, help)}>${INTERVENTIONS[help][0]}</button>` : null}</div>
   </li>`;
 }
@@ -265,14 +291,14 @@ function Item({ item }) {
 function Sessions({ rows }) {
   useTick(5000);
   if (!rows.length) return html`<${Empty}>No guarded session. Install hooks with <code>switchgear hooks install</code>.<//>`;
-  return html`<div class="scroll"><table class="stack"><thead><tr><th>Session</th><th>State</th><th>Activity</th><th>Agent</th><th>Task and last step</th><th class="number">Spent</th><th class="number">Per minute</th><th>Heard</th></tr></thead><tbody>
+  return html`<div class="scroll"><table class="stack"><thead><tr><th>Session</th><th>State</th><th>Activity</th><th>Agent</th><th>Task and last step</th><th class="number">Spent</th><th class="number">Per minute</th><th>Last event</th></tr></thead><tbody>
     ${rows.map((row) => html`<tr key=${row.id} class=${row.activity}>
       <${Cell} label="Session"><a href=${path("session", row.id)} data-row class="mono">${row.id.length > 18 ? `${row.id.slice(0, 17)}…` : row.id}</a><//>
       <${Cell} label="State"><${Badge} state=${row.state} /><//><${Cell} label="Activity"><${Badge} state=${row.activity} /><//>
       <${Cell} label="Agent">${row.agent}<//>
       <${Cell} label="Task" wide>${row.task || html`<span class="dim">no task known</span>`}${row.last_step ? html`<br /><span class="dim small">${row.last_step}</span>` : null}<//>
       <${Cell} label="Spent" number>${dollars(row.spent_micros)}<//><${Cell} label="Per minute" number>${perMinute(row.spend_micros_per_min)}<//>
-      <${Cell} label="Heard">${ago(row.heard_s, nowS())}<//></tr>`)}
+      <${Cell} label="Last event">${ago(row.heard_s, nowS())}<//></tr>`)}
   </tbody></table></div>`;
 }
 
@@ -300,7 +326,7 @@ function Now({ word }) {
     <h2 id="attention">Needs attention (${items.length})</h2>
     ${items.length ? html`<ul class="list" aria-labelledby="attention" aria-live="polite" aria-relevant="additions">${items.slice(0, all ? items.length : 50).map((item) => html`<${Item} key=${item.kind + item.name} item=${item} />`)}</ul>
       ${items.length > 50 && !all ? html`<p><button onClick=${() => setAll(true)}>Show all ${items.length}</button></p>` : null}`
-      : html`<${Empty}>${word ? "Nothing matches the search." : `Nothing needs attention. ${plural(now.circuits.shown, "circuit")} in use.`}<//>`}
+      : html`<${Empty}>${word ? "Nothing matches the search." : now.circuits.shown ? `Nothing needs attention. ${plural(now.circuits.shown, "circuit")} in use.` : html`No circuits yet. They appear when a program guards its calls, or by <code>switchgear record provider/anthropic success</code>.`}<//>`}
     ${now.running.length ? html`<h2>Running</h2><${Runs} rows=${now.running} />` : null}
     <h2>Sessions</h2><${Sessions} rows=${sessions} />`;
 }
@@ -327,7 +353,7 @@ function Circuits({ word }) {
         <${Cell} label="Calls" number>${(row.totals.succeeded + row.totals.failed).toLocaleString("en-US")}<//><${Cell} label="Failed" number>${row.totals.failed.toLocaleString("en-US")}<//>
         <${Cell} label="Refused" number>${row.totals.refused.toLocaleString("en-US")}<//><${Cell} label="Next probe" number>${row.phase === "open" && waitOf(row) != null ? span(waitOf(row), { up: true }) : ""}<//></tr>`)}
     </tbody></table></div>${found.length > most ? html`<p><button onClick=${() => setMost(most + 500)}>Show more (${(found.length - most).toLocaleString("en-US")})</button></p>` : null}`
-      : html`<${Empty}>${circuits.size ? "No circuit matches." : "No circuits yet. They appear when a program guards its calls, or by: switchgear record provider/anthropic success"}<//>`}`;
+      : html`<${Empty}>${circuits.size ? "No circuit matches." : html`No circuits yet. They appear when a program guards its calls, or by <code>switchgear record provider/anthropic success</code>.`}<//>`}`;
 }
 
 function grouped(failures) {
@@ -342,7 +368,7 @@ function grouped(failures) {
 }
 
 const number = (value) => Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en-US") : String(Math.round(value * 100) / 100);
-const withUnit = (value, unit) => value == null ? "" : unit === "micros" ? dollars(value) : unit === "share" ? percent(value) : `${number(value)}${unit ? ` ${unit}` : ""}`;
+const withUnit = (value, unit) => value == null ? "" : unit === "micros" ? dollars(value) : unit === "share" ? percent(value) : unit === "share per minute" ? `${number(value * 100)} %/min` : `${number(value)}${unit ? ` ${unit}` : ""}`;
 
 function Detectors({ detectors }) {
   return html`<div class="scroll"><table class="stack"><thead><tr><th>Detector</th><th>Heat</th><th class="number">Reading</th><th class="number">Threshold</th><th>Evidence</th></tr></thead><tbody>
@@ -362,13 +388,24 @@ function Events({ events, circuit = true }) {
 
 function useActed(load) { useEffect(() => { addEventListener("switchgear-acted", load); return () => removeEventListener("switchgear-acted", load); }, [load]); }
 
-function CircuitParts({ page, row }) {
+// What is stored (steps of a session, else events of the circuit), then what was read since.
+function useHeats(page, row, steps = []) {
+  const live = store.heats.get(page.name) || [[], []];
+  return useMemo(() => {
+    const stored = steps.length ? steps.map((step) => [step.at_s, step.heat]) : page.history || [];
+    const points = [...stored.map(([at, heat]) => [at, heat * 100]), ...live[0].map((at, i) => [at, live[1][i]])]
+      .filter(([at]) => typeof at === "number" && isFinite(at)).sort((one, two) => one[0] - two[0]);
+    return [points.map(([at]) => at), points.map(([, heat]) => heat)];
+  }, [page.name, page.version, live[0].length, steps.length]);
+}
+
+function CircuitParts({ page, row, steps = [] }) {
   const groups = grouped(page.failures);
-  const heats = store.heats.get(page.name) || [[], []];
+  const heats = useHeats(page, row, steps);
   return html`<div class="card"><h2>State over time</h2><${Timeline} events=${page.events} now_s=${nowS()} state=${stateOf(row)} /></div>
     <h2>Detectors</h2><${Detectors} detectors=${page.detectors} />
-    <div class="columns"><div class="card"><h2>Heat since this page was opened</h2>
-      ${heats[0].length > 1 ? html`<${Lines} label="Heat in percent over time" series=${[{ label: "heat %", color: "--amber", value: (value) => `${Math.round(value)} %` }]} data=${[heats[0].slice(), heats[1].slice()]} />` : html`<p class="dim">One reading so far: ${percent(row.heat)}.</p>`}</div>
+    <div class="columns"><div class="card"><h2>Heat over time</h2>
+      ${heats[0].length > 1 ? html`<${Lines} label="Heat in percent over time" series=${[{ label: "heat %", color: "--amber", value: (value) => `${Math.round(value)} %` }]} data=${heats} range=${[0, 100]} />` : html`<p class="dim">One reading so far: ${percent(row.heat)}.</p>`}</div>
     <div class="card"><h2>Recent errors</h2>${groups.length ? html`<ul>${groups.map((group) => html`<li><b>${group.count}×</b> ${group.error} <span class="dim small">last ${ago(group.last, nowS())}</span></li>`)}</ul>` : html`<p class="dim">None.</p>`}</div></div>
     <h2>Events</h2><${Events} events=${page.events} circuit=${false} />
     <details class="card"><summary>Policy</summary><pre>${JSON.stringify(page.policy, null, 2)}</pre></details>`;
@@ -412,16 +449,18 @@ function Session({ id }) {
   useEffect(() => { if (!store.heats.has(name)) { store.heats.set(name, [[], []]); const row = store.circuits.get(name); if (row) keep(row); } }, [name]);
   if (!data) return html`<${Head} title=${`Session ${id}`} /><${Trouble} error=${error} />`;
   const page = data.circuit;
-  const possible = { stopped: ["resume", "nudge", "escalate", "extend"], paused: ["continue", "abort"], ended: [] }[data.state] || ["nudge", "extend", "pause", "escalate", "abort"];
   return html`<${Head} title=${`Session ${id}`} state=${data.state}><${Badge} state=${data.activity} /><//><${Trouble} error=${error} />
     <div class="card"><${Facts} of=${[["Task", data.task], ["Agent", data.agent], ["Project", data.project], ["Reason", data.reason], ["Last step", data.last_step],
-      ["Heard", ago(data.heard_s, nowS())], ["Time limit", data.limit_s ? span(data.limit_s) : null],
+      ["Last event", ago(data.heard_s, nowS())], ["Time limit", data.limit_s ? span(data.limit_s) : null],
       ["Spent", `${dollars(data.spent_micros)}${data.spend_micros_per_min ? `, ${perMinute(data.spend_micros_per_min)}` : ""}`],
+      ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${number(page.score.points)} of ${number(page.score.threshold)} points</span></div>` : null],
       ["Tried", data.tried.join(", ")], ["Waiting for the agent", data.pending.join(" · ")]]} />
       ${data.indicators.length ? html`<h3>Evidence of the last trip</h3><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
-      ${isOperator() && possible.length ? html`<div class="row" role="group" aria-label="Interventions">${possible.map((action) => html`<button class=${action === "abort" ? "danger" : ""} onClick=${() => intervene(id, action)}>${INTERVENTIONS[action][0]}</button>`)}</div>` : null}</div>
-    ${page.score ? html`<div class="card"><h2>Score</h2><p><b>${number(page.score.points)}</b> of ${number(page.score.threshold)} points</p><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div>` : null}
-    <${CircuitParts} page=${page} row=${store.circuits.get(name) || page} />`;
+      <${Interventions} possible=${data.possible} all=${INTERVENTIONS} act=${(action) => intervene(id, action)} /></div>
+    <h2>Last steps</h2>${data.steps.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Time</th><th>Step</th><th>Result</th><th class="number">Heat</th></tr></thead><tbody>
+      ${[...data.steps].reverse().map((step) => html`<tr><${Cell} label="Time"><span class="nowrap">${clock(step.at_s)}</span><//><${Cell} label="Step" wide><span class="mono">${step.call}</span>${step.error ? html`<br /><span class="dim small">${step.error}</span>` : null}<//>
+        <${Cell} label="Result"><${Badge} state=${step.ok == null ? "unknown" : step.ok ? "success" : "failed"} /><//><${Cell} label="Heat" number>${percent(step.heat)}<//></tr>`)}</tbody></table></div>` : html`<${Empty}>No step was recorded yet.<//>`}
+    <${CircuitParts} page=${page} row=${store.circuits.get(name) || page} steps=${data.steps} />`;
 }
 
 // Runs and batches
@@ -438,7 +477,7 @@ function RunsPage({ word }) {
   const { data, error } = useData("/v1/runs?limit=500", [], 3000);
   const rows = (data ? [...data.runs].reverse() : []).filter((run) => matches(word, run.id, run.task, run.agent, run.status));
   return html`<${Head} title=${`Runs (${rows.length})`} /><${Trouble} error=${error} />
-    ${rows.length ? html`<${Runs} rows=${rows} />` : data ? html`<${Empty}>No runs. Start one: switchgear run TASK --agent NAME<//>` : null}`;
+    ${rows.length ? html`<${Runs} rows=${rows} />` : data ? html`<${Empty}>No runs. Start one: <code>switchgear run TASK --agent NAME</code><//>` : null}`;
 }
 
 function Diff({ id }) {
@@ -448,6 +487,12 @@ function Diff({ id }) {
   if (text === null) return html`<button onClick=${load}>Show the saved diff</button>`;
   const tone = (line) => line.startsWith("+") ? "add" : line.startsWith("-") ? "del" : line.startsWith("@@") ? "at" : "";
   return html`<pre class="diff" tabindex="0" aria-label="Saved diff">${text ? text.split("\n").map((line) => html`<span class=${tone(line)}>${line}${"\n"}</span>`) : "no changes"}</pre>`;
+}
+
+function Log({ id, iteration }) {
+  const [text, set] = useState(null);
+  const load = async () => { try { set(await api.text(`/v1/runs/${encodeURIComponent(id)}/log?iteration=${iteration}`)); } catch (failed) { set(sentence(failed.message)); } };
+  return html`<details onToggle=${(event) => event.target.open && load()}><summary class="small">Steps</summary>${text === null ? null : html`<pre class="log" tabindex="0" aria-label=${`Steps of iteration ${iteration}`}>${text || "The agent reported no step."}</pre>`}</details>`;
 }
 
 function Run({ id }) {
@@ -462,21 +507,25 @@ function Run({ id }) {
   }, [made.length]);
   if (!run) return html`<${Head} title=${`Run ${id}`} /><${Trouble} error=${error} />`;
   const end = run.end || {}, kept = end.checkpoint;
-  const row = store.circuits.get(run.circuit);
+  const left = run.time_left_s != null && !run.end ? `, ${span(Math.max(0, run.time_left_s))} left` : "";
   return html`<${Head} title=${`Run ${run.id}`} state=${run.status} /><${Trouble} error=${error} />
     <div class="card"><${Facts} of=${[["Task", run.task], ["Agent", run.agent], ["Circuit", html`<${Name} kind="circuit" name=${run.circuit} />`], ["Started", run.started_at && clock(Date.parse(run.started_at) / 1000)],
-      ["Took", span(run.seconds)], ["Cost", `${dollars(run.cost_micros)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Reason", end.reason], ["Continue", end.resume]]} />
+      ["Took", `${span(run.seconds)}${left}`], ["Iterations", run.max_iterations ? `${made.length} of ${run.max_iterations}` : made.length],
+      ["Cost", `${dollars(run.cost_micros)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
+      ["Continue", end.resume ? html`<code>${end.resume}</code> <${Copy} text=${end.resume} />` : null]]} />
       ${(end.evidence || []).length ? html`<h3>Evidence</h3><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
-      ${isOperator() && row && run.status === "running" ? html`<div class="row" role="group" aria-label="Interventions"><button class="danger" onClick=${() => override(run.circuit, "hold_open")}>Stop (hold its circuit open)</button>${row.mode !== "auto" ? html`<button onClick=${() => override(run.circuit, "release")}>Release</button>` : null}</div>` : null}</div>
-    ${made.length ? html`<div class="columns"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
-      <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}` }]} data=${charts.cost} /></div>
+      <${Interventions} possible=${run.possible} all=${RUN_ACTIONS} act=${(action) => interveneRun(run, action)} /></div>
+    ${made.length ? html`<div class="columns"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
+      <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}`, axis: (value) => `$${value}` }]} data=${charts.cost} /></div>
       ${made.some((each) => each.tests_passing != null) ? html`<div class="card"><h2>Tests</h2><${Lines} label="Tests that pass after each iteration" time=${false} series=${[{ label: "passing", color: "--green" }]} data=${charts.tests} /></div>` : null}</div>` : null}
     <h2>Iterations</h2>${made.length ? html`<div class="scroll"><table class="stack"><thead><tr><th class="number">#</th><th>Outcome</th><th>Evidence</th><th class="number">Steps</th><th class="number">Files</th><th class="number">Tests</th><th class="number">Heat</th><th class="number">Cost</th><th class="number">Took</th></tr></thead><tbody>
       ${[...made].reverse().map((each) => html`<tr key=${each.number}><${Cell} label="#" number>${each.number}<//><${Cell} label="Outcome"><${Badge} state=${each.outcome} /><//>
-        <${Cell} label="Evidence" wide>${each.error || (each.errors && each.errors[0] && each.errors[0].text) || each.remark || ""}${(each.files || []).length ? html`<br /><span class="dim small">${each.files.slice(0, 5).join(", ")}</span>` : null}${(each.readings || []).filter((reading) => reading.heat >= 0.5).map((reading) => html`<br /><span class="dim small">${reading.reason}</span>`)}<//>
+        <${Cell} label="Evidence" wide>${each.error || (each.errors && each.errors[0] && each.errors[0].text) || each.remark || ""}${(each.files || []).length ? html`<br /><span class="dim small">${each.files.slice(0, 5).join(", ")}</span>` : null}${(each.readings || []).filter((reading) => reading.heat >= 0.5).map((reading) => html`<br /><span class="dim small">${reading.reason}</span>`)}${each.log ? html`<${Log} id=${run.id} iteration=${each.number} />` : null}<//>
         <${Cell} label="Steps" number>${each.steps ?? ""}<//><${Cell} label="Files" number>${each.files_changed ?? ""}<//><${Cell} label="Tests" number>${each.tests_passing ?? ""}<//><${Cell} label="Heat" number>${percent(each.heat)}<//>
         <${Cell} label="Cost" number>${each.cost_micros == null ? "unknown" : dollars(each.cost_micros)}<//><${Cell} label="Took" number>${span(each.seconds)}<//></tr>`)}</tbody></table></div>` : html`<${Empty}>No iteration has ended.<//>`}
-    ${kept ? html`<h2>Saved work</h2><div class="card"><p>${plural(kept.changed || 0, "file")} changed${kept.added_lines == null ? "" : `, +${kept.added_lines} −${kept.removed_lines} lines`}</p><p><code>${kept.how}</code> <${Copy} text=${kept.how} /></p><${Diff} id=${run.id} /></div>` : null}`;
+    ${run.status === "running" || run.status === "paused" ? html`<div class="card"><h2>The iteration at work</h2><${Log} id=${run.id} iteration=${made.length + 1} key=${made.length} /></div>` : null}
+    ${kept ? html`<h2>Saved work</h2><div class="card"><p>${plural(kept.changed || 0, "file")} changed${kept.added_lines == null ? "" : `, +${kept.added_lines} −${kept.removed_lines} lines`}</p><p><code>${kept.how}</code> <${Copy} text=${kept.how} /></p><${Diff} id=${run.id} /></div>` : null}
+    <h2>Events</h2><${Events} events=${run.events} circuit=${false} />`;
 }
 
 function Batches({ word }) {
@@ -486,7 +535,7 @@ function Batches({ word }) {
     ${rows.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Batch</th><th>Status</th><th>File</th><th>Tasks</th><th class="number">Cost</th></tr></thead><tbody>${rows.map((row) => html`<tr key=${row.id}>
       <${Cell} label="Batch"><a data-row class="mono nowrap" href=${path("batch", row.id)}>${row.id}</a><//><${Cell} label="Status">${row.problem || html`<${Badge} state=${row.status} />`}<//><${Cell} label="File" wide>${row.file}<//>
       <${Cell} label="Tasks">${Object.entries(row.counts || {}).map(([state, count]) => `${count} ${state}`).join(", ")}<//><${Cell} label="Cost" number>${row.spent_micros == null ? "" : dollars(row.spent_micros)}<//></tr>`)}</tbody></table></div>`
-      : data ? html`<${Empty}>No batches. Start one: switchgear batch tasks.yaml<//>` : null}`;
+      : data ? html`<${Empty}>No batches. Start one: <code>switchgear batch tasks.yaml</code><//>` : null}`;
 }
 
 function Batch({ id }) {
@@ -497,16 +546,16 @@ function Batch({ id }) {
     <h2>Tasks</h2><div class="scroll"><table class="stack"><thead><tr><th>Task</th><th>Status</th><th>What</th><th>Needs</th><th>Run</th><th class="number">Attempts</th><th class="number">Cost</th><th class="number">Took</th></tr></thead><tbody>
       ${data.tasks.map((task) => html`<tr key=${task.name}><${Cell} label="Task"><b>${task.name}</b><//><${Cell} label="Status"><${Badge} state=${task.status} /><//><${Cell} label="What" wide>${task.task}${task.reason ? html`<br /><span class="dim small">${task.reason}</span>` : null}<//>
         <${Cell} label="Needs">${task.needs.join(", ")}<//><${Cell} label="Run">${task.run ? html`<a class="mono" data-row href=${path("run", task.run)}>${task.run}</a>` : ""}<//><${Cell} label="Attempts" number>${task.attempts}<//>
-        <${Cell} label="Cost" number>${task.attempts ? dollars(task.spent_micros) : ""}<//><${Cell} label="Took" number>${task.seconds ? span(task.seconds) : ""}<//></tr>`)}</tbody></table></div>`;
+        <${Cell} label="Cost" number>${task.attempts && (task.spent_micros || task.status !== "running") ? dollars(task.spent_micros) : ""}<//><${Cell} label="Took" number>${task.seconds ? span(task.seconds) : ""}<//></tr>`)}</tbody></table></div>`;
 }
 
 // Fleet, incidents
 
 function Budgets({ rows }) {
-  if (!rows.length) return html`<${Empty}>No budgets. Open one: switchgear budgets set TEAM DOLLARS<//>`;
+  if (!rows.length) return html`<${Empty}>No budgets. Open one: <code>switchgear budgets set TEAM DOLLARS</code><//>`;
   return html`<div class="scroll"><table class="stack"><thead><tr><th>Budget</th><th>Used</th><th class="number">Spent</th><th class="number">Reserved</th><th class="number">Limit</th><th class="number">Per minute</th></tr></thead><tbody>
     ${rows.map((row) => { const share = row.limit_micros ? (row.spent_micros + row.held_micros) / row.limit_micros : 0; return html`<tr key=${row.path}>
-      <${Cell} label="Budget"><div class="tree" style=${{ "--depth": row.path.split("/").length - 1 }}>${row.path.split("/").pop()} <span class="dim small">${row.level}</span></div><//>
+      <${Cell} label="Budget"><div class="tree" style=${{ "--depth": row.path.split("/").length - 1 }}>${row.path.split("/").pop()}</div><//>
       <${Cell} label="Used">${row.limit_micros ? html`<${Heat} share=${share} label=${`share of ${row.path} used`} />` : ""}<//><${Cell} label="Spent" number>${dollars(row.spent_micros)}<//><${Cell} label="Reserved" number>${dollars(row.held_micros)}<//>
       <${Cell} label="Limit" number>${row.limit_micros == null ? "none" : dollars(row.limit_micros)}<//><${Cell} label="Per minute" number>${row.spend_micros_per_min ? perMinute(row.spend_micros_per_min) : ""}<//></tr>`; })}
   </tbody></table></div>`;
@@ -517,12 +566,12 @@ function FleetPage({ word }) {
   const agents = Object.entries(data ? data.agents : {}).filter(([name, one]) => matches(word, name, one.owner, one.state, one.model));
   const things = (of) => Object.entries(of || {}).filter(([name]) => matches(word, name));
   return html`<${Head} title="Fleet" /><${Trouble} error=${error || money.error} />
-    <h2>Agents and routes</h2>${agents.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Agent</th><th>State</th><th>Works</th><th>Model</th><th>Load</th><th>Why not itself</th></tr></thead><tbody>${agents.map(([name, one]) => html`<tr key=${name}>
-      <${Cell} label="Agent"><b>${name}</b> <span class="dim small">${one.owner}</span><//><${Cell} label="State"><${Badge} state=${one.state} /><//><${Cell} label="Works">${one.works || "no agent available"}<//>
-      <${Cell} label="Model">${one.model}${one.model !== one.primary_model ? html` <span class="dim small">instead of ${one.primary_model}</span>` : null}<//><${Cell} label="Load">${percent(one.load)}<//><${Cell} label="Why" wide>${one.why.join("; ")}<//></tr>`)}</tbody></table></div>`
-      : html`<${Empty}>No agents. Name them under "agents" in the configuration.<//>`}
+    <h2>Agents and routes</h2>${agents.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Agent</th><th>State</th><th>Work goes to</th><th>Model</th><th>Fallbacks</th><th class="number">Admits</th><th>Reason</th></tr></thead><tbody>${agents.map(([name, one]) => html`<tr key=${name}>
+      <${Cell} label="Agent"><b>${name}</b> <span class="dim small">${one.owner}</span><//><${Cell} label="State"><${Badge} state=${one.state} /><//><${Cell} label="Work goes to">${one.works || "no agent available"}<//>
+      <${Cell} label="Model">${one.model || "none"}${one.model !== one.primary_model ? html` <span class="dim small">instead of ${one.primary_model}</span>` : null}<//><${Cell} label="Fallbacks">${[...one.fallback_models, ...one.fallback_chain].join(" → ")}<//><${Cell} label="Admits" number>${percent(one.load)}<//><${Cell} label="Reason" wide>${one.why.join("; ")}<//></tr>`)}</tbody></table></div>`
+      : html`<${Empty}>No agents. List them under <code>agents</code> in the configuration.<//>`}
     <h2>Budgets</h2>${money.data ? html`<${Budgets} rows=${money.data.budgets.filter((row) => matches(word, row.path))} />` : null}
-    <div class="columns">${[["Stories", data && data.stories, (one) => one.paused ? "paused" : "works", (one) => `${dollars(one.spent_micros)} ${one.why}`], ["Providers", data && data.providers, (one) => one.mode === "auto" ? one.phase : one.mode, (one) => one.why], ["Locks", data && data.locks, (one) => one.phase, (one) => one.holder ? `held by ${one.holder.owner}${one.waiting.length ? `, ${one.waiting.length} waiting` : ""}` : "free"]]
+    <div class="columns">${[["Tasks", data && data.stories, (one) => one.paused ? "paused" : "works", (one) => `${dollars(one.spent_micros)} ${one.why}`], ["Providers", data && data.providers, (one) => one.mode === "auto" ? one.phase : one.mode, (one) => one.why], ["Locks", data && data.locks, (one) => one.phase, (one) => one.holder ? `held by ${one.holder.owner}${one.waiting.length ? `, ${one.waiting.length} waiting` : ""}` : "free"]]
       .filter(([, of]) => things(of).length).map(([title, of, state, what]) => html`<div class="card"><h2>${title}</h2><ul class="list">${things(of).map(([name, one]) => html`<li class="row"><${Badge} state=${state(one)} /><b>${name}</b><span class="dim small grow">${what(one)}</span></li>`)}</ul></div>`)}</div>`;
 }
 
@@ -535,10 +584,18 @@ function IncidentsPage({ word }) {
     ${rows.length ? html`<ul class="list">${rows.map((row) => html`<li key=${row.id} class=${`item ${row.status === "closed" ? "info" : "bad"}`}><div><div class="head"><span class="badge">${row.severity || "unreadable"}</span><a class="name" data-row href=${path("incidents", row.id)}>${row.id}</a><span class="dim small">${row.status}</span></div><p class="reason">${row.trouble || `${row.circuit}: ${row.reason}`}</p></div><div class="facts"><span>${clock(row.opened_at_s)}</span></div></li>`)}</ul>` : data ? html`<${Empty}>No ${all ? "" : "open "}incidents.<//>` : null}`;
 }
 
+const counted = (texts) => { const found = new Map(); for (const each of texts) found.set(each, (found.get(each) || 0) + 1); return [...found]; };
+
 function Incident({ id }) {
-  const { data, error } = useData(`/v1/incidents/${encodeURIComponent(id)}`);
+  const { data, error, load } = useData(`/v1/incidents/${encodeURIComponent(id)}`);
+  useActed(load);
   if (!data) return html`<${Head} title=${`Incident ${id}`} /><${Trouble} error=${error} />`;
-  return html`<${Head} title=${`Incident ${id}`} state=${data.status === "closed" ? "ended" : "open"} /><div class="card"><${Facts} of=${[["Circuit", html`<${Name} kind="circuit" name=${data.circuit} />`], ["Severity", data.severity], ["Status", data.status], ["Reason", data.reason], ["Opened", clock(data.opened_at_s)], ["Closed by", data.closed_by], ["Close it", html`<code>switchgear incidents close ${id} --confirmed --why TEXT</code>`]]} /></div>
+  const closed = data.status === "closed", list = (of) => Array.isArray(of) && of.length ? of.join(", ") : null;
+  return html`<${Head} title=${`Incident ${id}`} state=${closed ? "closed" : "open"} /><div class="card"><${Facts} of=${[["Circuit", html`<${Name} kind="circuit" name=${data.circuit} />`], ["Severity", data.severity], ["Status", data.status], ["Reason", data.reason],
+      ["Opened", clock(data.opened_at_s)], ["Lasted", data.lasted_s == null ? null : span(data.lasted_s)], ["Action", data.action], ["Agents", list(data.agents)], ["Rerouted", list(data.rerouted)],
+      ["Closed", data.closed_by ? `by ${data.closed_by}: ${data.closed_why}` : null], ["Verdict", data.mark ? words(data.mark).replaceAll("-", " ") : null]]} />
+      ${(data.evidence || []).length ? html`<h3>Evidence</h3><ul>${counted(data.evidence).map(([each, count]) => html`<li>${count > 1 ? html`<b>${count}×</b> ` : null}${each}</li>`)}</ul>` : null}
+      ${isOperator() && !closed ? html`<div class="row" role="group" aria-label="Interventions"><button class="primary" onClick=${() => closeIncident(id)}>Close incident</button></div>` : null}</div>
     <h2>Report</h2><pre tabindex="0">${data.report}</pre>`;
 }
 

@@ -5,7 +5,7 @@ import { clock, words } from "./format.js";
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // `series`: [{ label, color (a CSS variable), value }]; `data`: x, then one array per series.
-export function Lines({ series, data, label, time = true, height = 190 }) {
+export function Lines({ series, data, label, time = true, height = 190, range = null }) {
   const place = useRef(null), plot = useRef(null);
   const theme = document.documentElement.dataset.theme || "";
   const shape = JSON.stringify([series.map((each) => each.label), time, height, theme]);
@@ -13,12 +13,12 @@ export function Lines({ series, data, label, time = true, height = 190 }) {
     const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const options = {
       width: Math.max(place.current.clientWidth, 240), height,
-      scales: { x: { time } },
+      scales: { x: { time }, ...(range ? { y: { range } } : {}) },
       cursor: { drag: { x: false, y: false } },
-      axes: [time ? axis : { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, { ...axis, size: 56, values: series[0].axis ? (_, all) => all.map(series[0].axis) : undefined }],
-      series: [{ label: time ? "time" : "iteration" }, ...series.map((each) => ({
+      axes: [time ? { ...axis, space: 70, values: (_, all) => all.map((at) => all.length > 1 && all[1] - all[0] < 60 ? clock(at) : clock(at).slice(0, -3)) } : { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, { ...axis, size: 56, values: series[0].axis ? (_, all) => all.map(series[0].axis) : undefined }],
+      series: [{ label: time ? "time" : "iteration", value: (_, at) => at == null ? "–" : time ? clock(at) : String(at) }, ...series.map((each) => ({
         label: each.label, stroke: color(each.color), width: 2, points: { show: data[0].length < 40 },
-        value: each.value ? (_, value) => value == null ? "" : each.value(value) : undefined,
+        value: (_, value) => value == null ? "–" : each.value ? each.value(value) : String(Math.round(value * 100) / 100),
         spanGaps: true,
       }))],
     };

@@ -21,7 +21,8 @@ export function clock(at_s) {
   return today ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
 }
 
-export const words = (state) => String(state ?? "").replaceAll("_", "-").replace("held-", "held ");
+export const words = (state) => String(state ?? "").replace("half_open", "half-open").replaceAll("_", " ");
 export const plural = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 export const stateOf = (row) => row.mode && row.mode !== "auto" ? row.mode : row.phase;
 export const path = (kind, name) => `/${kind}/${encodeURIComponent(name)}`;
+export const sentence = (text) => { const one = String(text ?? ""); return one && `${one[0].toUpperCase()}${one.slice(1)}${/[.!?]$/.test(one) ? "" : "."}`; };

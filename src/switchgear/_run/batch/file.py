@@ -26,6 +26,8 @@ from switchgear._run.options import micros, per_hour, preset_named, seconds
 from switchgear._stuck.timeouts import POLICIES, Estimate
 
 MOST_PARALLEL = 1024
+LARGEST_BYTES = 4 * 1024 * 1024
+"""Of a file of tasks: more than 20,000 of them, read in seconds."""
 _NAME = re.compile(r"\w[\w.-]{0,59}")
 
 Read = Callable[[str, Any], Any]
@@ -187,7 +189,7 @@ def read_batch(
     `presets` are the user's own, beside ours.
     """
     report = Report(os.fspath(path))
-    root = read_document(os.fspath(path), report)
+    root = read_document(os.fspath(path), report, largest_bytes=LARGEST_BYTES)
     batch = _BatchFileReader(report, presets or {}).batch(root)
     report.raise_if_any()
     return batch

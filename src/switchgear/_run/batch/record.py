@@ -23,6 +23,7 @@ from typing import NamedTuple
 from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import Git, GitError, run_git
+from switchgear._measure.worktrees import add_worktree
 from switchgear._run.batch.model import SATISFIED, Progress, Status, Task
 from switchgear._run.record import (
     LONGEST_FILE,
@@ -383,7 +384,7 @@ class TaskFolders:
         try:
             if not tree.is_dir():  # else made by a process that was killed
                 start = needed[0] if needed else "HEAD"
-                run_git(top, ["worktree", "add", "--quiet", "-b", branch, str(tree), start])
+                add_worktree(top, tree, branch, start)
         except GitError as error:
             raise TaskFolderError(f"no worktree could be made: {error}") from error
         for other in needed[1:]:
