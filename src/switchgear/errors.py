@@ -1,6 +1,6 @@
 """The errors that Switchgear raises, and the classification of the errors that model providers return.
 
-All of ours derive from `SwitchgearError` and can be pickled.
+All errors of Switchgear derive from `SwitchgearError` and can be pickled.
 """
 
 from switchgear._core.errors import (

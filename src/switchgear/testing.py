@@ -42,7 +42,7 @@ class FakeClock:
         return self.now_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Raises ValueError when told to run backwards: no breaker's clock does."""
+        """Advance the time. Raises ValueError for a negative amount: no breaker's clock runs backwards."""
         if not seconds >= 0:
             raise ValueError(f"seconds is {seconds!r}: it must be a number of at least 0")
         self.now_s += seconds

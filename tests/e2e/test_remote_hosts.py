@@ -117,6 +117,23 @@ def test_the_record_of_a_run_is_where_the_batch_is(hosts: Hosts) -> None:
     assert done.returncode == 0, done.stderr
     assert "completed (exit code 0)" in done.stdout
     assert "$0.01" in done.stdout
+    shown = subprocess.run(
+        hosts.command("runs", "show", task["run"]),
+        cwd=hosts.project,
+        env=hosts.environment("submit"),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert str(hosts.folder / "workers") not in done.stdout + shown, "paths of the worker"
+    assert "\nhost: " in shown
     folder = hosts.project / ".switchgear" / "runs" / task["run"]
+    assert f"receipt: {folder / 'receipt.txt'}" in shown
+    assert f"report: {folder / 'report.html'}" in shown
+    assert str(hosts.folder / "workers") not in (folder / "report.html").read_text()
+    (how,) = [line for line in shown.splitlines() if line.startswith("kept: ")]
+    command = how.partition("; ")[2].split()
+    diff = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "+t-0" in diff
     assert (folder / "logs" / "0001.log").exists()
     assert (folder / "prompts" / "0001.txt").exists()

@@ -214,7 +214,7 @@ def told(tell: Callable[..., None], detector: Any, signals: tuple[Signal, ...]) 
 
 def reading_of(detector: Any, story: Story) -> Reading:
     """What a debt is documented to say of a story."""
-    debt = f"a debt of {story.debt / 100:.2f} steps (threshold {detector.limit:g})"
+    debt = f"{story.debt / 100:.2f} steps (threshold {detector.limit:g})"
     steps = ", ".join(f'"{text}" (+{points / 100:.2f})' for points, text in story.evidence)
     why = f": {steps}; {detector.advice}" if steps else ""
     return Reading(story.debt / 100 / detector.limit, f"{detector.name}: {debt}{why}")

@@ -117,7 +117,30 @@ def step_of(told: Told, signal: Signal, act: AgentStep) -> Stood:
     return Stood(act.tool, failed, not failed and bool(names - told.words), said, lines, call)
 
 
-def acted(told: Told, step: Stood, thought: frozenset[str]) -> dict[str, int]:
+def same_shape(before: list[Stood], step: Stood) -> list[list[float]]:
+    return [each.numbers for each in before if each.result is not None and each.shape == step.shape]
+
+
+def is_inside(before: list[Stood], step: Stood) -> bool:
+    """Whether the numbers of a result are within those of two or more earlier ones."""
+    alike = same_shape(before, step)
+    columns = list(zip(*alike, step.numbers, strict=True)) if alike else []
+    ranges = [min(column[:-1]) <= column[-1] <= max(column[:-1]) for column in columns]
+    return len(alike) > 1 and bool(step.numbers) and all(ranges)
+
+
+def is_flat(steps: list[Stood]) -> bool:
+    """Whether the numbers of a result that did not fail go up and down."""
+    return any(
+        not step.failed
+        and step.result is not None
+        and is_inside(steps[:at], step)
+        and any(row != same_shape(steps[:at], step)[0] for row in same_shape(steps[:at], step))
+        for at, step in enumerate(steps)
+    )
+
+
+def acted(told: Told, step: Stood, thought: frozenset[str], names: set[str]) -> dict[str, int]:
     costs, before = dict[str, int](), told.steps[-8:]
     if len(thought) >= 8 and told.thoughts:
         costs["the same thought"] = 2 * (resemblance(thought, told.thoughts[-8:]) - 25)
@@ -125,15 +148,7 @@ def acted(told: Told, step: Stood, thought: frozenset[str]) -> dict[str, int]:
         return costs
     if not step.result:
         costs["returned nothing"] = 50 if step.is_new else 100
-    alike = [
-        each.numbers for each in before if each.result is not None and each.shape == step.shape
-    ]
-    columns = list(zip(*alike, strict=True)) if alike else []
-    inside = len(alike) > 1 and bool(step.numbers)
-    inside = inside and all(
-        min(column) <= number <= max(column)
-        for column, number in zip(columns, step.numbers, strict=True)
-    )
+    inside = is_inside(before, step)
     again = fails = 0
     for each in before:
         result = 100 if inside and each.shape == step.shape else same_result(step, each)
@@ -143,10 +158,11 @@ def acted(told: Told, step: Stood, thought: frozenset[str]) -> dict[str, int]:
             fails = max(fails, result)
     if step.is_new:
         again = 0
-    elif not step.failed and before and before[-1].is_new:
+    elif not step.failed and not inside and before and before[-1].is_new:
         again //= 2
     costs["the same again"] = again // 100
-    costs["failed in the same way"] = fails
+    is_new_try = bool(names - told.words) and costs.get("the same thought", 1) <= 0
+    costs["failed in the same way"] = fails // 2 if is_new_try else fails
     return costs
 
 
@@ -173,14 +189,15 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
                 act = act._replace(result=signal.error)
             step, one = step_of(told, signal, act), looked(act)
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
-            costs |= acted(told, step, one.thought) if act.tool else talked(told, step)
+            new = acted(told, step, one.thought, names_of(act)) if act.tool else talked(told, step)
+            costs |= new
             last = told.steps[-2:]
             if act.tool and len(last) == 2 and all(is_equal(step, each) for each in last):
                 kind = "failed in the same way" if step.failed else "the same again"
                 costs[kind] += 0 if is_changed else 100
             credit += 30
             if act.tool and not step.failed and one.paths - told.paths:
-                credit += 125
+                credit += 0 if is_flat(told.steps[-8:]) else 125
             told.steps.append(step)
             told.words |= names_of(act)
             told.paths |= one.paths

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear import Panel
+from switchgear._providers.upstreams import upstream
 from switchgear._proxy.access_log import AccessLog
 from switchgear._proxy.guard import GuardSettings, proxy_policy
 from switchgear._proxy.http1 import Limits
 from switchgear._proxy.relay import RelaySettings
-from switchgear._proxy.routes import upstream
 from switchgear._proxy.worker import Worker, WorkerSettings, listen, run_worker
 from timeouts import LIMIT_S, end, eventually
 
@@ -291,12 +291,17 @@ def proxying(
     guard: GuardSettings = GuardSettings(),  # noqa: B008
     limits: Limits = Limits(),  # noqa: B008
     drain_s: float = 30.0,
+    keys: dict[str, str] | None = None,
     **relay: Any,
 ) -> Iterator[Stage]:
     """A proxy in front of upstreams: the first is `anthropic`, `openai` and `google`, others `backup`…"""
     names = ["backup", "third"]
     first = upstreams[0]
-    found = {name: upstream(name, first.url) for name in ("anthropic", "openai", "google")}
+    given = keys or {}
+    found = {
+        name: upstream(name, first.url, key=given.get(name, ""))
+        for name in ("anthropic", "openai", "google")
+    }
     for name, each in zip(names, upstreams[1:], strict=False):
         found[name] = upstream(name, each.url, "anthropic")
     fallbacks = {"anthropic": tuple(names[: len(upstreams) - 1])}

@@ -1,4 +1,4 @@
-"""What an agent is to us: a command line to start and a stream to read.
+"""An agent: a command line to start and a stream to read.
 
 An `Agent` is a value without state. Each run gets its own `StreamReader`, which is fed lines as
 they come and answers with `StreamEvent`s. A reader never raises for anything an agent prints: a
@@ -41,7 +41,7 @@ _MOST_OPEN_CALLS = 1_000
 
 
 class NotUnderstood(Exception):
-    """A line that a reader knows nothing of. It never leaves the reader."""
+    """A line that the reader does not recognise. It never leaves the reader."""
 
 
 _MISREADINGS = (
@@ -64,7 +64,7 @@ class Agent(ABC):
 
     name: ClassVar[str]
     install: ClassVar[str]
-    """How to get it, as a sentence ends after "install it with:"; empty: who named it knows."""
+    """How to get it, as a sentence ends after "install it with:"; empty for a command that the user named."""
 
     @abstractmethod
     def invocation(
@@ -109,7 +109,7 @@ class StreamReader:
         self._arguments: dict[str, object] = {}
 
     def feed(self, line: bytes, *, stderr: bool = False) -> list[StreamEvent]:
-        """What one line tells. Never raises, whatever the line is."""
+        """The events of one line. Never raises."""
         self.lines += 1
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         try:
@@ -119,7 +119,7 @@ class StreamReader:
             return []
 
     def close(self, exit_code: int | None = None) -> list[StreamEvent]:
-        """The end of the stream: calls without an outcome, and what only the end tells."""
+        """The end of the stream: calls without an outcome, and facts that only the end reveals."""
         left = [
             ToolStep(call.tool, call.arguments, None, None, (), call.call_key, agent=call.agent)
             for call in self._calls.values()
@@ -149,7 +149,7 @@ class StreamReader:
             yield TextOutput(shown, self.subagent)
 
     def started(self, call_id: object, tool: object, arguments: object) -> Iterator[StreamEvent]:
-        """A tool call that has begun, kept until its outcome comes."""
+        """A tool call that has started, kept until its outcome arrives."""
         name = one_line(str(tool or "tool"), 80)
         call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.subagent)
         if len(self._calls) >= _MOST_OPEN_CALLS:

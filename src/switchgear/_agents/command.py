@@ -1,6 +1,6 @@
 """Any other agent: a command with a place for the prompt, and Switchgear's own stream.
 
-A command that prints plain text is read as such. One that prints JSON lines of these types tells
+A command that prints plain text is read as such. One that prints JSON lines of these types reports
 more, and `docs/agents.md` describes them for authors of agents. Of any other JSON the text in it
 counts as output, wherever it is (`text`, `result`, `content`, `message`, `output`, …, in lists too):
 
@@ -82,7 +82,7 @@ class CommandReader(StreamReader):
             self.output_chars += len(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """A command that tells no result claims success by its exit code."""
+        """A command that reports no result claims success by its exit code."""
         if self._result is None and exit_code is not None:
             if exit_code == 0:
                 yield from self.question_in(self._last_words)
@@ -185,7 +185,7 @@ def _object(text: str) -> object:
 
 
 def _text_in(value: object, depth: int = 0) -> str:
-    """What the agent says in a JSON value, in any of the usual shapes; empty: nothing.
+    """The agent's text in a JSON value, in any of the usual shapes; empty: none.
 
     >>> _text_in({"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}})
     'hi'

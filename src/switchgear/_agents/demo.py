@@ -157,7 +157,7 @@ _EXCUSES = (
 
 
 def works(iteration: int) -> Iterator[Line | float]:
-    """Implements one function each iteration, runs the tests, and says so when all are done."""
+    """Implements one function each iteration, runs the tests, and reports when all are done."""
     del iteration
     yield 0.4
     source = Path("shapes.py")
@@ -234,7 +234,7 @@ def declining(iteration: int) -> Iterator[Line | float]:
 
 
 def hangs(iteration: int) -> Iterator[Line | float]:
-    """Says one thing and then nothing, for ever."""
+    """Prints one line and then nothing, for ever."""
     yield {"type": "text", "text": f"Iteration {iteration}: waiting for the language server."}
     for _ in itertools.count():
         yield 60.0
@@ -268,7 +268,7 @@ def asks(iteration: int) -> Iterator[Line | float]:
 
 
 def claims_done(iteration: int) -> Iterator[Line | float]:
-    """Says that everything is done and has changed nothing."""
+    """Reports that everything is done and has changed nothing."""
     del iteration
     yield 0.4
     yield {"type": "text", "text": f"All functions are implemented and all tests pass. {_FILLER}"}
@@ -287,7 +287,7 @@ def provider_down(iteration: int) -> Iterator[Line | float]:
 
 
 def rate_limited(iteration: int) -> Iterator[Line | float]:
-    """Is told to wait once, in the second iteration, and works otherwise."""
+    """Receives one rate limit, in the second iteration, and works otherwise."""
     if iteration == 2:
         said = "429 too many requests"
         yield {"type": "error", "message": said, "status": 429, "retry_after_s": 2, "final": True}

@@ -50,7 +50,7 @@ class ToolStep(NamedTuple):
     error: str | None
     """What it said when it failed, else None."""
     files_changed: tuple[str, ...] = ()
-    """Files that the agent says this step changed: a claim, to be measured."""
+    """Files that this step changed, according to the agent: a claim, to be measured."""
     call_key: str = ""
     """A digest of tool and all arguments: equal for literally repeated calls."""
     output_chars: int = 0
@@ -87,7 +87,7 @@ class Usage(NamedTuple):
     cost_micros: int | None = None
     """The agent's own figure in millionths of a dollar, None where it gives none."""
     estimated: bool = False
-    """Whether the output tokens are a guess because the agent has not told them yet."""
+    """Whether the output tokens are a guess because the agent has not reported them yet."""
 
 
 class AgentError(NamedTuple):
@@ -111,7 +111,7 @@ class Question(NamedTuple):
 
 
 class AgentResult(NamedTuple):
-    """The agent's own summary of its run: facts about what it says, never proof."""
+    """The agent's own summary of its run: facts about its claims, never proof."""
 
     text: str
     claimed_success: bool | None

@@ -1,7 +1,7 @@
 """goose, headless: `goose run --output-format stream-json`.
 
 A banner comes before the JSON and names the model; the tokens come with the last line. A provider
-that stays dead is told as if the agent spoke, and the run completes with exit code 0.
+that stays dead is reported like a reply of the agent, and the run completes with exit code 0.
 """
 
 import re

@@ -29,12 +29,12 @@ from switchgear._agents.fields import TokenCounts
 LONGEST_ID = 120
 """Characters kept of an identifier that an agent chose: it becomes part of a circuit's name."""
 DEFAULT_WINDOW = 200_000
-"""The context window in tokens of a model that no list knows."""
+"""The context window in tokens of a model that is in no list."""
 TIMEOUT_S = 15
 """How long an agent waits for a hook; it takes some 30 milliseconds, and longer on a busy machine."""
 PROJECT, LOCAL, USER = "project", "local", "user"
 SCOPES = (PROJECT, LOCAL, USER)
-"""Shared with everyone who works on the project, this checkout only, every project of the user."""
+"""Shared with the project, this checkout only, every project of the user."""
 _BEFORE_TOOL = ("PreToolUse", "BeforeTool")
 
 
@@ -268,7 +268,7 @@ class HookSettings(NamedTuple):
     trust: str = ""
     """What else the agent requires before it runs a hook of the project."""
     is_plugin: bool = False
-    """Whether the file is a plugin and only ours, not settings that we share."""
+    """Whether the file is a plugin that belongs to Switchgear, not shared settings."""
     project_variable: str = ""
     """The environment variable by which the agent names the project to its hooks."""
     has_subagents: bool = False
@@ -310,7 +310,7 @@ def plugin_reply(ruling: Ruling, facts: HookFacts | None = None) -> Reply:
 
 
 def plugin_action(reply: Mapping[str, Any]) -> tuple[str, str]:
-    """The action and the text that our plugin takes from a reply."""
+    """The action and the text that the plugin takes from a reply."""
     return str(reply.get("action", "")), str(reply.get("text", ""))
 
 
@@ -349,7 +349,7 @@ def common_facts(agent: str, data: Mapping[str, Any], moments: Mapping[str, Mome
 
 
 def _sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
-    """How a sub-agent ended, as far as the event says, and the error; one that was cut off: `None`.
+    """How a sub-agent ended, as far as the event shows, and the error; one that was cut off: `None`.
 
     Without a report of failure it has succeeded: agents send the event when its work is done.
     """

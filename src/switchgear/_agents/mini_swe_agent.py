@@ -1,6 +1,6 @@
 """mini-swe-agent, headless: `mini --yolo`. It prints its conversation as plain text.
 
-A heading says whose words follow: the agent's, with the step and the cost so far, or the
+A heading names the author of what follows: the agent's, with the step and the cost so far, or the
 observation of the command that the agent put into a fenced block.
 """
 

@@ -40,7 +40,7 @@ _SUPERVISOR = str(Path(__file__).resolve().with_name("supervisor.py"))
 class SupervisorProcess:
     """A supervisor that waits for its one job. Used by one thread.
 
-    `control` and `status` are our ends of its pipes, to be closed by its user.
+    `control` and `status` are the parent's ends of its pipes; the user closes them.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class SupervisorProcess:
     def begin(
         self, argv: Sequence[str], stdin: str, *, env: Mapping[str, str], cwd: Path, grace_s: float
     ) -> None:
-        """Give it its job. Whether that came to anything, its status tells."""
+        """Send it its job. Its status shows whether that succeeded."""
         # Unbuffered, else closing it would write once more. Closed in any case: then it gives up.
         with (
             suppress(BrokenPipeError),
@@ -213,7 +213,7 @@ MARK = "SWITCHGEAR_PROCESS"
 """The variable that marks all processes of one run."""
 _CHUNK = 65_536
 _TICK_S = 1.0
-"""We look at the clock so often: a longer wait than this was a suspension."""
+"""The clock is read this often: a longer wait than this was a suspension."""
 _TAIL_LINES = 200
 _MOST_EVENTS = 5_000
 
@@ -305,7 +305,7 @@ class AgentProcess:
         self.supervisor: int | None = None
         """The process id of its supervisor; `None`: it has none yet."""
         self._told_s = 0.0
-        """When a silence was last told, on the clock of spans."""
+        """When a silence was last reported, on the clock of spans."""
         self.env = _environment(env, self.invocation, self.cwd)
         self._supervisors = supervisors
         self._control_write = -1

@@ -182,7 +182,7 @@ def agent_of_command(command: str) -> "Agent":
 def agent_or_command(text: str) -> "Agent":
     """An agent by its name, or for any command: the agent that takes over from a stuck one.
 
-    Raises ValueError for one word that is no agent's name.
+    Raises ValueError for a single word that is not an agent's name.
 
     >>> agent_or_command("codex").name, agent_or_command("./debug.sh {prompt}").name
     ('codex', 'command')

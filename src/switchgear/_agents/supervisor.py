@@ -1,4 +1,4 @@
-"""The process between us and an agent: whatever the agent starts, it ends.
+"""The process between Switchgear and an agent: it ends whatever the agent starts.
 
 An agent's commands fork, detach, change their group and ignore signals. So the agent is not our
 child but this program's, which is the reaper of all its descendants (Linux: a child subreaper):
@@ -66,7 +66,7 @@ class Supervisor:
             told = pipe.read()
         try:
             argv, env, cwd, self.grace_s = marshal.loads(told)  # noqa: S302 - our own parent's
-        except (EOFError, ValueError, TypeError):  # who wanted it has gone
+        except (EOFError, ValueError, TypeError):  # the caller no longer exists
             return
         if not self.start(argv, env, cwd):
             return
@@ -76,7 +76,7 @@ class Supervisor:
             self.wait()
 
     def start(self, argv: list[str], env: dict[str, str], cwd: str) -> bool:
-        """Forks and executes; tells the status pipe if that fails."""
+        """Forks and executes; writes to the status pipe if that fails."""
         reading, writing = os.pipe()
         self.leader = os.fork()
         if self.leader == 0:
@@ -125,7 +125,7 @@ class Supervisor:
         return [] if self.control < 0 else [self.control]
 
     def end(self, grace_s: float) -> None:
-        """Asks all to end and sets the time when they are made to."""
+        """Sends SIGTERM to all and sets the time of SIGKILL."""
         first = self.deadline_s is None
         until_s = time.monotonic() + grace_s
         self.deadline_s = until_s if self.deadline_s is None else min(self.deadline_s, until_s)
@@ -134,7 +134,7 @@ class Supervisor:
             self.kill_group(signal.SIGTERM)
 
     def reap(self) -> None:
-        """Takes the dead away; the leader's end is told once."""
+        """Reaps ended children; reports the leader's end once."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -236,7 +236,7 @@ def children(pid: int) -> list[int]:
 
 
 def send(pids: list[int], number: int) -> None:
-    """A signal to each; a stopped one is continued, so that it hears it."""
+    """Sends a signal to each; a stopped one is continued, so that it receives it."""
     for pid in pids:
         for signal_number in (number, signal.SIGCONT):
             try:

@@ -350,7 +350,7 @@ class CircuitBreaker(Breaker):
         kwargs: dict[str, Any],
         enter: Callable[[], Awaitable[Permit | None]] | None = None,
     ) -> Any:
-        """What `_call` is, awaiting what the function gives; `enter` asks for leave."""
+        """Like `_call`, but awaits the result of the function; `enter` acquires the permit."""
         permit = await (enter or self.aenter_or_fall_back)()
         if permit is None:
             instead = self.fall_back(args, kwargs)
@@ -385,7 +385,7 @@ class CircuitBreaker(Breaker):
         return self._slow_from_s is not None or bool(self._on_call)
 
     def stopwatch(self) -> float:
-        """Seconds for measuring durations; not read when nobody wants them. Never raises."""
+        """Seconds for measuring durations; not read when nothing uses them. Never raises."""
         if self._slow_from_s is None and not self._on_call:
             return 0.0
         try:
@@ -414,16 +414,16 @@ class CircuitBreaker(Breaker):
 
     def fall_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the fallback gives instead of the refused call."""
-        if self._fallback is None:  # pragma: no cover  callers were told that there is one
+        if self._fallback is None:  # pragma: no cover  callers have checked that there is one
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)
 
-    # What is told after the fact must not replace what the call gave or raised: when a clock, a
-    # detector of somebody else's or a store fails here, that is logged. Each of these sends what is
+    # Recording a result must not replace what the call returned or raised: when a clock, a
+    # third-party detector or a store fails here, that is logged. Each of these sends what is
     # redacted already; its twin with an `a` does not block the event loop.
 
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
-        """Tell a success: by a ticket of the run, if it is as unremarkable as that."""
+        """Record a success: by a ticket of the run, if it is unremarkable."""
         try:
             left = self._uncounted(permit, seconds)
             if isinstance(left, Record):
@@ -436,7 +436,7 @@ class CircuitBreaker(Breaker):
             report(Call(self.name, CallOutcome.SUCCESS, seconds), self._on_call)
 
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
-        """Tell a success."""
+        """Record a success."""
         try:
             left = self._uncounted(permit, seconds)
             if isinstance(left, Record):
@@ -449,21 +449,21 @@ class CircuitBreaker(Breaker):
             report(Call(self.name, CallOutcome.SUCCESS, seconds), self._on_call)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
-        """Tell what an exception means; gives the permit back where it means nothing."""
+        """Record what an exception means; return the permit where it means nothing."""
         signal = self._meaning(error, seconds, permit)
         self._told(signal, permit)
         if self._on_call:
             self._report(signal, seconds, error)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
-        """Tell what an exception means."""
+        """Record what an exception means."""
         signal = self._meaning(error, seconds, permit)
         await self._atold(signal, permit)
         if self._on_call:
             self._report(signal, seconds, error)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        """Tell what a result means."""
+        """Record what a result means."""
         if self._is_bad(result):
             bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
             self._told(bad, permit)
@@ -472,7 +472,7 @@ class CircuitBreaker(Breaker):
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        """Tell what a result means."""
+        """Record what a result means."""
         if self._is_bad(result):
             bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
             await self._atold(bad, permit)
@@ -491,17 +491,17 @@ class CircuitBreaker(Breaker):
         self._report(signal, signal.seconds, None)
 
     def give_back(self, permit: Permit) -> None:
-        """Tell that nothing came of it that says anything."""
+        """Record that the call has no known outcome."""
         self._told(Signal(), permit)
         self._report(Signal(), None, None)
 
     async def agive_back(self, permit: Permit) -> None:
-        """Tell that nothing came of it."""
+        """Record that the call has no known outcome."""
         await self._atold(Signal(), permit)
         self._report(Signal(), None, None)
 
     def seconds_since(self, started_s: float) -> float | None:
-        """How long it took since the stopwatch showed `started_s`; `None`: nobody asks or knows."""
+        """How long it took since the stopwatch showed `started_s`; `None`: not needed, or unknown."""
         if self._slow_from_s is None and not self._on_call:
             return None
         seconds = self.stopwatch() - started_s
@@ -512,7 +512,7 @@ class CircuitBreaker(Breaker):
         log_exception("circuit %r could not record a call", self.name)
 
     def _report(self, signal: Signal, seconds: float | None, error: BaseException | None) -> None:
-        """Let the hooks see a call that ended in what the signal says."""
+        """Pass a call that ended with this signal to the hooks."""
         if self._on_call:
             outcome = CallOutcome.SUCCESS if signal.ok else CallOutcome.FAILURE
             outcome = CallOutcome.IGNORED if signal.ok is None else outcome
@@ -559,7 +559,7 @@ class CircuitBreaker(Breaker):
         return run
 
     def _meaning(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
-        """What an exception says; nothing, where an inner guard of this breaker has said it."""
+        """The signal of an exception; none, where an inner guard of this breaker has recorded it."""
         try:
             ok = self._outcome(error)
             if ok is None or self._is_part_of_a_probe(permit):

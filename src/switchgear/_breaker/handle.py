@@ -88,7 +88,7 @@ class Times(NamedTuple):
     ahead_s: float
     """How far our own clock is ahead of the circuit's."""
     reread_s: float
-    """When, on our own clock, a snapshot must be read again because nobody pushes changes."""
+    """When, on our own clock, a snapshot must be read again because changes are not pushed."""
 
 
 class Breaker:
@@ -170,7 +170,7 @@ class Breaker:
         self._refusal: Refusal | None = None
         """The refusal of every call until its time, while the circuit refuses all."""
         self._probe_refusal: Refusal | None = None
-        """The same while it refuses because of its probes: all but those who are inside of one."""
+        """The same while it refuses because of its probes: all callers but those inside of one."""
         self._refuse_until_s = -math.inf
         self._refusals: Iterator[None] = NO_REFUSALS
         """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
@@ -198,7 +198,7 @@ class Breaker:
 
     @property
     def state(self) -> Phase:
-        """The phase, as far as this process knows; a cooldown that is over shows as half-open.
+        """The last known phase; a cooldown that is over shows as half-open.
 
         No I/O. `refresh()` or `arefresh()` first reads what other processes did.
         """
@@ -229,7 +229,7 @@ class Breaker:
 
     def readings(self) -> dict[str, Reading]:
         """What each detector sees, by its kind: `failure_rate`, and `failure_rate#2`. No I/O."""
-        # Who never reads does not pay for the names' home.
+        # Imported late: most callers never read it.
         from switchgear._core.wire import detector_names  # noqa: PLC0415
 
         readings = self.policy.readings(self._known().memories, self._now_s())
@@ -386,7 +386,7 @@ class Breaker:
     # Overrides
 
     def hold_open(self, *, by: str, why: str, for_s: float | None = None) -> None:
-        """Refuse everything, whatever the evidence says.
+        """Refuse every call, regardless of the evidence.
 
         `for_s`: for this many seconds, after which the evidence decides again; default: until
         `release`.
@@ -398,7 +398,7 @@ class Breaker:
         await self.asend(self._override(by, why, Mode.HELD_OPEN, for_s))
 
     def hold_closed(self, *, by: str, why: str, for_s: float | None = None) -> None:
-        """Admit everything, whatever the evidence says; `for_s` as for `hold_open`."""
+        """Admit every call, regardless of the evidence; `for_s` as for `hold_open`."""
         self.send(self._override(by, why, Mode.HELD_CLOSED, for_s))
 
     async def ahold_closed(self, *, by: str, why: str, for_s: float | None = None) -> None:
@@ -511,7 +511,7 @@ class Breaker:
 
     @property
     def _polls(self) -> bool:
-        """Whether a snapshot must be read again now and then, because nobody pushes changes."""
+        """Whether a snapshot must be read again now and then, because changes are not pushed."""
         return self._wall is not None and self._store.refresh_s is not None
 
     # The snapshot
@@ -532,7 +532,7 @@ class Breaker:
             most = self._most(circuit)
             if run is not None and run.permit.generation == circuit.generation:
                 if run.fits(most):
-                    self._set_run(run, times)  # again: pushes may have begun or ceased to arrive
+                    self._set_run(run, times)  # again: pushes may have started or stopped
                     return None
                 self._set_run(
                     SuccessRun(run.permit, run.due_s, 0)
@@ -545,9 +545,7 @@ class Breaker:
             return run
         self._set_run(None)
         if self._refusals is NO_REFUSALS:
-            self._refusals = repeat(
-                None, UNLIMITED
-            )  # before the refusal, or somebody is not counted
+            self._refusals = repeat(None, UNLIMITED)  # before the refusal, or a call is not counted
         refusal = None if asks_always else self._what_to_refuse_with(circuit, times)
         probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
         self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
@@ -608,7 +606,7 @@ class Breaker:
         return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fresh_run(self) -> SuccessRun | None:
-        """The run to count a call in, if the circuit is closed: as far as is known, and we look."""
+        """The run to count a call in, if the circuit is closed: as far as is known."""
         run = self._run
         if run is None or self._wall is None:
             return run
@@ -635,7 +633,7 @@ class Breaker:
     # Evidence that several processes share
 
     def _notice_failures(self) -> None:
-        """Become warm if the store says, without being asked, that the circuit failed elsewhere."""
+        """Become warm if the store has pushed that the circuit failed elsewhere."""
         shared = self._shared
         if shared is None:
             return
@@ -749,7 +747,7 @@ class Breaker:
             self._remark_isolation(shared, own, was=was)
 
     def _look_again(self, circuit: Circuit) -> None:
-        """Set the snapshot anew, because this process has been isolated or is no longer."""
+        """Update the snapshot, because this process has been isolated or is no longer."""
         late = self._adopt(circuit)
         if late is not None:
             self._fold(late)
@@ -792,7 +790,7 @@ class Breaker:
     # Asking
 
     def _ask(self) -> Permit:
-        """Ask a circuit that is not simply closed."""
+        """Acquire a permit of a circuit that is not simply closed."""
         refused = self._refused()
         if refused is not None:
             raise Rejected(*refused)
@@ -829,9 +827,9 @@ class Breaker:
         return verdict.permit
 
     def _refused(self) -> tuple[str, Refusal, float] | None:
-        """What to raise `Rejected` with while the snapshot refuses everybody, counted; else `None`.
+        """What to raise `Rejected` with while the snapshot refuses every call, counted; else `None`.
 
-        The exception is not made here: who raises what is in a local variable of theirs keeps
+        The exception is not created here: a caller that raises one from a local variable keeps
         their own frame alive.
         """
         refusal = self._refusal
@@ -975,7 +973,7 @@ class Breaker:
         return Record(self._success(late), ended.permit) if ended is not None and late else None
 
     def _put_off(self, run: SuccessRun, more: int) -> bool:
-        """Whether it could be left to the keeper of the panel, who folds it within the second.
+        """Whether it could be left to the background thread of the panel, which folds it within a second.
 
         Where changes are pushed a closed call sends nothing, however many there are, unless with
         one of them a detector begins to judge. Elsewhere nobody keeps: put off, they would all look
@@ -1057,7 +1055,7 @@ class Breaker:
         return Record(self._success(before + len(times) + after), run.permit, source)
 
     def _fold_pending(self) -> None:
-        """Fold the successes and refusals that the circuit has not heard of yet."""
+        """Fold the successes and refusals that the circuit has not recorded yet."""
         run = self._run
         if self._refusals is NO_REFUSALS and (run is None or not run.is_pending):
             return
@@ -1090,5 +1088,5 @@ def _hear_deferred() -> None:
         try:
             live, message = _deferred.popleft()
         except IndexError:
-            return  # another thread hears it
+            return  # another thread records it
         live._apply(message)  # noqa: SLF001

@@ -21,7 +21,7 @@ from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
-    from datetime import datetime  # a millisecond or more, and few ask for a date
+    from datetime import datetime  # a millisecond or more, and rarely needed
 
 
 class LoopLimits(TypedDict, total=False):
@@ -50,14 +50,14 @@ CIRCUIT_OPEN = "circuit_open"
 
 
 class Dated(Protocol):
-    """A `datetime`, or whatever else knows its seconds since the epoch."""
+    """A `datetime`, or any object with `timestamp()`."""
 
     def timestamp(self) -> float:
         """Seconds since the epoch."""
 
 
 class IterationMetrics(NamedTuple):
-    """What was measured of one iteration; `None` is "not measured", and who needs it abstains.
+    """What was measured of one iteration; `None` means "not measured": detectors that need it abstain.
 
     >>> IterationMetrics(files_changed=2, tests_passing=14, output_length=1800).files_changed
     2
@@ -117,7 +117,7 @@ class LoopStats(NamedTuple):
     consecutive_failures: int | None
     total_failures: int
     unique_errors: int | None
-    """How many different errors came; `LoopBreaker.unique_errors_exact` says whether all are counted."""
+    """How many different errors came; `LoopBreaker.unique_errors_exact` is true if all are counted."""
 
 
 def loop_policy(
@@ -520,6 +520,6 @@ def _shown(phase: Phase) -> Phase:
 def _date(at_s: float | None) -> "datetime | None":
     if at_s is None:
         return None
-    from datetime import UTC, datetime  # noqa: PLC0415  a millisecond or more, and few ask
+    from datetime import UTC, datetime  # noqa: PLC0415  a millisecond or more, and rarely needed
 
     return datetime.fromtimestamp(at_s, UTC)

@@ -177,7 +177,7 @@ def _is_guard(breaker: "Breaker", frame: FrameType) -> bool:
 def _was_awaited(before: TracebackType, frame: FrameType) -> bool:
     """Whether the exception came out of another thread or out of a frame that was resumed there.
 
-    Those have other callers. What was raised anew in the frame before came from nowhere.
+    Those have other callers. An exception that was raised again in the frame before has no origin.
     """
     if frame.f_code.co_name == "run" and frame.f_globals.get("__name__") == _THREADS:
         return True
@@ -297,11 +297,11 @@ def _open_here(breaker: "CircuitBreaker") -> Iterator[Block]:
 
 
 def _disarm(blocks: list[Block]) -> None:
-    """Let none of these blocks decide, if it cannot be told which of them are out of date."""
+    """Let none of these blocks decide, if it is unknown which of them are out of date."""
     if len({block.permit.generation for block in blocks}) > 1:
         for block in blocks:
             if block.permit.probe:
-                block.breaker.give_back(block.permit)  # what it is told under it now is late
+                block.breaker.give_back(block.permit)  # a result recorded under it now is stale
 
 
 def _forget(block: Block) -> None:

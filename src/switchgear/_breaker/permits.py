@@ -17,7 +17,7 @@ class Acquired(NamedTuple, Generic[B]):
     breaker: B
     permit: Permit
     started_s: float = 0.0
-    """When it was acquired, by `breaker.stopwatch()`; 0: nobody measures."""
+    """When it was acquired, by `breaker.stopwatch()`; 0: not measured."""
 
 
 class AcquiredPermits(list[Acquired[B]]):

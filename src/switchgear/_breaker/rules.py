@@ -1,6 +1,6 @@
 """Rules asked about a real machine: where home is, what the variables are, where links lead.
 
-The core judges values; this is where they come from. Imports little: a hook asks it each time.
+The core judges values; this is where they come from. Imports little: every hook uses it.
 """
 
 import os
@@ -48,7 +48,7 @@ def place_at(
 
 
 def _real(path: str) -> str:
-    """A path with its links followed; one that the system does not let us follow, as it is."""
+    """A path with its links followed; a path that cannot be followed is returned unchanged."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -92,16 +92,16 @@ def broken_by_act(rules: Iterable[Rule], act: AgentStep, place: Place) -> str | 
 
 
 def violation(rules: Iterable[Rule], act: AgentStep, place: Place) -> Signal | None:
-    """What to tell the circuit of the rules: a signal if the act breaks one, else `None`."""
+    """The signal for the circuit of the rules if the act breaks one, else `None`."""
     line = broken_by_act(rules, act, place)
     return None if line is None else Signal(violation=line, step=act)
 
 
 class RuleGuard:
-    """Asks the rules before an act, and lets a circuit remember that one was broken. Thread-safe.
+    """Checks the rules before an act, and records broken rules on a circuit. Thread-safe.
 
     `breaker` is the circuit of the rules, such as `rules/coder` under the preset `constitutional`:
-    the first broken rule halts whoever answers to it, until an operator resets it.
+    the first broken rule opens it, until an operator resets it.
     """
 
     def __init__(self, breaker: "Breaker", rules: Iterable[Rule], place: Place) -> None:
@@ -126,7 +126,7 @@ class RuleGuard:
 
 
 def inputs_of(args: str) -> Any:
-    """The inputs in a text: what JSON says, or the text itself."""
+    """The inputs in a text: its JSON value, or the text itself."""
     import json  # noqa: PLC0415  a hook has parsed its inputs already
 
     try:

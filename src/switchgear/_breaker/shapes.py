@@ -57,7 +57,7 @@ def call_lazily(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What the function with this code gives, guarded: it asks for leave when it runs."""
+    """What the function with this code gives, guarded: it acquires a permit when it runs."""
     if code.co_flags & _COROUTINE:
         return _named(breaker._acall(function, args, kwargs), code.co_name, code.co_qualname)
     guard: Callable[..., Any] = (
@@ -70,7 +70,7 @@ class Made:
     """A coroutine or generator that was made and has not started, with its permit if it has one.
 
     If it never starts (refused, cancelled, dropped), its permit is given back, and it is closed
-    so that nobody is warned of a coroutine that was rightly not awaited.
+    so that Python does not warn of a coroutine that was rightly not awaited.
     """
 
     __slots__ = ("_breaker", "_lazy", "_permit")
@@ -260,7 +260,7 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
 def _guarded_timed_and_shared(
     breaker: "CircuitBreaker", function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The same where others share the circuit: a run that is due is looked at before the call.
+    """The same where others share the circuit: a run that is due is checked before the call.
 
     So it needs not to know whether changes are pushed, which may begin or cease at any time.
     """
@@ -309,7 +309,7 @@ def guarded_generator(
     function: Callable[..., Generator[Any, Any, Any]],
     enter: Enter | None = None,
 ) -> Callable[..., Generator[Any, Any, Any]]:
-    """The generator function with a breaker around it; `enter` asks it for leave."""
+    """The generator function with a breaker around it; `enter` acquires the permit."""
     enter = enter or breaker.enter_or_fall_back
 
     def guarded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
@@ -391,7 +391,7 @@ def guarded_async_generator(
     function: Callable[..., AsyncGenerator[Any, Any]],
     enter: AsyncEnter | None = None,
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """The async generator function with a breaker around it; `enter` asks it for leave."""
+    """The async generator function with a breaker around it; `enter` acquires the permit."""
     enter = enter or breaker.aenter_or_fall_back
 
     async def guarded(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:

@@ -35,7 +35,7 @@ ExceptionTest = ExceptionTypes | Callable[[BaseException], bool]
 """Which exceptions: a type, a tuple of types, or a predicate."""
 
 NEVER_EVIDENCE = (StopIteration, StopAsyncIteration, Rejected)
-"""The end of an iterator is an answer; a refusal by another circuit says nothing was tried."""
+"""The end of an iterator is an answer; a refusal by another circuit means that nothing was tried."""
 
 
 def check_test(field: str, test: Any) -> None:
@@ -58,8 +58,8 @@ def matches(test: ExceptionTest, error: BaseException) -> bool:
 
 
 def is_no_evidence(error: BaseException) -> bool:
-    """Whether an exception says nothing about what was called: cancelled, interrupted, closed."""
-    kind = type(error)  # `isinstance` would ask the exception itself, which may raise
+    """Whether an exception is no evidence about what was called: cancelled, interrupted, closed."""
+    kind = type(error)  # `isinstance` would call the exception's own code, which may raise
     if not issubclass(kind, Exception) or issubclass(kind, NEVER_EVIDENCE):
         return True
     # concurrent.futures.CancelledError is an Exception; naming it spares importing the module.
@@ -72,7 +72,7 @@ def outcome_of(
     ignore: ExceptionTest,
     success_if: ExceptionTest = (),
 ) -> bool | None:
-    """What an exception says of what was called: `False` it failed, `True` it is alive.
+    """The evidence of an exception about what was called: `False` it failed, `True` it works.
 
     `None`: nothing. `ignore` comes before `success_if`, and that before `failure_if`. A group is
     what its members are: a failure if one of them is, else a success if one of them is. Raises
@@ -146,7 +146,7 @@ def describe(error: BaseException) -> str:
 
 
 def retry_after_s(error: BaseException) -> float | None:
-    """How long the other side asked us to stay away, if the exception knows.
+    """The wait that the other side requested, in seconds, if the exception contains one.
 
     Looks for `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP
     date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and
@@ -195,7 +195,7 @@ def _behind(error: BaseException) -> list[BaseException]:
     """The exceptions that this one was raised from or holds.
 
     What was only being handled counts if it was caught inside the call: a fallback that runs in the
-    `except` block of another provider is not asked to stay away by that one.
+    `except` block of another provider does not get the wait of that one.
     """
     behind: list[BaseException] = []
     if issubclass(type(error), BaseExceptionGroup):
@@ -279,7 +279,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_a(module: str, kind: str, value: Any) -> bool:
-    """Whether it is of that type, whose module must have been imported by whoever made it."""
+    """Whether it is of that type, whose module must have been imported to create it."""
     home = sys.modules.get(module)
     return home is not None and isinstance(value, getattr(home, kind))
 
@@ -296,7 +296,7 @@ def _parsed(value: str) -> float:
 
 
 MOST = 10**12
-"""More than anybody counts or pays at once, and a thousand times that is still a sum we can keep."""
+"""Larger than any real count or amount; a thousand times that can still be stored."""
 _LARGEST = 1e300
 _NUMBERS = (int, float)
 _OTHER_MESSAGES = (Acquire, Override)

@@ -4,7 +4,7 @@ Runs: how successes of a closed circuit are counted without a lock, and folded i
 
 A closed circuit admits everyone, so asking it can wait; and successes of calls that were not
 slow are all alike, so telling them can wait too. Each takes a ticket, which is one step of a C
-iterator and therefore atomic; whoever finds no ticket left folds the whole run as one signal.
+iterator and therefore atomic; the caller that finds no ticket left folds the whole run as one signal.
 Failures and readers fold the run before themselves, so the order of evidence is exact.
 
 One success is not like the others: the one that fills a window of calls, with which a detector
@@ -156,7 +156,7 @@ class SuccessRun:
         return taken + self.owed + len(self.times)
 
     def fits(self, most: int) -> bool:
-        """Whether no more than `most` successes can be in it that nobody has told."""
+        """Whether no more than `most` unrecorded successes can be in it."""
         return self.issued - self.counted + self.owed + len(self.times) <= most
 
     def count(self, most: int = UNLIMITED) -> int:
@@ -173,7 +173,7 @@ class SuccessRun:
         return taken + owed
 
     def put_off(self, more: int) -> None:
-        """Count now and tell at the next count, with `more` that found no ticket."""
+        """Count now and record at the next count, with `more` that found no ticket."""
         self.owed = self.count() + more
 
     def end(self) -> int:

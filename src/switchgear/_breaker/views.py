@@ -1,4 +1,4 @@
-"""A circuit of a store as it stands now, for all who only look."""
+"""The current state of a circuit of a store, for readers."""
 
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ class View(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON can hold them; the readings by the names of their detectors."""
-        from switchgear._core.wire import detector_names  # noqa: PLC0415  who never reads does not pay
+        from switchgear._core.wire import detector_names  # noqa: PLC0415  rarely needed
         from switchgear._detectors.policy_wire import dump_policy  # noqa: PLC0415
 
         names = detector_names(self.policy)

@@ -70,7 +70,7 @@ class Reservation:
         """It cost so much; the rest returns. `None`: unknown, so all of it. Returns the charge.
 
         What cost more than was reserved is charged in full: it is spent. Settling twice charges once.
-        `tags` says what the money was for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
+        `tags` describe what the money was for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
         if tags:
             checked_tags(tags)
@@ -118,7 +118,7 @@ class Reservation:
         except (StoreError, BudgetRefused) as trouble:
             if error is None:
                 raise
-            # The caller's exception is never replaced; the end of the lease says what was spent.
+            # The caller's exception is never replaced; the end of the lease settles the cost.
             log_warning("reservation %r could not be settled: %s", self.path, trouble)
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ SHELF = "budget"
 PLAN_SHELF = "plan"
 """Where the limits are kept that a plan had when it was applied last."""
 NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
-"""The kinds of lines that listeners hear of."""
+"""The kinds of lines that are passed to listeners."""
 
 Renews = Callable[[Policy], bool]
 """Whether a policy is one that a new one may take the place of."""
@@ -170,7 +170,7 @@ policy that it renews."""
 
 
 def budget_policy(limit_micros: int) -> Policy:
-    """How the circuit of a node is judged unless the configuration says: open when all is spent.
+    """How the circuit of a node is judged by default: open when all is spent.
 
     From 75 % of the limit on it is TRIPPING; open, it it stays open until it is reset.
 
@@ -272,7 +272,7 @@ class Budgets:
         """Set a budget aside for a node, out of the one above it; a root's comes from outside.
 
         The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either it has no limit of its
-        own and draws on the node above. `circuit` is told of all that is
+        own and draws on the node above. `circuit` records all that is
         spent at or below it. Opening it again with the same limit changes nothing. Raises
         `BudgetRefused`, and ValueError for a bad name or a negative amount.
         """
@@ -299,7 +299,7 @@ class Budgets:
         """Set an amount aside for one invocation, before it is made: the most that it may cost.
 
         The amount is `amount="$0.50"` or `amount_micros=500_000`. An unknown price (`None`) is refused, unless `allow_unknown`: then nothing is set aside, and
-        what it cost may overrun. After `lease_s` seconds (900; `None`: never) without a word the
+        what it cost may overrun. After `lease_s` seconds (900; `None`: never) without an update the
         owner counts as gone: the amount is then taken as spent, or `on_expiry="returned"`.
         """
         path = core.checked_path(node)
@@ -361,7 +361,7 @@ class Budgets:
     ) -> None:
         """Something was spent that was not reserved. Never refused for want of money: it is gone.
 
-        `tags` says what the money was for; see `spent_by_tag`.
+        `tags` describe what the money was for; see `spent_by_tag`.
         """
         checked_tags(tags)
         cost = core.checked_micros("cost_micros", cost_micros)
@@ -469,7 +469,7 @@ class Budgets:
             yield Line(*fields)
 
     def audit(self, root: str) -> Audit:
-        """Work a tree out anew from its lines, and compare."""
+        """Recompute a tree from its lines, and compare."""
         # The lines first: those that come while they are read are cut off by the book's number.
         lines = list(self.lines(root))
         kept = self._stored(root)
@@ -492,7 +492,7 @@ class Budgets:
     # One transaction
 
     def ask(self, asked: Asked, root: str = "") -> BudgetAnswer:
-        """Do what is asked in one transaction, then tell circuits and listeners.
+        """Apply the request in one transaction, then update circuits and listeners.
 
         Raises `OverrideRefused` for another limit or a close without an operator token that is needed.
         """

@@ -1,6 +1,6 @@
 """What is asked of a book of budgets, done to it: a pure fold, as the mechanism is.
 
-Nothing here waits, reads a clock or calls anybody; a store does it in one transaction, again if
+Nothing here waits, reads a clock or calls out; a store runs it in one transaction, again if
 another process was quicker.
 """
 

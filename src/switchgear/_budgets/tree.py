@@ -22,7 +22,7 @@ WARN_AT = 0.75
 MOST_NODES = 10_000
 """How many nodes of one tree may be open at once."""
 REMEMBERED = 256
-"""How many settled reservations a book remembers; of older ones the account tells (`recalled`)."""
+"""How many settled reservations a book remembers; older ones are found in the account (`recalled`)."""
 DEEPEST = 8
 LEVELS = ("team", "wave", "story", "capsule", "invocation")
 """What the levels of a tree are called, from the root; deeper ones have the name of the last."""
@@ -86,7 +86,7 @@ EMPTY = BudgetBook({})
 
 
 class Line(NamedTuple):
-    """One line of the account; the lines of a book tell all that happened to it."""
+    """One line of the account; the lines of a book are its complete history."""
 
     number: int
     at_s: float
@@ -149,7 +149,7 @@ class Reserve(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """An invocation takes longer: its lease begins anew."""
+    """A call takes longer: renews its lease."""
 
     node: str
     lease_s: float
@@ -161,7 +161,7 @@ class Settle(NamedTuple):
     node: str
     cost_micros: int | None
     gone: tuple[int, bool] | None = None
-    """What the account says of a reservation that the book no longer remembers: what was charged,
+    """The account's record of a reservation that the book no longer remembers: what was charged,
     and whether for good."""
 
 
@@ -255,9 +255,9 @@ def load_book(data: Any) -> BudgetBook:
             )
         lines, charged, seen_s = data["lines"], data["charged_micros"], data["seen_s"]
         if type(lines) is not int or type(charged) is not int or min(lines, charged) < 0:
-            raise ValueError(f"it has {lines!r} lines and charges of {charged!r}")
+            raise ValueError(f"the budgets cannot be read: {lines!r}, {charged!r}")
         if not -math.inf < seen_s < math.inf:
-            raise ValueError(f"its time is {seen_s!r}")
+            raise ValueError(f"the budgets cannot be read: {seen_s!r}")
         return BudgetBook(
             {path: BudgetNode(*fields) for path, fields in data["nodes"].items()},
             lines,
@@ -304,9 +304,9 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
 
 
 def recalled(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
-    """What the account says of a reservation that is gone: what it was charged, and whether for good.
+    """The account's record of a reservation that is gone: what it was charged, and whether for good.
 
-    One whose lease ran out may be settled once more, for what it really cost. `None`: there was none.
+    One whose lease ran out may be settled again, for its real cost. `None`: there was none.
     """
     known = gone = expired = late = False
     charged = 0

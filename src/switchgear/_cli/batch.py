@@ -243,7 +243,7 @@ def _refuse_unknown_cost(
 
 
 def _paid_from(place: "AttemptDependencies", wanted: "Batch", node: str | None) -> "Batch":
-    """With the node of the option, if one is given; a node that is not open is told before the start."""
+    """With the node of the option, if one is given; a node that is not open is reported before the start."""
     from switchgear._cli.run_options import check_node
 
     if node is not None:
@@ -285,7 +285,7 @@ def _prepared(
     root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
     if resumed is not None:
         home = find_batch(root, resumed, file)
-        home.read()  # what is no batch of ours is said, and gets no lock file
+        home.read()  # an unknown batch is reported, and gets no lock file
         lock = _locked(home)
         kept, _ = home.read()
         unsettled = frozenset(

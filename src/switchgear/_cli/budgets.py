@@ -136,7 +136,7 @@ def audit(root: str | None, *, as_json: bool) -> None:
 @budgets.command(
     "set",
     short_help="Open a budget, or change its limit.",
-    # A negative amount is told as such, and not as an option that nobody knows.
+    # A negative amount is reported as such, not as an unknown option.
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("node")

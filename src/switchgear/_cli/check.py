@@ -73,7 +73,7 @@ def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
     policy, now_s = session.panel.policy_of(name), session.now_s()
     fresh = policy.start(name, now_s)
     if lost is not None:
-        # As it will be with the first message: a strict one refuses, because nobody knows.
+        # As it will be with the first message: a strict one refuses, because its state is unknown.
         from switchgear._core.types import Acquire
         from switchgear._stores.base import start_anew
 

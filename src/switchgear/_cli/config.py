@@ -199,7 +199,7 @@ def init(  # noqa: PLR0917  click passes them by name
 ) -> None:
     """Write a commented configuration file, and check it.
 
-    At a terminal it asks for what no option gives; elsewhere, or with --yes, it asks nothing.
+    At a terminal it prompts for missing options; elsewhere, or with --yes, it does not prompt.
     """
     import getpass
     import sys
@@ -613,7 +613,7 @@ def _agent(one: "FleetAgent") -> dict[str, Any]:
 
 
 def shown_target(one: "Target") -> str:
-    """A target, without the path of its URL: that is often the secret, and no pattern knows it."""
+    """A target, without the path of its URL: that is often the secret, and no pattern matches it."""
     from switchgear._text.redact import redact
 
     url = one.fields().get("url")

@@ -68,7 +68,7 @@ class Session:
         self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
-        """Turn to the store if it has come into being since; for those who look again and again."""
+        """Turn to the store if it has come into being since; for callers that poll."""
         if self._absent is None or not _was_there(self._absent):
             return
         self._absent = None
@@ -87,7 +87,7 @@ class Session:
         if isinstance(message, Override):
             self.demand_operator(name)
         store = self.panel.store.inner
-        # Whoever is configured with a digest leaves it here, or the next one needs no token.
+        # A session that is configured with a digest saves it here, else the next one needs no token.
         self.panel.store.operator.keep_in(store)
         done = store.apply(name, self._policy_for(name), message, store.now_s())
         for event in done.events:
@@ -105,7 +105,7 @@ class Session:
         return done
 
     def read(self, glob: str) -> "tuple[list[View], StoreError | None]":
-        """The circuits, and what kept us from reading others: one that is damaged hides no other."""
+        """The circuits, and the error that kept others from being read: a damaged one hides no other."""
         from switchgear._core.errors import StoreError
 
         views: list[View] = []
@@ -126,7 +126,7 @@ class Session:
         self.panel.store.operator.demand(self.panel.store.inner, name, what)
 
     def is_operator(self) -> bool:
-        """Whether orders may be given here. Raises `StoreError` when nobody can tell."""
+        """Whether overrides are allowed here. Raises `StoreError` when that is unknown."""
         return self.panel.store.operator.allows(self.panel.store.inner)
 
     def _policy_for(self, name: str) -> "Policy":
@@ -207,13 +207,13 @@ def open_session(
 
 
 def _apply_budgets(panel: "Panel", config: "Config") -> None:
-    """Bring the budgets to what is configured; who cannot is told, and the command goes on."""
+    """Apply the configured budgets; failures are reported, and the command continues."""
     from switchgear._core.errors import StoreError
 
     try:
         done = panel.budgets.apply(config.budgets, who="configuration")
     except StoreError:
-        return  # the command says so itself, if it needs the store
+        return  # the command reports it itself, if it needs the store
     for one in done:
         if one.is_refused:
             say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
@@ -229,7 +229,7 @@ def _was_there(file: str) -> bool:
 
 
 def _panel(url: str | None, config: "Config") -> "Panel":
-    """The panel over a store. A configuration cannot make it forget more than everybody may."""
+    """The panel over a store. A configuration cannot shorten retention below the minimum."""
     from switchgear._panel.panel import Panel
 
     panel = Panel(
@@ -256,7 +256,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
         if panel.store.operator.allows(panel.store.inner):
             return config.retention
     except StoreError:
-        pass  # whoever needs the store is about to hear of it
+        pass  # a command that needs the store reports it
     return Retention(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
 
 
@@ -303,7 +303,7 @@ def load_chosen_config(*, acts: bool = False) -> "Config":
 
 
 def _say_once(notice: str) -> None:
-    """Report on standard error, once for each command; a shell that completes hears nothing."""
+    """Report on standard error, once for each command; nothing during shell completion."""
     context = click.get_current_context(silent=True)
     said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
     if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
@@ -353,7 +353,7 @@ def read_token() -> str | None:
 def names_beginning(start: str, limit: int = 200) -> list[str]:
     """Names of circuits for the completion of a shell, which must never see an error.
 
-    Only names that a shell takes for one word: agents make names, and an operator presses Tab.
+    Only names that a shell takes for one word: agents create names, and an operator presses Tab.
     """
     try:
         with open_session(reading=True) as session:
@@ -370,7 +370,7 @@ def literal(name: str) -> str:
 
 
 FAMILY_FIRST = "session/"
-"""The family whose names are ids that nobody types in full: they are found without it."""
+"""The family whose names are long ids: they are found without the prefix."""
 
 
 def full_name(session: Session, name: str) -> str | None:

@@ -53,7 +53,7 @@ class StandInProvider:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing: the demonstration speaks for itself."""
+                """Print nothing: the demonstration is visible."""
 
         self._server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1/messages"
@@ -102,7 +102,7 @@ class DemoScreen:
             self._draw(self._to_tell.pop(0))
 
     def event(self, event: Event) -> None:
-        """The circuit moved. What a call's outcome did is told behind the call's mark."""
+        """The circuit moved. The effect of a call's outcome is printed after the call's mark."""
         if event.after is Phase.HALF_OPEN:
             self._draw(event)
         else:
@@ -131,7 +131,7 @@ class DemoTally:
 
     answered = 0
     spared = 0
-    """Refused while the provider was down: requests that would have been in vain."""
+    """Refused while the provider was down: doomed requests that were avoided."""
     missed = 0
     """Refused when it was already back: the price of waiting for the next probe."""
 

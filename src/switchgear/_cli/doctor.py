@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
 _WARNING = "WARNING, "
-"""How a fact of a store says that it is no good news; behind a semicolon, what to do."""
+"""Marks a fact of a store as a warning; after a semicolon, what to do."""
 _BEFORE_US_S = 1_700_000_000.0
 
 
 class CheckResult(NamedTuple):
-    """One thing that was looked at."""
+    """One checked fact."""
 
     level: str
     what: str
@@ -81,7 +81,7 @@ def _python() -> Iterator[CheckResult]:
         yield CheckResult(PROBLEM, f"Python {version}", "use Python 3.11 or newer")
         return
     parts = [f"Python {version}"]
-    for name in ("switchgear", "click", "rich", "pyyaml"):
+    for name in ("switchgear", "click", "jinja2", "rich", "pyyaml"):
         try:
             parts.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -169,7 +169,7 @@ def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
         yield from _file(file)
     try:
         with open_session(acts=False) as session:
-            session.drains = False  # who looks sends nothing
+            session.drains = False  # readers send nothing
             facts = session.panel.store.facts()
             warned, told = _sorted(facts)
             yield CheckResult(GOOD, f"store {session.label} ({choice.source}): {told}")
@@ -353,7 +353,7 @@ _FOR = {
 
 
 def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[CheckResult]:
-    """Everything about one agent, in one scope or both; `wanted`: somebody asked for it by name."""
+    """Everything about one agent, in one scope or both; `wanted`: the user named it."""
     from switchgear._hooks.install.settings import HOOKED, place, scopes_of
 
     agent, folder = HOOKED[name], os.getcwd()
@@ -452,7 +452,7 @@ def _tried(
     for when in (BEFORE, AFTER):
         command = commands.get(event_of(agent.name, when))
         if command is None:
-            continue  # told already: it is missing
+            continue  # reported already: it is missing
         answer = probe.send(command, when)
         event = event_of(agent.name, when)
         if answer.trouble or answer.remark:
@@ -528,7 +528,7 @@ def installed_trials() -> Iterator[CheckResult]:
 
 
 def _source() -> str | None:
-    """The configuration file that holds here; one that cannot be read is told of elsewhere."""
+    """The configuration file in effect; an unreadable one is reported elsewhere."""
     from switchgear._cli.context import load_chosen_config
     from switchgear._config import ConfigError
 
@@ -627,7 +627,7 @@ def doctor(*, as_json: bool) -> int:
     """Check the installation: exit code 0 all is well, 1 warnings, 2 problems.
 
     Checks Python, packages, configuration, token, store (present, writable, intact, private),
-    pending notifications, clocks and terminal, and says what to do.
+    pending notifications, clocks and terminal, and prints what to do.
     """
     return report(list(examine()), as_json=as_json)
 

@@ -50,7 +50,7 @@ SHELVES = (BUDGETS, LOCKS, ROUTES)
 
 
 class Account(NamedTuple):
-    """A value of the ledger and the lines that tell how it came to be so."""
+    """A value of the ledger and the lines of its history."""
 
     shelf: str
     key: str
@@ -115,7 +115,7 @@ def _is_newer(account: Account, value: Any, here: list[Any]) -> bool:
     if account.shelf == LOCKS:
         return load_tenure(account.value).token > load_tenure(value).token
     if account.shelf == BUDGETS and load_book(value).lines != len(here):
-        return False  # somebody spends from it at this very moment
+        return False  # another process spends from it at this moment
     return len(account.lines) > len(here) and account.lines[: len(here)] == here
 
 
@@ -196,7 +196,7 @@ VERSION = 1
 EVERYTHING = 10_000_000
 LONGEST_LINE = 10_000_000
 MOST_TOLD = 20
-"""Bad lines that are told one by one."""
+"""Bad lines that are reported one by one."""
 _AHEAD_S = 86_400.0
 _LARGEST = 2**63 - 1
 _BAD = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError)
@@ -265,7 +265,7 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
 
 
 class _Reading:
-    """Hears one line after the other."""
+    """Reads the lines in order."""
 
     def __init__(self, now_s: float) -> None:
         self.taken: dict[str, Taken] = {}
@@ -275,7 +275,7 @@ class _Reading:
         self._now_s = now_s
 
     def hear(self, number: int, line: bytes) -> None:
-        """Check a line and keep what it says."""
+        """Check a line and keep its content."""
         data = _parsed(line)
         if number == 1:
             _check_head(data)
@@ -437,7 +437,7 @@ def _write(path: str, lines: Iterable[str]) -> int:
 def _is_no_file(path: str) -> bool:
     """Whether it is a pipe, a terminal or the like, which is written to and never replaced."""
     if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
-        return True  # the names of open files: what is behind them is somebody else's
+        return True  # the names of open files: their targets belong to other programs
     return os.path.exists(path) and not os.path.isfile(path)
 
 

@@ -270,7 +270,7 @@ def _follow(
 
 
 def _stamp(path: str | None) -> Any:
-    """What tells whether the file has changed, or what the user trusts."""
+    """Changes when the file or its trust changes."""
     import os
 
     from switchgear._config.trust import trust_folder
@@ -312,7 +312,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:
-    """Who has a lock, how many wait, and how long the first of them does."""
+    """The holder of a lock, the number of waiters, and how long the first one has waited."""
     from switchgear._text.formats import elapsed
 
     holder, waiting = lock["holder"], lock["waiting"]

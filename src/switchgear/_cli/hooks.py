@@ -237,7 +237,7 @@ def restart() -> int:
 
 
 def _save(agent: str, scope: str) -> None:
-    """Save a copy, from which hooks repair the file; where that cannot be, the user is told."""
+    """Save a copy, from which hooks repair the file; where that fails, the user gets a warning."""
     from switchgear._hooks.install.saved import save
 
     try:
@@ -248,9 +248,9 @@ def _save(agent: str, scope: str) -> None:
 
 
 def _trust_project_file() -> None:
-    """Show and trust the configuration of this project: who installs the guard wants its rules.
+    """Show and trust the configuration of this project: a user a user a user a user who installs the guard wants its rules.
 
-    One that cannot be used stays untrusted, and the user is told.
+    One that cannot be used stays untrusted, with a warning.
     """
     from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
     from switchgear._config import ConfigError

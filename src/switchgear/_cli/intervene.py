@@ -311,7 +311,7 @@ def _wait(session: "Session", view: "View", command: str | None) -> int:
 
 
 def _test(session: "Session", name: str, command: str) -> int:
-    """Run the test as the probe of the circuit, and tell how it went."""
+    """Run the test as the probe of the circuit, and record its result."""
     import subprocess
 
     from switchgear._core.types import Acquire, Record, Signal
@@ -336,14 +336,14 @@ def _force(session: "Session", name: str, why: str | None) -> int:
 
     by, why = who(), reason(why)
     step = session.send(name, Override(by, why, reset=True))
-    if step.circuit.mode is Mode.HELD_OPEN:  # by who chose to skip it
+    if step.circuit.mode is Mode.HELD_OPEN:  # because an operator skipped it
         session.send(name, Override(by, why, Mode.AUTO))
     say(f"{clean(name)} was closed by force")
     return 0
 
 
 def _skip(session: "Session", name: str, why: str | None) -> int:
-    """Hold it open, and tell every agent at work to do without it."""
+    """Hold it open, and send every active agent a message to do without it."""
     from switchgear._cli.run_options import reason, who
     from switchgear._core.types import Mode, Override
     from switchgear._hooks import session as sessions
@@ -358,7 +358,7 @@ def _skip(session: "Session", name: str, why: str | None) -> int:
 
 
 def _abort(session: "Session") -> int:
-    """Stop every agent at work."""
+    """Stop every active agent."""
     session.demand_operator("*", "an abort of everything")
     reason = "The batch was aborted by an operator. Stop now; what is done is kept."
     told = _every_session(session, lambda notes: notes._replace(stop=reason))

@@ -186,7 +186,7 @@ def outcome_text(row: LabelledRun) -> str:
 
 
 def _ask(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar) -> int:
-    """Ask about each run; every answer is kept at once."""
+    """Prompt for each run; every answer is saved at once."""
     from switchgear._analysis.backtest.labels import add_label
 
     say(_HELP)

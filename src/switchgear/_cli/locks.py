@@ -1,4 +1,4 @@
-"""`switchgear locks`: who has what, who waits for it, and since when."""
+"""`switchgear locks`: holders, waiters, and since when."""
 
 from typing import TYPE_CHECKING, Any
 

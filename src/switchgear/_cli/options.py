@@ -134,7 +134,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _broken_pipe() -> int:
-    """Whoever read our output has gone; the last flush of Python must not complain."""
+    """The reader of the output is gone; the last flush of Python must not fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
@@ -228,7 +228,7 @@ def checked_text(ctx: click.Context, parameter: click.Parameter, value: str | No
     try:
         return None if value is None else typed(value)
     except UnicodeError:
-        return value  # whoever keeps it replaces what is no text
+        return value  # the store replaces what is not text
 
 
 def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -265,7 +265,7 @@ class Since(NamedTuple):
 
 
 def parse_since(text: str | None, now_s: float) -> Since:
-    """`1h`, `2026-11-15T10:00` (local time unless it says) or a cursor of the stream."""
+    """`1h`, `2026-11-15T10:00` (local time by default) or a cursor of the stream."""
     if text is None:
         return Since()
     span = _SPAN.fullmatch(text)

@@ -1,4 +1,4 @@
-"""The operator's verbs: `hold`, `release`, `reset`, `probe`. Each order has who and why, and is an event.
+"""The operator's verbs: `hold`, `release`, `reset`, `probe`. Each override has an author and a reason, and is an event.
 
 Where an operator token is configured they need it, so that a guarded agent cannot release itself.
 """
@@ -41,7 +41,7 @@ class Word(NamedTuple):
 
 
 def order_options(verb: F) -> F:
-    """Who, why, and what every order takes."""
+    """The options of every override: author, reason and others."""
     options = (
         click.option(
             "--why",
@@ -145,7 +145,7 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) 
     from switchgear._cli.context import open_session
     from switchgear._core.types import Override
 
-    # Who means circuits that exist makes no store in which there are none.
+    # An override of existing circuits creates no store.
     with open_session(reading=not word.create) as session:
         session.demand_operator(word.target)
         names = _targets(session, word, only_held=mode == "auto")
@@ -248,7 +248,7 @@ def reason_given(why: str | None) -> str:
 
 
 def who_gives(by: str | None) -> str:
-    """Who; the login name, unless it is said."""
+    """The author; default: the login name."""
     from switchgear._text.redact import redact
 
     if by is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear._cli.options import fail, store_options
+from switchgear._cli.run_options import call_budget_options, check_node, dollars
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
@@ -18,8 +19,22 @@ if TYPE_CHECKING:
 # What the verb needs is imported when it is used.
 # ruff: noqa: PLC0415
 
-DEFAULT_PORT = 4738
-_DOLLARS = click.FloatRange(0.0, 1_000_000.0, min_open=True)
+_SECTION = {
+    **{name: name for name in ("host", "port", "budget_node", "allow_unknown_price", "loops")},
+    **{name: name for name in ("hint", "workers", "access_log", "tls_cert", "tls_key")},
+    "budget_micros": "budget_micros",
+    "session_budget": "session_budget_micros",
+    "key_budget": "key_budget_micros",
+    "price_in": "price_in_micros",
+    "price_out": "price_out_micros",
+    "timeout": "timeout_s",
+    "max_body": "max_body_mb",
+    "drain": "drain_s",
+    "proxy_token_file": "token_file",
+    "hosts": "allow_hosts",
+    "insecure_http": "insecure_http",
+}
+"""The field of the section `proxy` that holds where an option is not given."""
 
 
 @click.command(short_help="Guard every agent on this machine: a reverse proxy for model APIs.")
@@ -27,7 +42,7 @@ _DOLLARS = click.FloatRange(0.0, 1_000_000.0, min_open=True)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
+    default=4738,
     show_default=True,
     help="Port to listen on; 0 picks a free one.",
 )
@@ -52,31 +67,14 @@ _DOLLARS = click.FloatRange(0.0, 1_000_000.0, min_open=True)
     metavar="NAME=VARIABLE",
     help="Send the key in this environment variable to an upstream instead of the client's. Repeatable.",
 )
-@click.option("--budget", type=_DOLLARS, metavar="USD", help="Limit for all calls together.")
-@click.option(
-    "--budget-node",
-    metavar="NODE",
-    help="Budget that all calls draw on; with --budget it is opened [default: proxy].",
+@call_budget_options(
+    "Limit for all calls together.",
+    "Budget that all calls draw on; with --budget it is opened [default: proxy].",
 )
-@click.option("--session-budget", type=_DOLLARS, metavar="USD", help="Limit for each session.")
-@click.option("--key-budget", type=_DOLLARS, metavar="USD", help="Limit for each API key.")
-@click.option(
-    "--price-in",
-    type=click.FloatRange(0.0),
-    metavar="USD",
-    help="Your price of a million input tokens, for every model.",
-)
-@click.option(
-    "--price-out",
-    type=click.FloatRange(0.0),
-    metavar="USD",
-    help="Your price of a million output tokens, for every model.",
-)
-@click.option(
-    "--allow-unknown-price",
-    is_flag=True,
-    help="Forward calls to models without a known price, although there is a budget.",
-)
+@dollars("--session-budget", help="Limit for each session.")
+@dollars("--key-budget", help="Limit for each API key.")
+@dollars("--price-in", help="Your price of a million input tokens, for every model.")
+@dollars("--price-out", help="Your price of a million output tokens, for every model.")
 @click.option(
     "--loops/--no-loops",
     default=True,
@@ -141,7 +139,7 @@ def proxy(**given: Any) -> None:
     GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:4738: nothing is installed in the agent. Circuits stop
     calls to an upstream that fails, budgets are reserved before each call, and an agent that
     repeats itself is stopped with the evidence. SIGHUP restarts the workers without dropping
-    a response.
+    a response. Options take precedence over the section 'proxy' of the configuration.
     """
     try:
         import httptools  # noqa: F401
@@ -149,12 +147,29 @@ def proxy(**given: Any) -> None:
         fail("this command needs more packages: python3 -m pip install 'switchgear[proxy]'")
     from switchgear._proxy.supervisor import inherited
 
+    given = _with_section(given)
     settings = _settings(given)
     ours = inherited()
     if ours is not None:
         _work(given, settings, ours)
         return
     _supervise(given, settings)
+
+
+def _with_section(given: dict[str, Any]) -> dict[str, Any]:
+    """The options, and what the configuration says where none was given."""
+    from switchgear._cli.context import load_chosen_config
+    from switchgear._config.proxy import ProxySection
+
+    section = load_chosen_config().proxy or ProxySection()
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    found = {
+        option: getattr(section, field)
+        for option, field in _SECTION.items()
+        if context.get_parameter_source(option) is default
+    }
+    return {**given, **found, "section": section}
 
 
 def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
@@ -229,16 +244,12 @@ def _open_budget(given: dict[str, Any], settings: "WorkerSettings") -> None:
     from switchgear._budgets.tree import Open
     from switchgear._cli.context import open_session
 
-    node = settings.guard.budget_node
+    node, limit = settings.guard.budget_node, given["budget_micros"]
     with open_session() as session:
-        if given["budget"] is None:
-            if node and session.panel.budgets.free_micros(node) is None:
-                known = session.panel.budgets.book(node.partition("/")[0]).nodes
-                if node not in known:
-                    fail(f"there is no budget {node!r}; open it: switchgear budgets set {node} USD")
+        if limit is None:
+            check_node(session.panel.budgets, node or None)
             return
-        wanted = Open(node, _micros(given["budget"]), f"budget/{node}")
-        for one in session.panel.budgets.apply([wanted], who="proxy"):
+        for one in session.panel.budgets.apply([Open(node, limit, f"budget/{node}")], who="proxy"):
             if one.is_refused:
                 fail(f"budget {one.node}: {one.why}")
             if one.what in {"kept", "closed"}:
@@ -259,20 +270,14 @@ def _relay_settings(given: dict[str, Any]) -> "RelaySettings":
     from hashlib import sha256
 
     from switchgear._cli.serve import read_or_make_token
+    from switchgear._config.proxy import is_loopback
     from switchgear._proxy.relay import RelaySettings
 
     upstreams = _upstreams(given)
-    fallbacks: dict[str, tuple[str, ...]] = {}
-    for text in given["fallbacks"]:
-        first, sign, second = text.partition("=")
-        if not sign or first not in upstreams or second not in upstreams or first == second:
-            fail(f"--fallback {text!r}: it must be NAME=NAME of two upstreams")
-        if upstreams[first].family != upstreams[second].family:
-            fail(f"--fallback {text!r}: both must have the same protocol")
-        fallbacks[first] = (*fallbacks.get(first, ()), second)
+    fallbacks = _fallbacks(given, upstreams)
     token = given["proxy_token_file"]
     digest = None if token is None else sha256(read_or_make_token(token).encode()).digest()
-    if not _is_loopback(given["host"]):
+    if not is_loopback(given["host"]):
         if digest is None:
             fail(f"--host {given['host']}: others can reach it, so it needs --proxy-token-file")
         if given["tls_cert"] is None and not given["insecure_http"]:
@@ -289,55 +294,70 @@ def _relay_settings(given: dict[str, Any]) -> "RelaySettings":
 
 
 def _upstreams(given: dict[str, Any]) -> dict[str, Any]:
-    from switchgear._proxy.routes import DEFAULT_URLS, upstream
+    from switchgear._providers.upstreams import DEFAULT_URLS, upstream
 
-    keys = {}
+    section = given["section"]
+    variables = {name: choice.key_env for name, choice in section.upstreams.items()}
     for text in given["keys"]:
         name, sign, variable = text.partition("=")
-        key = os.environ.get(variable, "").strip()
-        if not sign or not key or not key.isascii() or not key.isprintable():
-            fail(f"--key {name}=…: it must be NAME=VARIABLE, and the variable must hold a key")
-        keys[name] = key
-    found = {
-        name: upstream(name, url, key=keys.get(name, "")) for name, url in DEFAULT_URLS.items()
-    }
+        if not sign:
+            fail(f"--key {name}: it must be NAME=VARIABLE, and the variable must hold a key")
+        variables[name] = variable
+    keys = {name: _key(name, variable) for name, variable in variables.items() if variable}
+    found = {name: upstream(name, url) for name, url in DEFAULT_URLS.items()}
+    found |= {name: choice.upstream for name, choice in section.upstreams.items()}
     for text in given["upstreams"]:
         left, sign, url = text.partition("=")
         name, _, family = left.partition(":")
         if not sign:
             fail(f"--upstream {text!r}: it must be NAME=URL or NAME:PROTOCOL=URL")
         try:
-            made = upstream(name, url, family, keys.get(name, ""))
+            made = upstream(name, url, family)
         except ValueError as error:
             fail(f"--upstream: {error}")
         found[made.name] = made
-    return found
+    return {name: each._replace(key=keys.get(name, "")) for name, each in found.items()}
+
+
+def _key(name: str, variable: str) -> str:
+    key = os.environ.get(variable, "").strip()
+    if not key or not key.isascii() or not key.isprintable():
+        fail(f"the key of upstream {name!r}: the variable must hold a key, and {variable} does not")
+    return key
+
+
+def _fallbacks(given: dict[str, Any], upstreams: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    chains: dict[str, tuple[str, ...]] = {}
+    for text in given["fallbacks"]:
+        first, sign, second = text.partition("=")
+        if not sign or first not in upstreams or second not in upstreams or first == second:
+            fail(f"--fallback {text!r}: it must be NAME=NAME of two upstreams")
+        if upstreams[first].family != upstreams[second].family:
+            fail(f"--fallback {text!r}: both must have the same protocol")
+        chains[first] = (*chains.get(first, ()), second)
+    return {**given["section"].fallbacks, **chains}
 
 
 def _guard_settings(given: dict[str, Any]) -> "GuardSettings":
     from switchgear._providers.prices import Rates
     from switchgear._proxy.guard import GuardSettings
 
-    node = given["budget_node"] or ("proxy" if given["budget"] is not None else "")
+    node = given["budget_node"] or ("proxy" if given["budget_micros"] is not None else "")
     rates = None
     if (given["price_in"] is None) != (given["price_out"] is None):
         fail("--price-in and --price-out: give both")
     if given["price_in"] is not None:
-        sent, said = _micros(given["price_in"]), _micros(given["price_out"])
+        sent, said = given["price_in"], given["price_out"]
         rates = Rates(sent, said, sent, sent)
     return GuardSettings(
         budget_node=node,
-        session_budget_micros=_micros(given["session_budget"]),
-        key_budget_micros=_micros(given["key_budget"]),
+        session_budget_micros=given["session_budget"],
+        key_budget_micros=given["key_budget"],
         rates=rates,
         allow_unknown_price=given["allow_unknown_price"],
         detect_loops=given["loops"],
         owner=f"proxy-{os.getpid()}",
     )
-
-
-def _micros(amount: float | None) -> Any:
-    return None if amount is None else round(amount * 1_000_000)
 
 
 def _tls(given: dict[str, Any]) -> "ssl.SSLContext | None":
@@ -354,12 +374,3 @@ def _tls(given: dict[str, Any]) -> "ssl.SSLContext | None":
     except (OSError, ssl.SSLError) as error:
         fail(f"--tls-cert {given['tls_cert']}: it cannot be used: {error}")
     return context
-
-
-def _is_loopback(host: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -51,7 +51,7 @@ def resume(
     record = find_run(runs_root(Path.cwd()), run_id)
     extra_s = None if more_time is None else seconds("--more-time", more_time)
     given, wanted = taken_out(given_flags(flags))
-    # Held before it is read: whoever read it earlier would repeat what another process did.
+    # Locked before it is read: else this process could repeat what another one did.
     with _locked(record) as lock, open_session() as session:
         start = _start(record, given, extra_s)._replace(lock=lock)
         options, note = settled(start.options, wanted, session.config.timeouts)
@@ -70,7 +70,7 @@ def _locked(record: "RunFolder") -> "RunLock":
     from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
     from switchgear._run.run_lock import RunConflict, folder_lock
 
-    record.read()  # what is no run of ours is said, and gets no lock file
+    record.read()  # an unknown run is reported, and gets no lock file
     try:
         return folder_lock(record.path, f"run {record.id}")
     except RunConflict as conflict:

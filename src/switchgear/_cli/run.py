@@ -204,7 +204,7 @@ class Start(NamedTuple):
     circuit: str | None = None
     """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
     targets: "tuple[Target, ...]" = ()
-    """Those of `--notify`; the configured ones are told too."""
+    """Those of `--notify`; the configured ones are notified, too."""
     note: str | None = None
     """Something to say at the start."""
     lock: "RunLock | None" = None
@@ -400,7 +400,7 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
 
 
 def conflict_text(conflict: "RunConflict") -> str:
-    """Who runs it, and what can be done."""
+    """The process that runs it, and what can be done."""
     pid = conflict.holder.pid
     stop = "stop that process" if pid is None else f"kill {pid}"
     return "\n".join(
@@ -455,7 +455,7 @@ def _perform(
 
 
 def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
-    """Tell the targets that the run ended. What does not arrive is said, and changes nothing else."""
+    """Notify the targets that the run ended. Failed notifications are reported and change nothing else."""
     from switchgear._cli.run_options import who
     from switchgear._run.record import RunFolder, RunUnreadable
     from switchgear._run.result import failed_notices, notify_run_end, receipt_of
@@ -558,7 +558,7 @@ def _runner(
 
 
 def _forget_ladder(session: "Session", loop: str, why: str | None) -> None:
-    """Who closes a loop by force begins at the bottom of its ladder, too."""
+    """Closing a loop by force also resets its escalation."""
     from switchgear._cli.run_options import reason, who
     from switchgear._stuck.escalation import escalation_key
 
@@ -583,7 +583,7 @@ def _company(start: Start) -> str | None:
 
 
 def _say_not_begun(start: Start, circuit: str, text: str) -> None:
-    """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
+    """Notify the targets of `--notify` that a run did not start: the user may be away."""
     from switchgear._cli.run_options import who
     from switchgear._fleet.delivery import deliver, notice
     from switchgear._run.result import TIMEOUT_S, failed_notices
@@ -606,7 +606,7 @@ def _say_not_begun(start: Start, circuit: str, text: str) -> None:
 
 
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
-    """Say that a run was not begun, and why. Returns its exit code."""
+    """Report that a run was not started, and why. Returns its exit code."""
     from switchgear._console.values import printed
     from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 

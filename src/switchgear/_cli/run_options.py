@@ -127,7 +127,7 @@ def paid(
         runner = made(aside.amount_micros)
         after = runner.run()
     except BaseException:
-        # After a defect of ours nobody knows what was spent; before an agent was started, nothing.
+        # After a defect of Switchgear the cost is unknown; before an agent was started, it is zero.
         aside.settle(None if runner is not None and runner.has_worked else 0)
         raise
     problem = aside.settle(
@@ -145,16 +145,16 @@ CHOICES = ("wait", "force", "abort")
 
 
 class StillOpen(Exception):
-    """The circuit is open and stays so; the text says what can be done."""
+    """The circuit stays open; the text lists what can be done."""
 
 
 def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str | None:
-    """See that the circuit lets the run begin. Returns what is to be said of it, if anything.
+    """Check that the circuit lets the run start. Returns a remark, if any.
 
-    `how` is the command to type, up to its options. Raises `StillOpen` where nobody can be asked.
+    `how` is the command to type, up to its options. Raises `StillOpen` without a terminal.
     """
     loop.refresh()
-    if force and loop.mode != "held_open":  # evidence is forgotten by force, an order is not
+    if force and loop.mode != "held_open":  # force clears evidence, not an override
         loop.reset(by=who(), why=reason(why))
         return f"{loop.name} was closed by force"
     decision = loop.check()
@@ -211,7 +211,7 @@ def _ask(loop: "LoopBreaker", how: str) -> str | None:
 
 
 def wait_visibly(seconds: float) -> None:
-    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt when somebody ends it."""
+    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt on Ctrl-C."""
     from switchgear._run.interrupt import Interrupt, Time, wait
     from switchgear._run.view import LineView
 
@@ -258,6 +258,31 @@ def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
             raise click.UsageError(str(problem)) from None
 
     return convert
+
+
+def dollars(*names: str, **how: Any) -> Callable[[F], F]:
+    """An option for an amount of money, in micro-dollars."""
+    return click.option(*names, metavar="USD", callback=amount(micros), **how)
+
+
+def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
+    """The options of verbs that pay for model calls of other programs; `limit` and `node` are help texts."""
+    options = (
+        dollars("--budget", "budget_micros", help=limit),
+        click.option("--budget-node", metavar="NODE", help=node),
+        click.option(
+            "--allow-unknown-price",
+            is_flag=True,
+            help="Admit calls to models without a known price, although there is a budget.",
+        ),
+    )
+
+    def add(verb: F) -> F:
+        for option in reversed(options):
+            verb = option(verb)
+        return verb
+
+    return add
 
 
 def _span(*names: str, **how: Any) -> Callable[[F], F]:

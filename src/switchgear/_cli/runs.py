@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
-"""Lines that are not broken by us, so that what is in them can be copied."""
+"""Lines without wrapping, so that they can be copied."""
 
 
 last_option = click.option(
@@ -221,6 +221,8 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
         f"circuit: {clean(str(run['circuit']))}",
         f"folder: {clean(str(run['folder']))}",
     ]
+    if run.get("host"):
+        lines.append(f"host: {clean(str(run['host']))}")
     if end:
         lines.append(f"reason: {clean(str(end.get('reason')), 600)}")
         lines += [f"evidence: {clean(str(each), 600)}" for each in end.get("evidence", [])]

@@ -81,7 +81,7 @@ def _performed(names: tuple[str, ...], *, live: bool) -> Iterator["GuardRow"]:
     from switchgear._hooks.session import TIME, WATCHED
 
     for name in (WATCHED, TIME):
-        os.environ.pop(name, None)  # a run around us is none of the attacked sessions' business
+        os.environ.pop(name, None)  # an enclosing run does not concern the attacked sessions
     bench = _bench()
     virtual = [name for name in SCENARIOS if not names or name in names]
     if virtual:
@@ -93,7 +93,7 @@ def _performed(names: tuple[str, ...], *, live: bool) -> Iterator["GuardRow"]:
 
 
 def _bench() -> "Bench":
-    """The configuration, and what the store says of modes; a store that is not there is not made."""
+    """The configuration, and the modes in the store; a missing store is not created."""
     from switchgear._analysis.selftest.sandbox import Bench
     from switchgear._cli.context import choose_store, load_chosen_config, read_token
 

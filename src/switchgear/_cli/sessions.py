@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415, PTH119
 
 SHOWN_ID = 13
-"""Characters of an id in the table: enough to tell ids apart that begin with the time."""
+"""Characters of an id in the table: enough to distinguish ids that begin with the time."""
 
 
 @click.command(short_help="List guarded agent sessions, stopped ones first.")

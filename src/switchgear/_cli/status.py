@@ -56,7 +56,7 @@ class Current(NamedTuple):
 def current(session: "Session", views: "Iterable[View]") -> Current:
     """The circuits without those of finished runs and ended sessions.
 
-    One that an operator holds stays: whoever holds it has to release it.
+    One that an operator holds stays: an operator has to release it.
     """
     from switchgear._console.sessions import stopped_words
 
@@ -317,7 +317,7 @@ def _follow(
     past: "Callable[[], list[Entry]]",
     begin: Since,
 ) -> NoReturn:
-    """Print the past, then what happens. A store that is gone is told, and awaited."""
+    """Print past events, then new ones. A lost store is reported, and awaited."""
     from switchgear._cli.views.text import clean
     from switchgear._core.errors import StoreError
 

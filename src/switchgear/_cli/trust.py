@@ -55,7 +55,7 @@ def trust(
     """Trust the configuration file PATH (a file or a folder; default: the one found here).
 
     A configuration that came with a project has no effect until you trust its content: it can name
-    commands to run, servers to call and variables to read. This shows all of them, then asks. After
+    commands to run, servers to call and variables to read. This shows all of them, then prompts. After
     a change, the content that you trusted stays in effect until you trust the new one. For CI:
     `--yes`, or SWITCHGEAR_TRUST=1 (or the file's SHA-256) for commands; hooks ignore that variable.
 

@@ -111,7 +111,8 @@ def _context(session: "Session", folder: str | None, name: str, lease_s: float) 
 
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     root = Path(folder) if folder else Path(state) / "switchgear" / "worker" / name
-    place = workplace(session)._replace(runs=root / ".switchgear" / "runs")
+    # The host of the batch writes the reports: its paths are in them.
+    place = workplace(session)._replace(runs=root / ".switchgear" / "runs", report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
     return WorkerContext(jobs, place, root / "work", starts, lease_s)
 
@@ -152,8 +153,11 @@ def _drain(broker: str, name: str) -> None:
     from switchgear._remote.app import Publisher
 
     control = Publisher(broker).control()
-    target = f"{name}@{socket.gethostname()}" if "@" not in name else name
-    if not control.ping(destination=[target], timeout=DRAIN_WAIT_S):
-        fail(f"no worker {target!r} answered within {DRAIN_WAIT_S:g} s; nothing was changed")
-    control.shutdown(destination=[target])
-    say(f"worker {target}: finishes its tasks, takes no new ones, and exits")
+    answers = control.ping(timeout=DRAIN_WAIT_S)
+    found = sorted(node for each in answers for node in each if name in {node, node.split("@")[0]})
+    if not found:
+        fail(f"no worker {name!r} answered within {DRAIN_WAIT_S:g} s; nothing was changed")
+    if len(found) > 1:
+        fail(f"several workers are called {name!r}: {', '.join(found)}; name one of these")
+    control.shutdown(destination=found)
+    say(f"worker {found[0]}: finishes its tasks, takes no new ones, and exits")

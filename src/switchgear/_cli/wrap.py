@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear._cli.options import fail, store_options
-from switchgear._cli.run_options import amount
+from switchgear._cli.run_options import amount, call_budget_options
 from switchgear._cli.views.text import clean, say
-from switchgear._run.options import micros, seconds
+from switchgear._run.options import seconds
 
 if TYPE_CHECKING:
     from switchgear._cli.context import Session
@@ -25,22 +25,9 @@ if TYPE_CHECKING:
     short_help="Run a Python program and guard its model calls; no edits.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option(
-    "--budget",
-    "budget_micros",
-    metavar="USD",
-    callback=amount(micros),
-    help="Spend at most USD dollars.",
-)
-@click.option(
-    "--budget-node",
-    metavar="NODE",
-    help="Draw on this node of the budgets, such as atlas/wave-1; with --budget, at most that much.",
-)
-@click.option(
-    "--allow-unknown-price",
-    is_flag=True,
-    help="Continue under a budget although a cost is unknown.",
+@call_budget_options(
+    "Spend at most USD dollars.",
+    "Draw on this node of the budgets, such as atlas/wave-1; with --budget, at most that much.",
 )
 @click.option(
     "--key",

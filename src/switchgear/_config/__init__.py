@@ -1,4 +1,4 @@
-"""The configuration file: where it is, what it says, and what is wrong with it.
+"""The configuration file: its location, content and errors.
 
 >>> from switchgear.config import DEFAULT
 >>> DEFAULT.store is None
@@ -21,7 +21,7 @@ from switchgear._config.sections import (
 
 def config_schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors: made from the registries, so always complete."""
-    from switchgear._config.schema import schema  # noqa: PLC0415  only an editor's set-up asks
+    from switchgear._config.schema import schema  # noqa: PLC0415  only editors need it
 
     return schema()
 

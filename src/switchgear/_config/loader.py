@@ -8,6 +8,7 @@ from typing import Any
 
 from switchgear._config.parts import build_part, construct
 from switchgear._config.problems import ConfigNode, Problem, Report, shown, suggestion
+from switchgear._config.proxy import build_proxy
 from switchgear._config.sections import (
     CircuitPolicy,
     Config,
@@ -117,7 +118,7 @@ KEYS = (
         "circuit_breaker",
         "breakers",
     ),
-    *("agents", "stories", "notifications", "budgets"),
+    *("agents", "stories", "notifications", "budgets", "proxy"),
 )
 _FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
@@ -135,10 +136,10 @@ def load_config(
 ) -> Config:
     """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
 
-    The name tells the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
+    The name determines the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
     `[tool.switchgear]` is read. An empty file is the default configuration.
 
-    `text` is read instead of the file, for content that was looked at already. `may_read` tells
+    `text` is used instead of the file, for content that was read already. `may_read` returns
     which environment variables it may use; default: all, for a file that the caller vouches for.
     Whether the user trusts the file is not asked: a program that calls this runs in the project.
     """
@@ -165,7 +166,7 @@ def load_with_notes(
 def read_document(
     path: str, report: Report, text: str | None = None, largest_bytes: int = LARGEST_BYTES
 ) -> ConfigNode:
-    """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
+    """The content of a configuration file, as nodes with their lines. Raises `ConfigError`."""
     text = _read(path, report, largest_bytes) if text is None else text.removeprefix("\ufeff")
     return _parse(path, text, report)
 
@@ -262,6 +263,7 @@ class _Loading:
             budgets=build_budgets(sections.get("budgets", empty), self._report),
             source=self._path,
             store_as_written=_written(sections.get("store", empty)),
+            proxy=build_proxy(sections.get("proxy", empty), self._report, self._path_of),
         )
 
     def _store(self, node: ConfigNode) -> str | None:
@@ -273,7 +275,9 @@ class _Loading:
         url = self._expanded(node)
         if url is None:
             return None
-        if url == "memory":  # in YAML a text that ends in a colon needs quotes, and who knows that
+        if (
+            url == "memory"
+        ):  # in YAML a text that ends in a colon needs quotes, which few people know
             url = "memory:"
         objection = _objection_to_store(url, node.value)
         if objection is not None:

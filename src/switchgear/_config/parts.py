@@ -1,6 +1,6 @@
 """Nodes to detectors, recovery rules, combine rules and sinks, by the registries alone.
 
-Nothing here knows a detector: the keys are the arguments of its constructor, and the rules are
+No detector is named here: the keys are the arguments of its constructor, and the rules are
 those that the constructor checks. A new detector is configurable the moment it is registered.
 """
 
@@ -62,7 +62,7 @@ def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
 def kind_and_fields(
     node: ConfigNode, kinds: Mapping[str, Any], report: Report
 ) -> tuple[str, ConfigNode] | None:
-    """Which kind a part is and what it says: `latched` or `cooldown: {base_s: 60}`."""
+    """The kind of a part and its value: `latched` or `cooldown: {base_s: 60}`."""
     allowed = ", ".join(sorted(kinds))
     if isinstance(node.value, str):
         name, inner = node.value, ConfigNode({}, node.line, node.key)
@@ -139,7 +139,7 @@ def construct(
     """Call a constructor; what it objects to is reported at the key it names.
 
     It raises for one field at a time, so the field is left out, or given the value that stands in
-    for it in `instead`, and it is asked again: everything that is wrong is told at once.
+    for it in `instead`, and it is checked again: all problems are reported together.
     """
     arguments = dict(given)
     left_out: list[str] = []
@@ -153,7 +153,7 @@ def construct(
             failed = True
             blamed = _BLAMED.fullmatch(str(error))
             if any(re.search(rf"\b{field}\b", str(error)) for field in left_out):
-                return None  # it objects to a default that nobody wrote
+                return None  # it objects to a default that is not in the file
             _report_objection(str(error), blamed, nodes, place, report)
             if blamed is None or blamed["field"] not in arguments:
                 return None

@@ -1,6 +1,6 @@
 """What is wrong with a configuration file, said so that it can be mended without a search.
 
-Problems are collected, not raised one by one: a file is read once and all of them are told.
+Problems are collected, not raised one by one: a file is read once and all of them are reported.
 """
 
 import os
@@ -14,7 +14,7 @@ SECONDS, DOLLARS = "_seconds", "_dollars"
 _TIMES = {SECONDS: 1.0, "_s": 1.0, "_ms": 0.001, "_days": 86_400.0}
 _AMOUNTS = {DOLLARS: 1_000_000.0, "_micros": 1.0}
 _KEPT = frozenset({"_days"})
-"""Endings that are as good as the one of their kind: the unit is in the name, and it reads well."""
+"""Endings that are accepted instead of the standard one: they contain the unit, too."""
 
 
 class Meant(NamedTuple):
@@ -84,9 +84,9 @@ LONGEST_SHOWN = 60
 """Characters shown of a value or key."""
 LONGEST_MESSAGE = 400
 MOST_PROBLEMS = 100
-"""Nobody reads more, and a file of garbage would have thousands."""
+"""A file of garbage would have thousands."""
 MOST_NAMES = 500
-"""Names that a suggestion is looked for among."""
+"""Names to search for a suggestion."""
 _PLAIN_NAME = re.compile(r"[\w/*?+-]+", re.ASCII)
 
 
@@ -142,8 +142,8 @@ class Report:
     def __init__(self, path: str) -> None:
         self.path = _shown_path(path)
         self.added = 0
-        """How often something was found wrong: whoever sees it grow knows that its part is bad."""
-        self._problems: dict[Problem, None] = {}  # a part inherited twice is told once
+        """How often something was found wrong: if it grew, the part is bad."""
+        self._problems: dict[Problem, None] = {}  # a part inherited twice is reported once
         self._notes: dict[Problem, None] = {}
         self._unreadable: set[str] = set()
 
@@ -190,7 +190,7 @@ class Report:
     def mapping(
         self, node: ConfigNode, allowed: Iterable[str] | None = None
     ) -> dict[str, ConfigNode]:
-        """The entries of a node that must be a mapping; unknown keys are told and left out.
+        """The entries of a node that must be a mapping; unknown keys are reported and skipped.
 
         Nothing at all is an empty mapping: a section whose lines are all commented out.
         """
@@ -212,7 +212,7 @@ class Report:
             if one.name in found:
                 self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
                 continue
-            # Of an older version of the unit; a preset of ours is no file that could be changed.
+            # Of an older version of the unit; a built-in preset is not a file that could be changed.
             if is_old(key) and child.line is not None:
                 self.note(child, f"is accepted; the key is {written(key)!r} now")
             value = converted(child.value, one.factor, one.name)

@@ -11,6 +11,7 @@ from typing import Any
 from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
 from switchgear._config.parts import REQUIRED, Field, fields_of
 from switchgear._config.problems import meant, written
+from switchgear._config.proxy import ProxySection
 from switchgear._config.sections import (
     ALIASES,
     ON_TROUBLE,
@@ -27,6 +28,7 @@ from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES
 from switchgear._fleet.targets import LONGEST_TIMEOUT_S, TARGETS
 from switchgear._opinion.opinion import LEAST_HEAT, second_opinion
+from switchgear._providers.upstreams import DEFAULT_URLS
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import ALLOWED, ASPECTS
 from switchgear._sinks import SINKS
@@ -101,7 +103,41 @@ def _sections() -> dict[str, Schema]:
         "agents": _maybe({"type": "object", "additionalProperties": _agent()}),
         "stories": _maybe({"type": "object", "additionalProperties": _story()}),
         "notifications": _maybe({"type": "array", "items": _ref("target")}),
+        "proxy": _proxy(),
     }
+
+
+def _proxy() -> Schema:
+    names: Schema = {"type": "array", "items": {"type": "string", "minLength": 1}}
+    fields: dict[str, Schema] = {
+        "upstreams": {"type": "object", "additionalProperties": _maybe(_upstream())},
+        "fallbacks": {"type": "object", "additionalProperties": _maybe(names)},
+        "allow_hosts": names,
+        "port": {"type": "integer", "minimum": 0, "maximum": 65_535},
+        "workers": {"type": "integer", "minimum": 1, "maximum": 64},
+        "max_body_mb": {"type": "integer", "minimum": 1, "maximum": 1024},
+        "timeout_seconds": {"type": "number", "minimum": 1},
+        "drain_seconds": {"type": "number", "minimum": 0},
+    }
+    for name in ("budget_dollars", "session_budget_dollars", "key_budget_dollars"):
+        fields[name] = {"type": "number", "exclusiveMinimum": 0}
+    for name in ("price_in_dollars", "price_out_dollars"):
+        fields[name] = {"type": "number", "minimum": 0, "description": "For a million tokens."}
+    for name in ("allow_unknown_price", "loops", "hint", "insecure_http"):
+        fields[name] = {"type": "boolean", "default": ProxySection._field_defaults[name]}
+    for name in ("host", "budget_node", "access_log", "token_file", "tls_cert", "tls_key"):
+        fields[name] = {"type": "string", "minLength": 1}
+    return _maybe(_mapping({name: _maybe(value) for name, value in fields.items()}))
+
+
+def _upstream() -> Schema:
+    return _mapping(
+        {
+            "url": _text("Scheme, host and the path before that of the API."),
+            "protocol": {"enum": list(DEFAULT_URLS)},
+            "key_env": _text("The environment variable with the key that replaces the client's."),
+        }
+    )
 
 
 def _breakers() -> Schema:
@@ -298,7 +334,7 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
 
 
 def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) -> str | None:
-    """What the constructor says against a value beside those of others, if anything."""
+    """The constructor's objection to a value, given the others; `None`: none."""
     fields = fields_of(kind)
     needed: Schema = {
         name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required(kind)
@@ -327,7 +363,7 @@ def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
 
 
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
-    """Between which numbers a field must be, as its constructor says, whatever the others are."""
+    """The range of a field according to its constructor, independent of the others."""
     fewest = {name: 1 for name, other in fields_of(kind).items() if other.annotation is int}
 
     def accepts(value: float) -> bool:

@@ -7,6 +7,7 @@ from switchgear._breaker.presets import LOOP_PRESETS, PRESETS, LoopPreset
 from switchgear._budgets.tree import Open, checked_micros, checked_path
 from switchgear._config.parts import REQUIRED, build_part, construct, fields_of
 from switchgear._config.problems import ConfigNode, Report, join, shown, suggestion
+from switchgear._config.proxy import ProxySection
 from switchgear._core import values
 from switchgear._core.detector import Detector
 from switchgear._core.policy import Cooldown, Policy
@@ -40,13 +41,13 @@ class Hooks(NamedTuple):
     """How the hooks of agents decide: the section `hooks`."""
 
     on_trouble: str = "admit"
-    """What a hook does that cannot decide: `admit` or `refuse`. It says so either way."""
+    """What a hook does that cannot decide: `admit` or `refuse`. It reports this either way."""
     lease_s: float = 1800.0
-    """After how long a tool call whose end was never told is given up."""
+    """After how many seconds a tool call without a result is given up."""
     story: str | None = None
-    """Which story the work is for: the circuit `story/<name>` is asked and told, if it has a policy."""
+    """Which story the work is for: the circuit `story/<name>` is checked and recorded on, if it has a policy."""
     context_tokens: int | None = None
-    """How large the context window is, where the agent does not tell; `None`: as the price list says."""
+    """Size of the context window in tokens, where the agent does not report it; `None`: from the price list."""
 
 
 class CircuitPolicy(NamedTuple):
@@ -76,13 +77,13 @@ class Config(NamedTuple):
     operator_token_sha256: str | None = None
     """The SHA-256 of the token that orders need, as 64 hexadecimal digits; `None`: they need none."""
     retention: Retention = Retention()
-    policies: dict[str, Policy] = {}  # noqa: RUF012  nobody changes it
+    policies: dict[str, Policy] = {}  # noqa: RUF012  never changed
     """The policies that the file names; presets are not among them."""
     circuits: tuple[CircuitPolicy, ...] = ()
-    loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  nobody changes it
+    loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  never changed
     """The user's own presets of `switchgear run`, by their names."""
     rules: RuleBook = RuleBook()
-    """What no agent may do; all built-in rules, unless the file says otherwise."""
+    """What no agent may do; default: all built-in rules."""
     hooks: Hooks = Hooks()
     """How the hooks of agents decide."""
     interventions: Interventions = Interventions()
@@ -91,7 +92,7 @@ class Config(NamedTuple):
     """How long tasks may take."""
     sinks: tuple[Sink, ...] = ()
     breakers: Breakers | None = None
-    """The seven breakers of a fleet; `None`: the file says nothing of a fleet."""
+    """The seven breakers of a fleet; `None`: the file configures no fleet."""
     crew: Crew = Crew()
     """The agents and stories of a fleet."""
     notifications: tuple[Target, ...] = ()
@@ -101,9 +102,11 @@ class Config(NamedTuple):
     source: str | None = None
     """The file it was read from; `None`: from none."""
     store_as_written: str | None = None
-    """The URL of the store with its `${NAME}`, for who keeps it: what they stand for is secret."""
+    """The URL of the store with its `${NAME}`, for storage: the values of the variables are secret."""
     second_opinion: SecondOpinion | None = None
-    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
+    """The second opinion to request before a stuck agent is stopped; `None`: none."""
+    proxy: ProxySection | None = None
+    """What `switchgear proxy` does without options; `None`: the file does not say."""
 
     def policy_for(self, name: str) -> Policy | None:
         """The policy of a circuit: that of the first match; `None`: the file does not say."""
@@ -177,7 +180,7 @@ class Policies:
         else:
             self._report.add(base, f"is {shown(base.value)}: it must be the name of a policy")
         if inherited is None:
-            # What stands here is looked at all the same; where detectors would come from is known.
+            # The rest is checked all the same; the source of the detectors is known.
             _build({"detectors": _nodes([ConsecutiveFailures.kind], ""), **own}, node, self._report)
             return None
         return {**inherited, **own}
@@ -218,7 +221,7 @@ def _build(keys: dict[str, ConfigNode], place: ConfigNode, report: Report) -> Po
         given["combine"] = build_part(keys["combine"], COMBINES, report)
     detectors = _detectors(keys, place, report)
     if detectors is None:
-        # The rest is looked at all the same, against a detector that suits everything but weights.
+        # The rest is checked all the same, against a detector that suits everything but weights.
         detectors = [ConsecutiveFailures()]
         given.pop("combine", None)
     given["detectors"] = detectors
@@ -339,7 +342,7 @@ def _joined(rule: Rule, excuses: dict[str, tuple[str, ...]]) -> dict[str, tuple[
 
 
 def _patterns(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
-    """A list of patterns; those that are none are told, each at its line."""
+    """A list of patterns; invalid ones are reported, each with its line."""
     if node is None:
         return ()
     found: list[str] = []
@@ -423,7 +426,7 @@ def _made(make: Callable[..., Made], name: str, place: ConfigNode, report: Repor
         return None
     before = report.added
     given = {field: child.plain() for field, child in nodes.items() if child.value is not None}
-    # What every manifest needs is a name: one stands in, so that what else is wrong is told as well.
+    # What every manifest needs is a name: a placeholder is used, so that other problems are reported, too.
     instead = {field: "unknown" for field, one in fields.items() if one.default is REQUIRED}
     for field in instead:
         if field not in given:
@@ -464,7 +467,7 @@ def interventions(
     in_runs: bool = False,
     progress: bool = True,
 ) -> Interventions:
-    """What is done about a stuck agent, when somebody is there and when nobody is."""
+    """What is done about a stuck agent, with and without an operator."""
     if not isinstance(when_alone, list | tuple):
         rule = f"it must be a list of {', '.join(escalation.STEP_NAMES)}"
         raise ValueError(f"Interventions.when_alone is {when_alone!r}: {rule}")
@@ -591,7 +594,7 @@ def build_hooks(node: ConfigNode, report: Report) -> Hooks:
 
 
 def build_loops(node: ConfigNode, report: Report) -> dict[str, LoopPreset]:
-    """The presets by their names; one may extend one of ours, or one that stands before it."""
+    """The presets by their names; one may extend a built-in preset, or one that comes before it."""
     built: dict[str, LoopPreset] = {}
     for name, child in report.mapping(node).items():
         nodes = report.mapping(child, ("extends", *KEYS))
@@ -617,7 +620,7 @@ def loop_preset(
     validate: bool = True,
     commit: bool = False,
 ) -> LoopPreset:
-    """A loop: how long it may run, what stops it, and what the agent is told before the task."""
+    """A loop: how long it may run, what stops it, and the text before the task in the prompt."""
     for field, value in (("validate", validate), ("commit", commit)):
         if not isinstance(value, bool):
             raise ValueError(f"loop.{field} is {value!r}: it must be true or false")

@@ -109,7 +109,7 @@ def content(path: str) -> bytes | None:
 
 def digest_of(path: str, data: bytes) -> str:
     """The SHA-256 of what Switchgear reads in a file: of `pyproject.toml` only its own table."""
-    from hashlib import sha256  # noqa: PLC0415  not paid by those who have no configuration
+    from hashlib import sha256  # noqa: PLC0415  not needed without a configuration
 
     if os.path.basename(path) == PROJECT:
         data = json.dumps(_table_in(data), sort_keys=True, default=str).encode()
@@ -141,7 +141,7 @@ def record_of(path: str) -> Trusted | None:
 
 
 def _lies_in(folder: str, project: str) -> bool:
-    """Whether a folder of the user's lies in a project; a folder around the home is no project."""
+    """Whether a folder of the user is in a project; a folder around the home is not a project."""
     around = os.path.join(project, "")
     home = os.path.join(os.path.realpath(os.path.expanduser("~")), "")
     return os.path.realpath(folder).startswith(around) and not home.startswith(around)
@@ -220,7 +220,7 @@ def revoke(path: str) -> bool:
     was = record_of(path) is not None
     place = _place(key_path(path))
     if os.path.lexists(place):
-        write_private(place, b"null")  # tells it from a record that something else removed
+        write_private(place, b"null")  # distinguishes it from a record that something else removed
     return was
 
 

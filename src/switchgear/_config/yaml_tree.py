@@ -1,6 +1,6 @@
 """YAML to nodes with lines. Imported only for a YAML file, because PyYAML takes its time.
 
-The safe loader's graph of nodes is walked by hand: it knows the lines, it shows duplicate keys,
+The safe loader's graph of nodes is walked by hand: it has the lines, it shows duplicate keys,
 and aliases can be counted before they multiply.
 """
 

@@ -92,7 +92,7 @@ class Actions:
         self._sources = sources
 
     def acquire(self, name: str, key: str | None = None) -> ApiAnswer:
-        """Acquire a permit; the answer says whether the call is admitted."""
+        """Acquire a permit. Returns whether the call is admitted."""
 
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
@@ -350,7 +350,7 @@ def record_of(name: str, given: Mapping[str, Any]) -> Record:
 
 
 def override_of(given: Mapping[str, Any], now_s: float) -> Override:
-    """The override that a request asks for. Raises ValueError."""
+    """The override of a request. Raises ValueError."""
     _only(given, "action", "by", "why", "for_s", "create")
     action = given.get("action")
     if not isinstance(action, str) or action not in OVERRIDES:

@@ -99,7 +99,7 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
 def as_error(
     status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer that says what is wrong."""
+    """An error response."""
     return as_json({"error": message, "code": code}, status, headers)
 
 
@@ -119,7 +119,7 @@ class Console:
         self._now_lock = asyncio.Lock()
 
     def _hear(self, entry: Entry) -> None:
-        """Something has happened: count it, and compute anew what needs attention."""
+        """Count an event, and recompute what needs attention."""
         self.metrics_text.hear(entry.event)
         self._now = None
 

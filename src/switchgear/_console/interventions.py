@@ -48,11 +48,11 @@ IMPOSSIBLE = {
 
 
 class NotPossible(ValueError):
-    """An intervention that cannot be done now; the text says why."""
+    """An intervention that is not possible now, with the reason."""
 
 
 class Author(NamedTuple):
-    """Who intervenes and why."""
+    """The author and reason of an intervention."""
 
     by: str
     why: str = ""

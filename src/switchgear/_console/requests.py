@@ -26,7 +26,7 @@ Transact = Callable[[str, Callable[[Transaction], Any]], Any]
 
 
 class AgentRequest(NamedTuple):
-    """What an agent asks for. Immutable."""
+    """A request of an agent. Immutable."""
 
     id: str
     session: str
@@ -52,7 +52,7 @@ class AgentRequest(NamedTuple):
 
 
 class RequestRefused(ValueError):
-    """A request that is not kept; the text says why."""
+    """A request that is not recorded, with the reason."""
 
 
 def load(text: str | None) -> list[AgentRequest]:
@@ -115,7 +115,7 @@ def add_request(
 def answer_request(
     transact: Transact, request_id: str, *, grant: bool, by: str, why: str
 ) -> AgentRequest:
-    """Keep a person's answer, and tell the agent at its next step. Raises `RequestRefused`."""
+    """Save a person's answer, and send it to the agent at its next step. Raises `RequestRefused`."""
 
     def work(tx: Transaction) -> AgentRequest:
         rows = load(tx.note)

@@ -93,5 +93,5 @@ ORDER = ("stopped", "trying again", "struggling", "paused", "working", "idle", "
 
 
 def ordered(rows: list[SessionRow]) -> list[SessionRow]:
-    """Stopped sessions first, then those heard of last."""
+    """Stopped sessions first, then the most recent."""
     return sorted(rows, key=lambda row: (ORDER.index(row.state), -row.heard_s))

@@ -53,7 +53,7 @@ _REVISION = re.compile(r"[\w./~^:@-]{1,200}", re.ASCII)
 
 
 class NotFound(LookupError):
-    """What was asked for does not exist; the text says what and where."""
+    """The requested item does not exist; the text names it."""
 
 
 class Hidden(NamedTuple):

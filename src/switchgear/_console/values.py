@@ -127,7 +127,7 @@ def heat_of(view: View) -> float:
 
 
 def _held(circuit: Circuit, field: int) -> str | None:
-    """Who holds it (0) or why (1)."""
+    """The author (0) or the reason (1) of a hold."""
     if circuit.order is None or circuit.mode == "auto":
         return None
     return str(circuit.order[field])

@@ -14,7 +14,7 @@ class Measure(NamedTuple):
 
     value: float
     threshold: float
-    """It trips when the value reaches or exceeds this; the heat says when exactly."""
+    """It trips when the value reaches or exceeds this; the heat is exact."""
     unit: str
     """Such as `failures`, `share` (0 to 1), `s` or `micros` (millionths of a dollar)."""
 

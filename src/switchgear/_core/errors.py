@@ -12,7 +12,7 @@ from switchgear._text.formats import duration
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this is a Ctrl-C that arrived in our own code, and must be raised on.
+    """Whether this is a Ctrl-C that arrived in Switchgear code, and must be raised.
 
     A KeyboardInterrupt whose innermost frame belongs to another module was raised there.
     """
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
     until_s: float
     last_error: str | None
     held: bool = False
-    """Whether it refuses because an operator says so, and not the evidence."""
+    """Whether it refuses because of an override, not because of the evidence."""
 
 
 class Rejected(SwitchgearError):
@@ -164,7 +164,7 @@ class BudgetRefused(SwitchgearError):
 class NoRoute(SwitchgearError):
     """No agent of a fleet is available for the work now; nothing was run.
 
-    `agent` is whom it was for, `decision` what is to become of it (`requeue`, `pause` or `halt`),
+    `agent` is the requested agent, `decision` what to do with the work (`requeue`, `pause` or `halt`),
     `why` the reasons, `retry_after_s` when it may be tried again (`None`: not by itself).
     """
 
@@ -172,7 +172,7 @@ class NoRoute(SwitchgearError):
 
     @property
     def agent(self) -> str:
-        """Whom the work was for."""
+        """The requested agent."""
         return self.args[0]
 
     @property
@@ -182,7 +182,7 @@ class NoRoute(SwitchgearError):
 
     @property
     def why(self) -> str:
-        """Who refused, and why."""
+        """The circuits that refused, and why."""
         return self.args[2]
 
     @property
@@ -199,7 +199,7 @@ class NoRoute(SwitchgearError):
 class LockTimeout(SwitchgearError):
     """A lock was not to be had in the time that was given.
 
-    `args` are the resource, who holds it, and how long was waited, in seconds.
+    `args` are the resource, its holder, and the wait in seconds.
     """
 
     def __str__(self) -> str:
@@ -227,7 +227,7 @@ class StoreError(SwitchgearError):
 
     args: tuple[str, str, str]
     problem: ClassVar[str] = "failed"
-    """What kind of trouble this is, in a word or two."""
+    """The kind of problem, in a word or two."""
     in_doubt: str | None = None
     """The identity of a message that may have been applied all the same: its reply was lost."""
 
@@ -250,7 +250,7 @@ class StoreError(SwitchgearError):
         return self.args[2]
 
     def again(self) -> Self:
-        """A new one that says the same: an exception is raised once."""
+        """A copy: an exception is raised once."""
         return type(self)(*self.args)
 
     def __str__(self) -> str:
@@ -276,7 +276,7 @@ class StoreReadOnly(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What is there is no store of ours, or is damaged."""
+    """The data is not a Switchgear store, or is damaged."""
 
     problem = "is corrupt"
 

@@ -73,7 +73,7 @@ class Evidence(NamedTuple):
 
 
 class ReportTimes(NamedTuple):
-    """Who takes part, and up to when all of them have reported."""
+    """The participating processes, and up to when all of them have reported."""
 
     reports: tuple[tuple[str, float], ...]
     final_s: float
@@ -306,7 +306,7 @@ def _append(kept: list[DatedRecord], dated: DatedRecord) -> None:
 
 
 def _answered(policy: Policy, judged: Evidence, message: Message, now_s: float) -> Evidence:
-    """An ask or an order on top of what is judged."""
+    """An acquisition or an override on top of what is judged."""
     before = judged.step.circuit
     last = step(policy, before, message, now_s)
     done = Step(last.circuit, last.verdict, judged.step.events + last.events)

@@ -432,7 +432,7 @@ def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.failures = _with_failure(draft.failures, draft.now_s, signal)
     if draft.phase is Phase.HALF_OPEN and _is_probing(draft, permit):
         _judge_probe(draft, signal, permit)
-    else:  # so does what an ordinary call tells that was admitted beside the probes
+    else:  # so does the result of an ordinary call that was admitted beside the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
 
@@ -567,7 +567,7 @@ def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_pro
 def _cut_load(draft: Draft, signal: Signal) -> None:
     """A stricter detector trips while a share still flows: less flows.
 
-    An open circuit's wait starts anew; of a half-open one the probes still decide.
+    An open circuit's wait restarts; of a half-open one the probes still decide.
     """
     reason = draft.policy.strictest_reason(draft.memories, draft.now_s)
     admit = draft.policy.admit(draft.memories, draft.now_s)
@@ -609,7 +609,7 @@ def _close(draft: Draft, reason: str) -> None:
 
 def _obey(draft: Draft, order: Override) -> None:
     if order.mode is not None:
-        # Whether an operator said it or we did is history; who holds and why is state.
+        # The author of an event is history; the author of a hold is state.
         draft.mode = order.mode
         draft.order = order._replace(kind=EventKind.ORDERED, probe=False)
         if order.mode is Mode.AUTO:

@@ -136,7 +136,7 @@ class Cooldown(Recovery):
         return wait * (1.0 - self.jitter * spread(key, now_s)) if self.jitter else wait
 
     def lease_after_s(self, cooldown_s: float) -> float:
-        """A wait that a Retry-After cut short says nothing of how long an answer takes."""
+        """A wait that a Retry-After cut short is no evidence of how long an answer takes."""
         return max(cooldown_s, self.base_s) if self.lease_s is None else self.lease_s
 
     def _backoff_s(self, failed_probes: int) -> float:
@@ -352,7 +352,7 @@ class WeightedSum(Combine):
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """Why the circuit trips or warns: the score and what each detector adds to it.
 
-        Where one detector is enough, its own reason says it all.
+        Where one detector is enough, its own reason is complete.
         """
         weights = dict(self.weights)
         heats = [reading.heat for reading in readings]
@@ -389,7 +389,7 @@ class Policy(Value):
       but looks at every step, until the heat is a fifth below. `None` (the default): CLOSED until
       it opens.
     - `strict`: refuse while the state is unknown, that is while a shared store cannot be reached,
-      and ask the store before every call. Default: go on from the last known state, and say so.
+      and read the store before every call. Default: continue from the last known state, with an event.
 
     >>> from switchgear.detectors import FailureRate
     >>> Policy([FailureRate(window=20, threshold=0.5)], tripping_at=0.8).tripping_at
@@ -437,7 +437,7 @@ class Policy(Value):
 
     @property
     def slow_from_s(self) -> float | None:
-        """The shortest duration that any detector can tell from 0; `None`: no detector looks at durations."""
+        """The shortest duration that any detector distinguishes from 0; `None`: no detector looks at durations."""
         limits = [d.slow_from_s for d in self.detectors if d.slow_from_s is not None]
         return min(limits, default=None)
 
@@ -475,7 +475,7 @@ class Policy(Value):
     def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
         """How each detector stands, by the edges that its heat has passed: 0 is calm.
 
-        While none of them changes, neither does what the policy says, but for its numbers.
+        While none of them changes, neither do the policy's texts, except for numbers.
         """
         edges = (self.calm_below or 1.0, self.tripping_at or 1.0, 1.0, *self.combine.edges)
         pairs = zip(self.detectors, memories, strict=True)
@@ -490,7 +490,7 @@ class Policy(Value):
 
     @property
     def calm_below(self) -> float | None:
-        """The heat below which a circuit that is TRIPPING closes: who is at the edge does not flap.
+        """The heat below which a circuit that is TRIPPING closes: this avoids flapping at the threshold.
 
         >>> from switchgear.detectors import FailureRate
         >>> Policy([FailureRate()], tripping_at=0.75).calm_below
@@ -525,7 +525,7 @@ class Policy(Value):
         return min(shares, default=0.0)
 
     def objection(self, signal: Signal) -> str | None:
-        """Why a successful probe has failed all the same, if a detector says so."""
+        """Why a successful probe counts as failed, according to a detector; `None`: it does not."""
         for detector in self.detectors:
             if (objection := detector.objection(signal)) is not None:
                 return objection

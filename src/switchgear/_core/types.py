@@ -38,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 
 class Phase(StrEnum):
-    """What the evidence says. A text too: `Phase.OPEN == "open"`."""
+    """The state that follows from the evidence. Also a text: `Phase.OPEN == "open"`."""
 
     CLOSED = "closed"
     TRIPPING = "tripping"
@@ -49,7 +49,7 @@ class Phase(StrEnum):
 
 
 class Mode(StrEnum):
-    """What the operator says, on an axis of its own: evidence accumulates under every mode."""
+    """The operator's override, independent of the phase: evidence accumulates under every mode."""
 
     AUTO = "auto"
     HELD_OPEN = "held_open"
@@ -59,7 +59,7 @@ class Mode(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an event tells of."""
+    """The kind of an event."""
 
     MOVED = "moved"
     """The phase changed."""
@@ -76,11 +76,11 @@ class EventKind(StrEnum):
     STORE_BACK = "store_back"
     """The store is reached again, and what happened meanwhile is saved."""
     STATE_UNREADABLE = "state_unreadable"
-    """What was stored could not be read; it was set aside and the circuit starts anew."""
+    """What was stored could not be read; it was set aside and the circuit starts from scratch."""
     UNDECIDED = "undecided"
-    """A hook could not decide: it admitted or refused as the configuration says, and says why."""
+    """A hook could not decide: it admitted or refused as configured; the reason is in the event."""
     CALL_EXPIRED = "call_expired"
-    """A tool call of an agent has begun and its end was never reported; it is given up."""
+    """A tool call of an agent started and its end was never reported; it is given up."""
     RULE_BROKEN = "rule_broken"
     """An agent tried what a rule forbids; it was refused."""
     ISOLATED = "isolated"
@@ -99,7 +99,7 @@ class EventKind(StrEnum):
 class AgentStep(NamedTuple):
     """One step of an agent: the tool it called, with what, what came back, what it thought.
 
-    Texts as the agent wrote them, redacted; who makes one may cut them, who reads one must not
+    Texts as the agent wrote them, redacted; they may be shortened, so readers must not
     depend on their ends.
     """
 
@@ -129,9 +129,9 @@ class SignalFields(NamedTuple):
     error: str | None = None
     """One line about the failure, already redacted."""
     retry_after_s: float | None = None
-    """How long the other side asked us to stay away, from now."""
+    """The wait that the other side requested, in seconds from now."""
     count: int = 1  # type: ignore[assignment]  # hides tuple.count
-    """How many equal things happened in a row; 0 tells nothing but the time."""
+    """Number of equal results in a row; 0 only moves the time."""
     refused: int = 0
     """Calls refused by a snapshot of this circuit since the last message."""
     cost_micros: int | None = None
@@ -161,7 +161,7 @@ class SignalFields(NamedTuple):
 
 @by_type
 class Signal(SignalFields):
-    """Facts about something that happened; `None` is "not measured", and who needs it abstains. Keywords only."""
+    """Facts about something that happened; `None` means "not measured": detectors that need it abstain. Keywords only."""
 
     __slots__ = ()
 
@@ -279,7 +279,7 @@ REMARKS = frozenset(
 
 @by_type
 class Override(NamedTuple):
-    """An operator's override: changes the mode, clears the evidence, asks for a probe."""
+    """An operator's override: changes the mode, clears the evidence, or requests a probe."""
 
     by: str
     why: str
@@ -434,10 +434,10 @@ class Circuit(NamedTuple):
     phase: Phase = Phase.CLOSED
     mode: Mode = Mode.AUTO
     order: Override | None = None
-    """The last order that set the mode, for who holds it and why."""
+    """The last override that set the mode, with its author and reason."""
     generation: int = 1
     version: int = 0
-    """Rises with every change; who holds the higher version holds the newer state."""
+    """Rises with every change; the higher version is the newer state."""
     event_seq: int = 0
     seen_s: float = 0.0
     """The latest time seen; the time of a circuit never runs backwards."""
@@ -463,7 +463,7 @@ class Circuit(NamedTuple):
 
 @by_type
 class Verdict(NamedTuple):
-    """The answer: to an ask, whether; to anything else, how the circuit stands now."""
+    """The result of a message: whether a call is admitted, and the state of the circuit."""
 
     admitted: bool
     phase: Phase
@@ -473,7 +473,7 @@ class Verdict(NamedTuple):
     heat: float = 0.0
     permit: Permit | None = None
     overruled: bool = False
-    """Admitted only because the mode says so."""
+    """Admitted only because of the mode."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON can hold them."""

@@ -67,7 +67,7 @@ def _remake(kind: type[Value], fields: dict[str, Any]) -> Value:
 # Compared with, because an integer beyond it is finite and no float all the same.
 _LARGEST = math.nextafter(math.inf, 0.0)
 _UNCOUNTABLE = 2**63
-# `int | float` would be put together anew for each number of each state that is read.
+# `int | float` would be built again for each number of each state that is read.
 _NUMBERS = (int, float)
 
 # Each check names the owner and field, the value, and the rule, and returns the value.

@@ -89,7 +89,7 @@ def dump_field(policy: Policy, name: str, value: Any) -> Any:
 def load_circuit(policy: Policy, data: Any) -> Circuit:
     """The inverse of `dump_circuit`. Raises `WireError`.
 
-    Detectors that the policy has and the data has not start afresh; the others are let go.
+    Detectors without data start empty; data of other detectors is dropped.
     """
     try:
         data = _upgraded(data)

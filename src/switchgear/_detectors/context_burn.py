@@ -23,7 +23,7 @@ class ContextBurn(Detector):
     """Trips when more than `per_minute` of the context window (default 0.05) is used up a minute.
 
     Measured over stretches of at least `window_s` seconds (default 60), one after the other; the
-    last one counts. Where less is in use than before, the agent has compacted: that begins anew.
+    last one counts. Where less is in use than before, the agent has compacted: the measurement restarts.
 
     >>> ContextBurn().reason(Burn(60.0, 0.2, per_minute=0.08), now_s=0.0)
     '8.0% of the context window a minute (more than 5% trips)'

@@ -11,7 +11,7 @@ from switchgear._text.formats import span
 class LockWait(Detector):
     """Trips when something waited `limit_s` seconds (60) or longer for what others held.
 
-    Only the last wait counts: one that was short says that the resource is free again. A probe that
+    Only the last wait counts: a short one means that the resource is free again. A probe that
     waited too long has failed.
 
     >>> LockWait().reason(75.0, now_s=0.0)

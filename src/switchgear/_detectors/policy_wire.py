@@ -1,6 +1,6 @@
 """Policies as JSON values: kept beside the circuit they judge, so that any process can judge it.
 
-`switchgear status` knows nothing of the program that made a circuit, and yet shows its heat.
+`switchgear status` shows the heat of circuits that other programs created.
 """
 
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from switchgear._detectors import ALL
 class OpaqueDetector(Detector):
     """Keeps an unknown detector's fields and memory as they are, so that nothing of them is lost.
 
-    It cannot judge: its heat is 0 here, and its reason says so. Not in the registry, because the
+    It cannot judge: its heat is 0 here, and its reason explains this. Not in the registry, because the
     laws of detectors are not for what cannot fire.
     """
 

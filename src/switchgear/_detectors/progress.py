@@ -61,14 +61,14 @@ STEP = 100
 RING = 32
 """How many failures and states are remembered."""
 EVIDENCE = 3
-"""How many of the steps that made a debt are kept to explain it."""
+"""How many of the wasted steps are kept to explain the score."""
 
 
 class ProgressMemory(NamedTuple):
-    """What a debt remembers. Numbers stand for texts; the newest is the last."""
+    """The memory of a progress detector. Numbers stand for texts; the newest is the last."""
 
     points: int = 0
-    """The debt, in hundredths of a step."""
+    """The score, in hundredths of a step."""
     evidence: tuple[tuple[int, str], ...] = ()
     """The last steps that made it: how many points, and how each began."""
     recent: tuple[frozenset[int], ...] = ()
@@ -162,7 +162,7 @@ class ProgressMemory(NamedTuple):
 
 
 class Debt(Detector):
-    """Base of the debts: heat is the debt against `limit`, in steps that went nowhere."""
+    """Base of the progress detectors: heat is the score relative to `limit`, in wasted steps."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -171,7 +171,7 @@ class Debt(Detector):
     limit: float
 
     def start(self) -> ProgressMemory:
-        """No debt, and nothing is known."""
+        """An empty memory."""
         return ProgressMemory()
 
     def fold(self, memory: ProgressMemory, signal: Signal, now_s: float) -> ProgressMemory:
@@ -187,30 +187,30 @@ class Debt(Detector):
         return memory
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
-        """The debt after one step."""
+        """The memory after one step."""
         raise NotImplementedError
 
     @property
     def most(self) -> int:
-        """The highest debt: what is paid back later must be able to matter."""
+        """The highest score, so that later credits can matter."""
         return round(2 * STEP * self.limit)
 
     def heat(self, memory: ProgressMemory, now_s: float) -> float:
-        """The debt against the limit."""
+        """The score relative to the limit."""
         del now_s
         return memory.points / STEP / self.limit
 
     def reason(self, memory: ProgressMemory, now_s: float) -> str:
-        """The debt in words, the steps that made it, and what to do differently."""
+        """The score in words, the steps behind it, and what to do differently."""
         del now_s
-        debt = f"{self.name}: a debt of {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
+        debt = f"{self.name}: {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
         if not memory.evidence:
             return debt
         steps = ", ".join(f'"{text}" (+{points / STEP:.2f})' for points, text in memory.evidence)
         return f"{debt}: {steps}; {self.advice}"
 
     def measure(self, memory: ProgressMemory, now_s: float) -> Measure:
-        """The debt."""
+        """The score, in steps."""
         del now_s
         return Measure(memory.points / STEP, self.limit, "steps")
 
@@ -234,13 +234,13 @@ def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
 RECENT = 8
 """The last actions, for those that only resemble an earlier one."""
 RESEMBLES = 0.5
-"""What an action costs that fails and is as good as an earlier one, but not it."""
+"""The cost of a failing action that resembles an earlier one."""
 SILENT = STEP // 2
 """What a step costs that nothing came back from."""
 
 
 class RepeatedActions(Debt):
-    """Trips at a debt of `limit` steps (default 7) that were seen before and brought nothing new.
+    """Trips at `limit` steps (default 7) that were seen before and brought nothing new.
 
     An action that was seen before, but for its numbers, costs one step; another, if it fails, half
     of how much it resembles the most similar of the last 8; an empty result half a step; a return
@@ -296,7 +296,7 @@ NEW_FILE = 3 * STEP // 4
 
 
 class RepeatedThoughts(Debt):
-    """Trips at a debt of `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
+    """Trips at `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
     `usual` (0.25). Each new word of its action pays back `credit` (0.05), up to one step in all; a
@@ -362,11 +362,11 @@ RECENT_THOUGHTS = 8
 
 
 class RepeatedErrors(Debt):
-    """Trips at a debt of `limit` steps (default 6) that failed.
+    """Trips at `limit` steps (default 6) that failed.
 
     A failure costs one step, less half the share of new lines it brought, and half a step more
     when it is the last failure again, or for each time (up to 4) that the same action failed so
-    before. Of that, an agent that tells its thoughts owes 40 %, and as much more as its thought
+    before. For an agent that reports its thoughts 40 % of that count, and as much more as its thought
     resembles the most similar of the last 8. One step more when the files have changed and the
     same tests fail. Paid back: a fifth of a step by a step that does not fail, a whole one if its
     action failed before; half a step for a new file or address, `credit` (0.1) for each new word
@@ -411,7 +411,7 @@ class RepeatedErrors(Debt):
 
 
 def _failed(book: ProgressMemory, facts: ActFacts, failure: int) -> tuple[int, ProgressMemory]:
-    """What a failure costs, and the book that knows it."""
+    """The cost of a failure, and the memory with it."""
     which = facts.key ^ failure
     cost = STEP
     if facts.lines:
@@ -436,7 +436,7 @@ def _did_not_help(memory: ProgressMemory, signal: Signal) -> bool:
 
 
 class IdleTalk(Debt):
-    """Trips at a debt of `limit` steps (default 2) that only repeated an earlier reply.
+    """Trips at `limit` steps (default 2) that only repeated an earlier reply.
 
     A reply without a tool call costs how much it resembles the most similar of the last
     `remember` (8) replies, as sets of words, beyond `usual` (0.3). A tool call pays back one step.

@@ -11,7 +11,7 @@ from switchgear._text.formats import plural
 class RetryAfter(Detector):
     """Trips after `threshold` failures in a row (default 1) that said when to come back.
 
-    A failure that names no time neither counts nor starts anew; a success starts anew. How long the
+    A failure that names no time neither counts nor resets the count; a success resets it. How long the
     circuit then stays open is what was asked for (see `Cooldown`).
 
     >>> RetryAfter().reason(1, now_s=0.0)

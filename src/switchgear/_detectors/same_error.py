@@ -159,7 +159,7 @@ SCOPES = ("total", "consecutive")
 class SameError(Detector):
     """Trips when one error has come `threshold` times (default 5), whatever came in between.
 
-    Errors are told apart by their `fingerprint`: `"default"` or `"documented"` (the fingerprint of the original shell scripts). With
+    Errors are distinguished by their `fingerprint`: `"default"` or `"documented"` (the fingerprint of the original shell scripts). With
     `scope="consecutive"` another error or a success ends the count. The `remember` most
     frequent errors (32) are kept with a sample of their text; some thousands more are counted
     without one. A recovery forgives the error that caused the trip, no other.

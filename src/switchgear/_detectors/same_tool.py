@@ -30,7 +30,7 @@ class ToolFlood(Detector):
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        """A change of files begins anew; a call without one is one more."""
+        """A change of files resets the count; a call without one adds one."""
         del now_s
         if signal.files_changed and signal.count:
             return 0
@@ -75,9 +75,9 @@ class EqualCalls(NamedTuple):
 
 
 class SameTool(Detector):
-    """Trips when one tool is called more than `threshold` times in a row (default 5), in vain.
+    """Trips when one tool is called more than `threshold` times in a row (default 5) without a new result.
 
-    `match` says which calls are the same. `"outcome"` (the default): tool, arguments and what came
+    `match` defines which calls are the same. `"outcome"` (the default): tool, arguments and what came
     back, so that reading many files or polling a build that changes is not a loop; of failures
     the fingerprint of the error counts. `"call"`: tool and arguments. `"tool"`: the tool alone.
 

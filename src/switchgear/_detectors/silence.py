@@ -11,7 +11,7 @@ from switchgear._text.formats import span
 class Silence(Detector):
     """Trips when there was no tool call for more than `limit_s` seconds (default 120).
 
-    A silent agent tells nothing, so a watcher tells it: a signal with `idle_s`. Any call ends it.
+    A silent agent records nothing, so a watcher does: a signal with `idle_s`. Any call ends it.
 
     >>> Silence().reason(150.0, now_s=0.0)
     'no tool call for 150 s (more than 120 s trips)'

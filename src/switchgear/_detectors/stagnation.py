@@ -1,6 +1,6 @@
 """No progress: steps that resemble earlier steps and return what those returned.
 
-One debt for all evidence. Each step is compared with the last eight: its action, its result, its
+One score for all evidence. Each step is compared with the last eight: its action, its result, its
 thought. What resembles them costs, what is new pays back, and every step pays back a little.
 """
 
@@ -96,7 +96,7 @@ class Earlier(NamedTuple):
 
 
 class StepTrail(NamedTuple):
-    """What is remembered: the debt, its latest evidence, and what was seen; the newest last."""
+    """What is remembered: the score, its latest evidence, and recent steps; the newest last."""
 
     points: int = 0
     """In hundredths of a step."""
@@ -120,11 +120,11 @@ class Stagnation(Detector):
     Costs: the resemblance of the action times that of the result, to the most similar of the last 8
     steps with the same tool (up to 1 step), and 1 more for the third equal call in a row with an
     equal result, and for every further one; a failure whose result resembles that of an earlier
-    failure (up to 1); an empty result (1); twice the resemblance of the thought to the last 8
+    failure (up to 1; half if the action has a new word and the thought is a new one); an empty result (1); twice the resemblance of the thought to the last 8
     thoughts, beyond 25 %; a turn without a tool call that gets the reply of an earlier such turn
     (2.5); a return to an earlier state of the files (1); the same tests fail although the files have
     changed (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not
-    fail; 1.25 for a new set of failing tests. A result that differs in its numbers only is the same
+    fail, unless a number of the last results goes up and down; 1.25 for a new set of failing tests. A result that differs in its numbers only is the same
     result if the last number is within the range of at least two earlier ones.
     """
 
@@ -138,11 +138,11 @@ class Stagnation(Detector):
 
     @property
     def most(self) -> int:
-        """The highest debt, so that later credits can matter."""
+        """The highest score, so that later credits can matter."""
         return round(2 * STEP * self.limit)
 
     def start(self) -> StepTrail:
-        """No debt, and nothing is known."""
+        """An empty memory."""
         return StepTrail()
 
     def fold(self, memory: StepTrail, signal: Signal, now_s: float) -> StepTrail:
@@ -168,13 +168,12 @@ class Stagnation(Detector):
             credit += PACE
             facts = facts_of(act)
             failed = signal.ok is False
-            step = _kept(
-                act,
-                facts,
-                is_new=not failed and bool(new_of(facts.names, trail.words)),
-                failed=failed,
-            )
-            costs |= _acted(trail, step, facts) if act.tool else _talked(trail, step)
+            has_new_word = bool(new_of(facts.names, trail.words))
+            step = _kept(act, facts, is_new=not failed and has_new_word, failed=failed)
+            if act.tool:
+                costs |= _acted(trail, step, facts, has_new_word=has_new_word)
+            else:
+                costs |= _talked(trail, step)
             if (
                 act.tool
                 and _is_third(trail.steps, step)
@@ -182,7 +181,7 @@ class Stagnation(Detector):
             ):
                 costs[FAILS if failed else AGAIN] += REPEATED
             if act.tool and not failed and new_of(facts.paths, trail.paths):
-                credit += NEW
+                credit += 0 if _is_flat(trail.steps) else NEW
             trail = trail._replace(
                 steps=(*trail.steps, step)[-REMEMBER:],
                 words=known(trail.words, facts.names),
@@ -194,12 +193,12 @@ class Stagnation(Detector):
         return _charged(trail, costs, credit, texts, self.most)
 
     def heat(self, memory: StepTrail, now_s: float) -> float:
-        """The debt against the limit."""
+        """The score relative to the limit."""
         del now_s
         return memory.points / STEP / self.limit
 
     def reason(self, memory: StepTrail, now_s: float) -> str:
-        """The debt in words, the steps that made it, and what to do differently."""
+        """The score in words, the steps behind it, and what to do differently."""
         del now_s
         debt = f"no progress for {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
         if not memory.evidence:
@@ -212,7 +211,7 @@ class Stagnation(Detector):
         return f"{debt}: {steps}; {ADVICE[most]}"
 
     def measure(self, memory: StepTrail, now_s: float) -> Measure:
-        """The debt."""
+        """The score, in steps."""
         del now_s
         return Measure(memory.points / STEP, self.limit, "steps")
 
@@ -315,7 +314,9 @@ def _same_lines(one: frozenset[int], other: frozenset[int] | None) -> int:
     return alike(one, other) if one or other else 100
 
 
-def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
+def _acted(
+    trail: StepTrail, step: Earlier, facts: ActFacts, *, has_new_word: bool
+) -> dict[int, int]:
     """What a tool call costs, by kind."""
     costs = {}
     if len(facts.thought) >= FEWEST and trail.thoughts:
@@ -339,10 +340,12 @@ def _acted(trail: StepTrail, step: Earlier, facts: ActFacts) -> dict[int, int]:
             fails = max(fails, result)
     if step.is_new:
         again = 0
-    elif not step.failed and trail.steps and trail.steps[-1].is_new:
+    elif not (step.failed or within) and trail.steps and trail.steps[-1].is_new:
         again //= 2
     costs[AGAIN] = REPEATED * again // (100 * 100)
     costs[FAILS] = FAILED * fails // 100
+    if has_new_word and costs.get(THINKS, 1) <= 0:
+        costs[FAILS] //= 2
     return costs
 
 
@@ -368,6 +371,16 @@ def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
             for row in zip(*same, step.numbers, strict=False)
         )
     )
+
+
+def _is_flat(steps: tuple[Earlier, ...]) -> bool:
+    """Whether a result that did not fail went up and down: its numbers vary within a range."""
+    for at, step in enumerate(steps):
+        if not step.failed and _within(steps[:at], step):
+            numbers = {each.numbers for each in steps[:at] if each.shape == step.shape}
+            if len(numbers) > 1:
+                return True
+    return False
 
 
 def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
@@ -416,7 +429,7 @@ def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
 def _charged(
     trail: StepTrail, costs: dict[int, int], credit: int, texts: tuple[str, str], most: int
 ) -> StepTrail:
-    """The debt after a step with this action and thought: from 0 up to `most`."""
+    """The score after a step with this action and thought: from 0 up to `most`."""
     charge = sum(cost for cost in costs.values() if cost > 0) - credit
     points = max(0, min(trail.points + charge, most))
     if not points:

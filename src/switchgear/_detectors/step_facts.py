@@ -1,6 +1,6 @@
 """An agent's step as small numbers: its words, its action, the lines that came back.
 
-The debts of the progress ledger compare steps. They keep no text but a few short excerpts: words,
+The progress detectors compare steps. They keep no text but a few short excerpts: words,
 lines, files and actions become numbers of 24 bits, the same in every process and version, so what
 is stored stays small and holds no secrets. Only the beginnings and ends of texts are read,
 so a step costs the same whatever an agent prints.
@@ -16,14 +16,14 @@ from switchgear._core.types import AgentStep, Signal
 from switchgear._text.fingerprint import fingerprint
 
 THOUGHT_CHARS = 400
-"""Read of a thought: what an agent is up to, it says at the beginning."""
+"""Characters of a thought that are read: an agent states its intention at the beginning."""
 ARGS_CHARS = 2_000
 RESULT_CHARS = 4_000
 """Of a longer result, the first and the last half of these."""
 MOST = 128
 """Words, lines or files that are kept of one step."""
 FEWEST_WORDS = 3
-"""A thought of fewer words says nothing."""
+"""A thought of fewer words is ignored."""
 NUMBERS = 4
 """Numbers of a result that are compared."""
 EXCERPT_CHARS = 60
@@ -48,11 +48,11 @@ _EXTENSION = 5
 _tools: "dict[str, Any]" = {}
 """Compiled patterns and the hash function, made at the first use and the same ever after."""
 _latest: "list[tuple[AgentStep, ActFacts]]" = []
-"""The facts of the last step, for the other debts that look at the same one."""
+"""The facts of the last step, for the other detectors of the same step."""
 
 
 class ActFacts(NamedTuple):
-    """What the debts compare of one step. Numbers stand for texts; none comes twice."""
+    """The facts of one step that detectors compare. Numbers stand for texts; none comes twice."""
 
     thought: frozenset[int]
     """The words of three letters and more of the thought."""

@@ -160,7 +160,7 @@ def external_dep(
     max_cooldown_seconds: float | None = None,
     tripping_at: float = 0.5,
 ) -> Category:
-    """A provider that asked us to stay away, or failed so often and most calls, is left alone."""
+    """Opens after a Retry-After, or after enough failures that are most of the calls."""
     often = values.whole("external_dep.threshold", threshold)
     window_s = values.window("external_dep.window_seconds", window_seconds)
     calls = values.whole("external_dep.window_calls", window_calls)

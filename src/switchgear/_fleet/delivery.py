@@ -142,12 +142,12 @@ def _sent(target: Target, message: Message, timeout_s: float) -> Outcome:
 
 SHELF = "place"
 LEASE_S = 60.0
-"""How long somebody who acts keeps others from acting on the same events, unless it is renewed."""
+"""How long an acting process keeps others from acting on the same events, unless renewed."""
 PAGE = 200
 
 
 class Turn(NamedTuple):
-    """Somebody's turn to act."""
+    """A process's turn to act."""
 
     cursor: str | None
     """The last event that is done; `None`: none yet."""
@@ -166,7 +166,7 @@ class OutboxPlace:
         self._lease_s = lease_s
 
     def take(self) -> Turn | None:
-        """Our turn, for a lease; `None`: it is somebody else's. Raises `StoreError`."""
+        """A turn, for a lease; `None`: another process has it. Raises `StoreError`."""
 
         def work(value: Any, now_s: float) -> Amended:
             value = value or {"cursor": None, "owner": None, "until_s": 0.0, "trouble": {}}
@@ -179,7 +179,7 @@ class OutboxPlace:
         return turn
 
     def move(self, cursor: str | None, trouble: dict[str, Any] | None = None) -> bool:
-        """What is up to this event is done; our lease begins anew. False: it is no longer ours."""
+        """Mark everything up to this event as done and renew the lease. False: another process has it."""
 
         def work(value: Any, now_s: float) -> Amended:
             if value is None or value["owner"] != self._me:
@@ -201,7 +201,7 @@ class OutboxPlace:
         self._ledger.amend(SHELF, self._name, work)
 
     def behind(self, cursor: str | None) -> list[Entry]:
-        """The next events; from the oldest that is kept, for a reader who has no place yet."""
+        """The next events; from the oldest that is kept, for a reader without a position."""
         if cursor is not None:
             return self._panel.events(after=cursor, limit=PAGE)
         try:
@@ -210,12 +210,12 @@ class OutboxPlace:
             return self._panel.events(after="0-0", limit=PAGE)
 
     def is_at_end(self) -> bool:
-        """Whether there is nothing new; only looks, so that who waits writes nothing."""
+        """Whether there is nothing new; read-only, so that a waiting process writes nothing."""
         value = self._ledger.value(SHELF, self._name)
         return value is not None and not self.behind(value["cursor"])
 
     def each(self, act: Callable[[Entry], object]) -> int:
-        """Act on every event behind our place, if it is our turn; how many. Raises what `act` does.
+        """Act on every event after the saved position, if it is our turn. Returns their number. Raises what `act` does.
 
         The place moves behind each event that is done: one that is cut short is done again.
         """
@@ -251,7 +251,7 @@ MOST_ASIDE = 100
 """Messages kept of those that were set aside; older ones are only counted."""
 MOST_COUNTED = 10_000
 STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
-"""Kinds of circuits outside a fleet that stop somebody's work when they open."""
+"""Kinds of circuits outside a fleet that stop an agent when they open."""
 
 
 class PendingDeliveries(NamedTuple):
@@ -474,7 +474,7 @@ class Delivery:
 
 
 def message_of(event: Event, fleet: Fleet) -> Message:
-    """What is sent of an event: no secrets, no control characters, whom it concerns."""
+    """What is sent of an event: no secrets, no control characters, with its owners."""
     category = category_of(event.circuit)
     opened = event.after is Phase.OPEN and event.before in {Phase.CLOSED, Phase.TRIPPING}
     severity = severity_of(event.circuit) if opened else "INFO"
@@ -502,7 +502,7 @@ def message_of(event: Event, fleet: Fleet) -> Message:
 
 
 def severity_of(circuit: str) -> str:
-    """How bad it is that a circuit opens: of a fleet's as its category says, of others by kind.
+    """The severity of an open circuit: by category in a fleet, else by kind.
 
     >>> severity_of("rules/coder"), severity_of("loop/7f3a"), severity_of("op/git")
     ('SEV1', 'SEV2', 'SEV3')

@@ -1,4 +1,4 @@
-"""A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
+"""A running fleet: a panel, its router, and the saved state: which agents stand in for others."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, Unpack
@@ -31,7 +31,7 @@ MOST_SWITCHES = 100
 SAME_S = 3600.0
 """The same switch again within this time is counted, not written again."""
 SAME_AMONG = 10
-"""Among how many of the last lines the same one is looked for."""
+"""Number of last lines searched for the same line."""
 PREFIX, OLD_PREFIX = "provider/", "dep/"
 """How the circuits of providers begin, and began in earlier versions."""
 GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
@@ -43,7 +43,7 @@ class FleetConfigured(Configured, Protocol):
 
     @property
     def breakers(self) -> Breakers | None:
-        """The seven categories, if the file speaks of a fleet."""
+        """The seven categories, if the file configures a fleet."""
 
     @property
     def crew(self) -> Crew:
@@ -133,7 +133,7 @@ class Fleet:
         if config.budgets:
             try:
                 panel.budgets.apply(config.budgets, who="configuration")
-            except StoreError as error:  # whoever reserves is refused then: money fails closed
+            except StoreError as error:  # reservations are refused then: money fails closed
                 log_warning("budgets of the configuration could not be applied: %s", error)
         return fleet
 
@@ -143,11 +143,11 @@ class Fleet:
         return self.router.crew
 
     def route(self, agent: str, **where: Unpack[RouteOptions]) -> Route:
-        """Who may work for an agent now; see `Router.route`."""
+        """The agent and model that may work for an agent now; see `Router.route`."""
         return self.router.route(agent, **where)
 
     def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
-        """Let work be done by whoever may; see `Router.call`."""
+        """Do work with the first admitted agent and model; see `Router.call`."""
         return self.router.call(agent, work, **where)
 
     async def acall(
@@ -157,7 +157,7 @@ class Fleet:
         return await self.router.acall(agent, work, **where)
 
     def rule_guard(self, agent: str, rules: Iterable[Rule], place: Place) -> RuleGuard:
-        """Asks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
+        """Checks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
         name = self.crew.agent(agent).name
         return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
 
@@ -176,9 +176,9 @@ class Fleet:
         return taken
 
     def pass_time(self) -> None:
-        """Let circuits whose wait is over say so in an event, though nobody asks them.
+        """Move circuits whose wait is over, with an event, even without calls.
 
-        They are judged as they were judged last: who only watches changes no policy.
+        They keep their stored policy: watching changes none.
         """
         store = self.panel.store
         for glob in GLOBS:
@@ -217,14 +217,14 @@ class Fleet:
         return self.panel.order(f"story/{story}", by=by, why=why, reset=True)
 
     def demand_paused(self, story: str) -> None:
-        """Raise ValueError for a story that was never heard of, or that goes on as it is."""
+        """Raise ValueError for a story that is unknown or not paused."""
         view = self.panel.view(f"story/{story}")
         if view is None:
             known = [view.name.removeprefix("story/") for view in self.panel.circuits("story/*")]
             hint = near(story, known)
             raise ValueError(f"there is no story {story!r} that cost anything; {hint}")
         if view.verdict.admitted:
-            # Resuming forgives what it cost: who does so twice by mistake would double the budget.
+            # Resuming clears its cost: doing so twice by mistake would double the budget.
             raise ValueError(f"story {story!r} is not paused, so there is nothing to resume")
 
     def standings(self) -> dict[str, Standing]:
@@ -269,7 +269,7 @@ class Fleet:
         return ledger_of(self.panel.store.inner)
 
     def _switched(self, switch: Switch) -> None:
-        """Remember it for everybody; a store that is gone keeps nobody from working."""
+        """Save it for all processes; a lost store stops no work."""
         try:
             self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
         except StoreError as error:

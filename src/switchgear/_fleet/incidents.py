@@ -79,7 +79,7 @@ KNOBS: dict[str, Knob] = {
 
 
 class Finding(NamedTuple):
-    """What the history says of one category."""
+    """The statistics of one category."""
 
     category: str
     trips: int
@@ -235,7 +235,7 @@ def concerned(fleet: Fleet, circuit: str) -> list[FleetAgent]:
 
 
 def lock_users(fleet: Fleet, resource: str) -> list[str]:
-    """Who had a resource and who waited for it: now, and when its circuit opened last."""
+    """Holder and waiters of a resource: now, and when its circuit opened last."""
     try:
         locks = fleet.panel.locks
         alert = locks.alert(resource)
@@ -250,9 +250,9 @@ def lock_users(fleet: Fleet, resource: str) -> list[str]:
 
 
 def owners(fleet: Fleet, circuit: str) -> list[str]:
-    """Whom to tell: the owners of the agents, and of the stories that they work on.
+    """The owners to notify: of the agents, and of the stories that they work on.
 
-    Of a lock, whoever has it or waits is an owner where no agent of that name is known.
+    Of a lock, its holder or waiter is an owner where no agent of that name is known.
     """
     kind, _, rest = circuit.partition("/")
     if kind == "story":
@@ -324,7 +324,7 @@ def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
 
 
 def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
-    """What is begun and not ended: stories with what they cost, locks that are held."""
+    """Unfinished work: stories with their costs, held locks."""
     found: list[str] = []
     for story in dict.fromkeys(story for agent in agents[:MOST] for story in agent.stories):
         view = fleet.panel.view(f"story/{story}")
@@ -425,7 +425,7 @@ _MAYBE_TEXTS = (
 )
 _LISTS = ("agents", "owners", "evidence", "rerouted", "partial_state", "what_to_do")
 _LARGEST = 1e15
-"""No time and no amount of money is beyond; a larger number would break who calculates with it."""
+"""No time and no amount of money is beyond; a larger number would break calculations."""
 _LINE = ("at", "kind", "before", "after", "reason", "by", "why")
 
 
@@ -474,7 +474,7 @@ _CALM = (Phase.CLOSED, Phase.TRIPPING)
 
 
 class IncidentTrouble(SwitchgearError):
-    """An incident that is not there or cannot be read; the sentence says which and why."""
+    """An incident that is not there or cannot be read; the text names it and the reason."""
 
 
 class Incidents:
@@ -584,7 +584,7 @@ class Incidents:
         return dict(found)
 
     def report_of(self, name: str) -> str:
-        """The report, made anew from the JSON."""
+        """The report, rebuilt from the JSON."""
         return report(self.get(name))
 
     def close(self, name: str, *, by: str, why: str, mark: str | None, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Who works in a fleet: agents with their models, owners and fallbacks; stories and their owners.
+"""The members of a fleet: agents with their models, owners and fallbacks; stories and their owners.
 
 Everything is checked before anything is used, so that a fleet is never half changed.
 """
@@ -15,7 +15,7 @@ NAME = re.compile(r"[A-Za-z0-9](?:[\w.@:+-]{0,98}\w)?", re.ASCII)
 
 
 class Model(NamedTuple):
-    """A model and who provides it."""
+    """A model and its provider."""
 
     provider: str
     name: str
@@ -34,7 +34,7 @@ class FleetAgent(NamedTuple):
     fallback_models: tuple[Model, ...] = ()
     """What the same agent runs on while the provider of its model is cut, in this order."""
     fallback_chain: tuple[str, ...] = ()
-    """Which agents work in its stead while it is cut, in this order."""
+    """Agents that stand in for it while its circuits are open, in order."""
     stories: tuple[str, ...] = ()
 
     @property
@@ -106,7 +106,7 @@ class Crew(NamedTuple):
         return {name: amount for name, amount in budgets.items() if amount is not None}
 
     def owners_of(self, story: str) -> tuple[str, ...]:
-        """Whom to tell of a story: its owner, or those of the agents that work on it."""
+        """The owners to notify about a story: its own, or those of the agents that work on it."""
         found = self.stories.get(story)
         if found is not None:
             return (found.owner,)
@@ -127,7 +127,7 @@ def crew(agents: Iterable[FleetAgent], stories: Iterable[Story] = ()) -> Crew:
 
 
 def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
-    """What is wrong with agents' fallback chains: who names an unknown agent, and circles."""
+    """What is wrong with agents' fallback chains: unknown agents and circles."""
     for name, chain in chains.items():
         for other in chain:
             if other not in chains:
@@ -151,7 +151,7 @@ def _circles(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, ...]]:
     """Ways along fallbacks that lead back to where they began, no agent on two of them.
 
     Each agent is gone through once, so that a chain of thousands takes no longer than as many agents.
-    Agents that all fall back on each other have more circles than anybody wants to read.
+    Agents that all fall back on each other have too many circles to print.
     """
     done: set[str] = set()
     told: set[str] = set()

@@ -1,6 +1,6 @@
-"""Who does the work: the first of an agent's models and fallbacks that all its circuits admit.
+"""Chooses the worker: the first of an agent's models and fallbacks that all its circuits admit.
 
-No thread, no clock of its own, no file: it asks the circuits of a panel and says what it decided.
+No thread, no clock of its own, no file: it checks the circuits of a panel and returns a decision.
 So the same code routes real calls and those of a simulation.
 """
 
@@ -33,18 +33,18 @@ class RouteDecision(StrEnum):
     REROUTED = "rerouted"
     """Another model or agent does it."""
     REQUEUE = "requeue"
-    """Nobody may now; try again later."""
+    """No worker is admitted now; try again later."""
     PAUSE = "pause"
-    """Its story or budget is used up; somebody must say that it goes on."""
+    """Its story or budget is used up; an operator must resume it."""
     HALT = "halt"
-    """Nobody may until an operator says so."""
+    """No worker is admitted until an operator resets a circuit."""
 
 
 class Refused(NamedTuple):
-    """Somebody who may not, and who says so."""
+    """A refused candidate, and the circuit that refused it."""
 
     agent: str | None
-    """Who; `None`: nobody may."""
+    """The agent; `None`: none."""
     model: Model | None
     """On this model; `None`: on any."""
     circuit: str
@@ -62,7 +62,7 @@ class Refused(NamedTuple):
 class Route:
     """Leave for one piece of work. Used by one thread at a time, and once.
 
-    As a context manager it tells the circuits what happened inside; entering one that was refused
+    As a context manager it records on the circuits what happened inside; entering one that was refused
     raises `NoRoute`.
     """
 
@@ -81,22 +81,22 @@ class Route:
 
     def __init__(self, agent: str, story: str | None) -> None:
         self.agent: str = agent
-        """Whom the work is for."""
+        """The requested agent."""
         self.story: str | None = story
         self.decision: RouteDecision = RouteDecision.HALT
         self.worker: str | None = None
-        """The agent that does it; `None`: nobody."""
+        """The agent that does the work; `None`: none."""
         self.model: Model | None = None
         self.refused: list[Refused] = []
         """Those that were asked before, in order, and why not."""
         self.permits: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
-        """The circuits that admitted it, and have not heard how it went."""
+        """The circuits that admitted it and have no result yet."""
         self.reservation: Reservation | None = None
         self._cost_micros: int | None = None
 
     @property
     def admitted(self) -> bool:
-        """Whether somebody may do it."""
+        """Whether a worker is admitted."""
         return self.worker is not None
 
     @property
@@ -118,18 +118,18 @@ class Route:
         return "; ".join(map(str, self.refused))
 
     def no_route(self) -> NoRoute:
-        """The error that says so."""
+        """The refusal as an error."""
         return NoRoute(self.agent, str(self.decision), self.why, self.retry_after_s)
 
     # For the router
 
     def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
-        """Somebody may."""
+        """A worker is admitted."""
         self.worker, self.model = worker, model
         self.decision = RouteDecision.REROUTED if rerouted else RouteDecision.GO
 
     def refuse(self, decision: RouteDecision) -> None:
-        """Nobody may: what was granted is given back."""
+        """No worker is admitted: all permits are returned."""
         self.give_back()
         self.decision = decision
 
@@ -138,7 +138,7 @@ class Route:
     def spent(self, cost_micros: Any) -> None:
         """It cost so much more, in millionths of a dollar. Raises ValueError for negative money.
 
-        Tell it after each call of the work: an error that comes later then costs what was told.
+        Record it after each call of the work: an error that comes later then costs what was recorded.
         """
         if not isinstance(cost_micros, int) or isinstance(cost_micros, bool) or cost_micros < 0:
             rule = "it must be a whole number of micro-dollars, not below 0"
@@ -153,7 +153,7 @@ class Route:
         error: BaseException | None = None,
         violation: str | None = None,
     ) -> None:
-        """Let every circuit hear what concerns it; the route is used up.
+        """Record the result on every circuit that it concerns; the route is used up.
 
         An error is understood (`guards.provider_errors`): the provider's failures count against
         the provider, the work's own against the agent. Without any fact it was cut off: evidence of
@@ -164,7 +164,7 @@ class Route:
         )
         for breaker, permit, _ in self.permits.used():
             if breaker.name == "rules":
-                continue  # what one agent broke is told to its own circuit
+                continue  # a rule that one agent broke is recorded on its own circuit
             signal = signals[category_of(breaker.name) or "failure_rate"]
             if signal.ok and signal.cost_micros is None:
                 breaker.succeeded(permit, signal.seconds)
@@ -200,7 +200,7 @@ class Route:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self.permits and self.reservation is None:
-            return  # it was told inside
+            return  # it was recorded inside
         if error is None:
             self.record(ok=True)
         elif isinstance(error, Exception):
@@ -228,7 +228,7 @@ def _signals(
     agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
     if error is not None:
         agent, provider = agent_signal(error, seconds), provider_signal(error, seconds)
-        # A failure that came quickly is no quick work; a provider that let us wait was slow.
+        # A quick failure is not quick work; a provider that delayed the caller was slow.
         latency = Signal(seconds=seconds if provider.ok is False else None)
     elif not ok:
         agent = Signal(ok=ok, seconds=seconds)
@@ -247,7 +247,7 @@ T = TypeVar("T")
 
 
 class Candidate(NamedTuple):
-    """Somebody who could do the work."""
+    """A candidate for the work."""
 
     agent: str
     model: Model
@@ -306,7 +306,7 @@ class Router:
     A route and all attempts of a call go by the settings that hold when they begin; `use` changes
     them for those that begin later.
 
-    `on_switch` hears where the work of an agent goes at first, when it begins to go elsewhere and
+    `on_switch` is called with the first worker of an agent, when its work moves elsewhere and
     when it comes back. `clock` gives seconds for measuring how long calls take.
     """
 
@@ -351,10 +351,10 @@ class Router:
         estimate_micros: int | None = None,
         tried: Mapping[Candidate, str] | None = None,
     ) -> Route:
-        """Who may work for an agent now, with leave from all its circuits, and why not the others.
+        """The worker for an agent now, with permits of all its circuits, and why the others were refused.
 
         `story` is what it is for and `locks` the resources it will need; `budget` a node of the
-        budgets, where `estimate_micros` is set aside; `tried` those who have failed it, and how. The
+        budgets, where `estimate_micros` is reserved; `tried` are those that failed, and how. The
         route must be used: as a context manager, or by `tell` or `give_back`. Raises ValueError
         for an unknown agent.
         """
@@ -398,12 +398,12 @@ class Router:
         return route
 
     def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
-        """Let `work` be done by whoever may, and by the next when a provider fails it.
+        """Do `work` with the first admitted worker, and with the next when a provider fails.
 
-        `work` is given the route: `route.model` says on what to run it, `route.spent(micros)` takes
-        note of costs. Only what speaks of the provider or the account goes to the next; what a
-        person must hear of (a bad key, a refused content, a bad request) and the work's own
-        exceptions are raised at once. Raises `NoRoute` where nobody may, or the last error.
+        `work` receives the route: `route.model` is the model to use, `route.spent(micros)` takes
+        note of costs. Only errors of the provider or the account move on to the next; what a
+        person must fix (a bad key, refused content, a bad request) and the work's own
+        exceptions are raised at once. Raises `NoRoute` without an admitted worker, or the last error.
         """
         by = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}
@@ -432,7 +432,7 @@ class Router:
     async def acall(
         self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Unpack[RouteOptions]
     ) -> T:
-        """What `call` is for a coroutine: the circuits are asked and told beside the event loop."""
+        """`call` for a coroutine: the circuits are checked and recorded on outside the event loop."""
         by = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}
         last: Exception | None = None
@@ -477,7 +477,7 @@ class Router:
         return None
 
     def _free(self, route: Route, by: Settings, locks: Collection[str]) -> bool:
-        """Whether the circuits of these resources let anybody wait; nothing is taken."""
+        """Whether the circuits of these resources admit waiting; nothing is acquired."""
         if isinstance(locks, str):
             raise ValueError(f"locks is {locks!r}: it must be a list of resources")
         for resource in locks if by.breakers.resource_lock.enabled else ():
@@ -564,13 +564,13 @@ def _reduced_already(route: Route, breaker: CircuitBreaker) -> Permit | None:
 
 
 def _why_another(error: Exception) -> str | None:
-    """Why another may be asked instead; `None`: a person must hear of it."""
+    """Why another may be tried instead; `None`: a person must fix it."""
     found = classify(error)
     return f"{found.kind}: {found.text}" if found is not None and found.may_fail_over else None
 
 
 def _decision(refused: list[Refused]) -> RouteDecision:
-    """What is to become of work that nobody may do."""
+    """What to do with work that no worker is admitted for."""
     last = refused[-1] if refused else None
     if last is not None and last.agent is None:
         kind = last.circuit.partition("/")[0].partition(" ")[0]

@@ -1,6 +1,6 @@
 """Where notifications go: a signed webhook, a Slack-compatible one, the desktop, or your command.
 
-A target sends one message within `timeout_s` and raises `NotSent` when it could not. It knows
+A target sends one message within `timeout_s` and raises `NotSent` when it could not. It uses
 nothing of order or of trying again. Secrets are named by their environment variables and read when
 they are needed, so neither the configuration nor anything printed from it holds them.
 """
@@ -33,7 +33,7 @@ class Response(NamedTuple):
     problem: str = ""
     """Why none arrived."""
     retry_after_s: float | None = None
-    """How long the server asks to wait, at most an hour."""
+    """The wait that the server requests, in seconds, at most an hour."""
     is_final: bool = False
     """Without a status: the request itself is wrong, so that trying again cannot help."""
 
@@ -118,7 +118,7 @@ class _Request:
         opener = urllib.request.build_opener(_NoRedirect, _Http(self), _Https(self))
         try:
             with opener.open(request, timeout=self._timeout_s) as answer:
-                return Response(int(answer.status))  # its body says nothing that is needed
+                return Response(int(answer.status))  # its body is not needed
         except urllib.error.HTTPError as error:
             with error:
                 return Response(error.code, retry_after_s=retry_after(error.headers))
@@ -195,17 +195,17 @@ def _failed(error: BaseException) -> Response:
     return Response(None, f"{type(error).__name__}: {error}", is_final=is_ours)
 
 
-# ruff: noqa: PLC0415  the configuration knows targets, and a hook that reads it must not pay for them
+# ruff: noqa: PLC0415  the configuration lists targets, and a hook that reads it must not load them
 
 LONGEST_TIMEOUT_S = 30.0
-"""Shorter than a turn (`stream.LEASE_S`), so that nobody else sends what is being sent."""
+"""Shorter than a turn (`stream.LEASE_S`), so that no other process sends what is being sent."""
 REFUSES_CONTENT = frozenset({400, 413, 414, 415, 422, 431})
 """HTTP statuses that say that this message is wrong: sending it again cannot help."""
 SIGNATURE, ID = "Switchgear-Signature", "Switchgear-Id"
 Message = dict[str, Any]
 _KEPT_STDERR = 2000
 _LOOK_S = 0.02
-"""How often a running command is looked at."""
+"""How often a running command is checked."""
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 """What stands for itself in a header; everything else is percent-encoded."""
 
@@ -214,7 +214,7 @@ class NotSent(SwitchgearError):
     """A message did not arrive.
 
     `args` are why, whether trying again may help, and, where the receiver said so, how many
-    seconds it asks to wait.
+    seconds it requests to wait.
     """
 
     args: tuple[str, bool] | tuple[str, bool, float | None]
@@ -226,7 +226,7 @@ class NotSent(SwitchgearError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long the receiver asks to wait; `None`: it does not say."""
+        """The wait that the receiver requests, in seconds; `None`: none."""
         return self.args[2] if len(self.args) > 2 else None
 
     def __str__(self) -> str:
@@ -250,7 +250,7 @@ class Target(Value):
     timeout_s: float
 
     def wants(self, circuit: str) -> bool:
-        """Whether it hears of this circuit."""
+        """Whether it is notified of this circuit."""
         return matcher(self.match)(circuit)
 
     def send(self, message: Message, now_s: float) -> None:
@@ -277,7 +277,7 @@ class Webhook(Target):
 
     The header `Switchgear-Signature` is `t=<seconds>,v1=<hex>`: HMAC-SHA256 of the time, a dot and
     the body, so that an old message cannot be sent again later. `Switchgear-Id` is the same for the
-    same event: who got it twice knows.
+    same event: a receiver can detect duplicates.
     """
 
     __slots__ = ("match", "name", "secret_env", "timeout_s", "url")
@@ -418,7 +418,7 @@ def sign(secret: str, body: bytes, at_s: int) -> str:
 def verify(
     secret: str, body: bytes, header: str, *, now_s: float, tolerance_s: float = 300
 ) -> bool:
-    """Whether a message is ours and not old: for those who receive webhooks.
+    """Whether a message is authentic and recent: for receivers of webhooks.
 
     >>> verify("key", b"{}", sign("key", b"{}", 100), now_s=101.0)
     True

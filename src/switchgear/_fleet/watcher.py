@@ -89,7 +89,7 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
 
 
 def _until(view: View) -> str:
-    """Why a circuit admits nobody, and when it will be tried; not how soon, for that would pass."""
+    """Why a circuit refuses calls, and the time of its next probe; not the remaining wait, which would be outdated."""
     circuit, reason = view.circuit, view.verdict.reason
     if circuit.phase is not Phase.OPEN or circuit.mode is not Mode.AUTO:
         return reason
@@ -122,7 +122,7 @@ def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
 
 
 def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
-    """The circuits of resources, and who has them or waits: each with their name and since when."""
+    """The circuits of resources, with holders and waiters, each with name and time."""
     found = _some(views, "lock/")
     tenures = {seen.resource: seen.tenure for seen in fleet.panel.locks.all()}
     for name, one in found.items():
@@ -172,7 +172,7 @@ _SQLITE = "sqlite:///"
 
 
 class Background:
-    """Writes and sends what the events of a fleet in this process ask for, in a thread.
+    """Writes incidents and sends notifications for the events of a fleet in this process, in a thread.
 
     A sink: an event starts the thread, which ends when nothing is left to do. What it has not sent
     when the process ends stays in the store, for the next command or process. Thread-safe.
@@ -301,7 +301,7 @@ class Watcher:
         return found
 
     def note(self) -> list[str]:
-        """Write the incidents of events that nobody has seen to, and the state of the world."""
+        """Write the incidents of new events, and the world state."""
         found: list[str] = []
 
         def hear(event: Event) -> None:
@@ -315,7 +315,7 @@ class Watcher:
         return found
 
     def _write_world(self) -> None:
-        """Write the state of the world where it changed, and once a minute to show that we watch."""
+        """Write the world state where it changed, and once a minute to show that the watcher runs."""
         now = world(self.fleet)
         before, self._world = self._world, now
         is_same = {**before, "at": now["at"], "at_s": now["at_s"]} == now if before else False
@@ -360,7 +360,7 @@ class Watcher:
             thread.join(timeout=5.0)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until somebody stops it; whether somebody did."""
+        """Wait until it is stopped. Returns whether it was."""
         return self._stopped.wait(timeout_s)
 
     def __enter__(self) -> Self:
@@ -383,6 +383,6 @@ class Watcher:
                 if trouble is not type(error):
                     log_warning("%s: %s; retrying", what, redact(str(error), 400))
                 trouble = type(error)
-            except Exception:  # noqa: BLE001  a defect of ours must not end the watching
+            except Exception:  # noqa: BLE001  a defect must not end the watcher
                 log_exception("a check of %s failed", what)
             self._stopped.wait(self._every_s)

@@ -90,7 +90,7 @@ def hand_over(root: str, committed: list[Event]) -> None:
 
 
 HELP = "help"
-"""The folder beside the store in which evidence for the help lies, and what became of it."""
+"""The folder beside the store with evidence for the escalation agent, and its log."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -116,7 +116,7 @@ def start_help(
 ) -> str:
     """Let the help take over, with the evidence in a file. Returns where its log is.
 
-    `escalate` is an agent's name or a command, `subject` who is stuck; it works in `cwd`.
+    `escalate` is an agent's name or a command, `subject` the stuck agent; it works in `cwd`.
     """
     folder = os.path.join(os.path.dirname(default_file(root or os.getcwd())), HELP)
     keep_out_of_git(os.path.dirname(folder))
@@ -133,9 +133,9 @@ def start_help(
 
 
 def spawn(script: str, folder: str, *arguments: str, given: bytes = b"") -> None:
-    """Start one of our scripts in a folder: no terminal, our environment, `given` on its input.
+    """Start a Switchgear script in a folder: no terminal, same environment, `given` on its input.
 
-    It lets go of us by itself at once, into a session of its own: nobody waits for it, and nothing
+    It detaches at once, into a session of its own: nothing waits for it, and nothing
     is left of it.
     """
     python = sys.executable

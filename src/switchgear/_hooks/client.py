@@ -1,6 +1,6 @@
 """The hook process: sends the event to the resident process, and writes the response.
 
-On this path it imports no other module of ours, and `_socket` and `_signal` in the place of `socket` and
+On this path it imports no other module of Switchgear, and `_socket` and `_signal` in the place of `socket` and
 `signal`, which only wrap them: their imports would take longer than everything else. Without a resident process (`resident.py`) it decides
 the event itself, with the same code (`process.py`), and starts one for the next event.
 
@@ -165,7 +165,7 @@ def connect(path: str, suffix: str = "") -> "Any":
 
 
 def peer_user(line: "Any") -> int:
-    """The user at the other end of a connection; ourselves where only the folder says whose it is."""
+    """The user at the other end of a connection; the current user where only the folder identifies it."""
     import _socket  # noqa: PLC0415
 
     if not hasattr(_socket, "SO_PEERCRED"):
@@ -175,13 +175,13 @@ def peer_user(line: "Any") -> int:
 
 
 def worker_suffix(root: str, environ: "list[bytes]") -> str:
-    """What tells the socket of the worker for a project and an environment from the others."""
+    """Identifies the socket of the worker for a project and an environment."""
     number = int.from_bytes(b"\0".join([os.fsencode(root), *environ]), "big")
     return f"-{number % ((1 << 127) - 1):x}"
 
 
 def find(words: "list[str]") -> "Any":
-    """A connection to a worker that knows this project, else to the resident process, or `None`."""
+    """A connection to a worker for this project, else to the resident process, or `None`."""
     if os.environ.get(SWITCH) == "off":
         return None
     suffix = worker_suffix("".join(words[2:]), _environment())

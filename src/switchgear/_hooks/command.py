@@ -28,7 +28,7 @@ def hook_command(agent: str, *, root: str | None = None) -> list[str]:
 
     - `agent`: one of `AGENTS`; else ValueError.
     - `root`: the project that is guarded, whatever folder the agent works in at the moment. A
-      project's own installation names it; without it the agent's word for its project is taken.
+      project's own installation names it; without it the agent's own project folder is used.
 
     >>> hook_command("codex")[1:3]
     ['-I', '-S']
@@ -50,7 +50,7 @@ def run() -> NoReturn:
     """The console script `switchgear-hook AGENT [--root FOLDER]`: becomes the hook process."""
     words = sys.argv[1:]
     agent = words[0] if words and words[0] in AGENTS else AGENTS[0]
-    command = [*hook_command(agent)[:4], *words]  # the process says what is wrong with them
+    command = [*hook_command(agent)[:4], *words]  # the process reports what is wrong with them
     try:
         os.execv(command[0], command)  # noqa: S606  our own interpreter and script
     except OSError as error:

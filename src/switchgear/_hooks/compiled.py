@@ -1,12 +1,12 @@
 """The configuration as a hook reads it: one small JSON file beside the store, made from the source.
 
-A hook has no time for YAML. The file is made anew when any place where a configuration could lie
+A hook has no time for YAML. The file is rebuilt when any place where a configuration could be
 has changed (time, size or inode), or Switchgear has, and believed only if it belongs to this user
-and nobody else could have written it. It is worth as much as the source, not more: who can write
+and no other user could have written it. It is trusted as much as the source, not more: a process that can write
 the one can write the other.
 
 A process that decides further events keeps what it has read, with the policies and rules made from it,
-for as long as the file is the same one. Whether the sources have changed is looked up for each event.
+for as long as the file is the same one. Whether the sources have changed is checked for each event.
 """
 
 import json
@@ -59,11 +59,11 @@ class Compiled(NamedTuple):
     root: str
     """The project that is guarded."""
     second_opinion: Mapping[str, Any] | None = None
-    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
+    """The second opinion to request before a stuck agent is stopped; `None`: none."""
     listens: bool = False
     """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
-    """What has changed since the configuration before, until somebody has told it."""
+    """What has changed since the previous configuration, until it is reported."""
     tampered: Sequence[str] = ()
     """Changes of what guards the project that no operator made, until they are recorded."""
     untrusted: Sequence[str] = ()
@@ -79,7 +79,7 @@ class Compiled(NamedTuple):
         at = self._index(name)
         if not name.startswith(SESSION):
             return self._listed(at)
-        from switchgear._stuck.score import session_policy  # noqa: PLC0415  not every hook asks
+        from switchgear._stuck.score import session_policy  # noqa: PLC0415  not every hook needs it
 
         progress = None
         if self.interventions.progress:
@@ -163,7 +163,7 @@ _kept: dict[str, tuple[Any, dict[str, Any], Compiled]] = {}
 
 
 def _mark(place: str) -> tuple[int, ...] | None:
-    """What tells a file from another one at the same path, and from itself after a change."""
+    """The identity of a file: changes when the file is replaced or changed."""
     try:
         found = os.lstat(place)
     except OSError:
@@ -183,7 +183,7 @@ def is_current(root: str, place: str, data: Mapping[str, Any], *, during_call: b
 def is_sealed(place: str) -> bool:
     """Whether a compiled file is the one that was written last, by its time of change and inode.
 
-    The seal lies in the user's state folder: a file that another program wrote is compiled anew.
+    The seal is in the user's state folder: a file that another program wrote is recompiled.
     """
     try:
         return read_private(_seal_of(place), 200) == _seal(place)
@@ -203,7 +203,7 @@ def _seal_of(place: str) -> str:
 
 
 def place_of(root: str) -> str:
-    """Where the compiled configuration of a project lies."""
+    """The path of a project's compiled configuration."""
     return os.path.join(os.path.dirname(default_file(root)), NAME)
 
 
@@ -216,12 +216,12 @@ def use_all_modules() -> None:
 
 
 def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
-    """What tells whether a configuration is still the one that was compiled.
+    """Changes when a configuration is no longer the one that was compiled.
 
     Every place above where one could lie, the file that a variable names, Switchgear itself, and
     the settings in which there was a hook when `data` was compiled.
     """
-    from switchgear._core import policy  # noqa: PLC0415  any file of ours tells of another version
+    from switchgear._core import policy  # noqa: PLC0415  any file of the package changes with the version
 
     named = os.environ.get(CONFIG_VARIABLE, "")
     places = [*([named] if named else []), *_places(root), *_user_places()]
@@ -246,7 +246,7 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
 
 
 def _user_places() -> list[str]:
-    """Where the user's own configuration could lie, and what says which files are trusted."""
+    """Possible places of the user's own configuration, and of the records of trusted files."""
     told = os.environ.get("XDG_CONFIG_HOME", "")
     base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
     own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]]
@@ -266,13 +266,13 @@ def _places(root: str) -> list[str]:
 
 
 def read(place: str) -> dict[str, Any] | None:
-    """What the file says; `None`: there is none that can be believed."""
+    """The content of the file; `None`: there is none that can be trusted."""
     data = read_own(place)
     return data if isinstance(data, dict) and data.get("format") == FORMAT else None
 
 
 def read_own(place: str) -> Any:
-    """The JSON in a file that is ours and nobody else could have written; `None`: there is none."""
+    """The JSON in a file that only this user could have written; `None`: there is none."""
     try:
         file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -290,7 +290,7 @@ def read_own(place: str) -> Any:
 
 
 def write(place: str, data: dict[str, Any]) -> None:
-    """Keep it for the next hook, whole or not at all; where that cannot be, each compiles anew."""
+    """Save it atomically for the next hook; where that fails, each hook recompiles."""
     new = f"{place}.{os.getpid()}"
     try:
         make_folder(place)
@@ -306,7 +306,7 @@ def write(place: str, data: dict[str, Any]) -> None:
 
 
 def make_folder(place: str) -> None:
-    """The folder of a file of ours, for this user alone and not in git. Raises OSError."""
+    """The folder of a Switchgear file, private to this user and not in git. Raises OSError."""
     from switchgear._stores.url import keep_out_of_git  # noqa: PLC0415  only after a change
 
     keep_out_of_git(os.path.dirname(place))
@@ -326,7 +326,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def is_whole(data: Mapping[str, Any]) -> bool:
-    """Whether a compiled configuration has its parts; one that was damaged is made anew."""
+    """Whether a compiled configuration has its parts; a damaged one is rebuilt."""
     parts = data.get("rules", ()), data.get("protected", ())
     return (
         all(isinstance(data.get(name), kind) for name, kind in _TYPES.items())
@@ -339,7 +339,7 @@ def is_whole(data: Mapping[str, Any]) -> bool:
 
 
 def loaded(data: dict[str, Any], root: str) -> Compiled:
-    """What a compiled configuration says, for the project at `root`."""
+    """The settings of a compiled configuration, for the project at `root`."""
     fields = {name: data[name] for name in Compiled._fields if name in data}
     plan = dict(data["interventions"])
     plan["when_alone"] = tuple(plan["when_alone"])

@@ -1,8 +1,8 @@
-"""From what a hook says to what it is answered: messages to circuits, in one transaction.
+"""From the event of a hook to its reply: messages to circuits, in one transaction.
 
 Before a tool, every circuit that it answers to is asked, and admitted means by all of them; what
-was granted is given back if one refuses. After it, each is told how it went. There is no second
-judge here: circuits decide, the ladder says what to do about a stuck agent, and the dialect of the
+Permits are returned if one refuses. After the call, the result is recorded on each. There is no second
+judge here: circuits decide, the escalation chooses what to do about a stuck agent, and the dialect of the
 agent puts the ruling into its words.
 """
 
@@ -84,7 +84,7 @@ class GuardedAgent:
         self.evidence = ""
         """What the help is to take over with, if it was called just now."""
         self.opinion_request = ""
-        """The second opinion to ask after the reply, as JSON."""
+        """The second opinion to request after the reply, as JSON."""
 
     # Messages
 
@@ -119,7 +119,7 @@ class GuardedAgent:
     # What it has used
 
     def read_usage(self) -> None:
-        """Add to the facts what the transcript tells of context and cost since the last time."""
+        """Add to the facts the context and cost that the transcript has gained since the last time."""
         facts, known = self.facts, self.known
         if not facts.transcript:
             return
@@ -143,7 +143,7 @@ class GuardedAgent:
         self.facts = facts._replace(context_used=used, cost_micros=cost)
 
     def _say_unpriced(self, models: Mapping[str, str]) -> None:
-        """A budget that is not charged says so, once for a model."""
+        """A budget that is not charged is reported, once for a model."""
         story = self.story()
         for model, why in models.items():
             if story and model not in self.state.unpriced:
@@ -155,7 +155,7 @@ class GuardedAgent:
     # The step of an agent
 
     def tell_step(self) -> None:
-        """Tell the agent's circuit of the calls that are done, as one."""
+        """Record the calls that are done on the agent's circuit, as one step."""
         lane = self.state.lane(self.lane_name)
         if not lane.parts:
             return
@@ -270,7 +270,7 @@ class GuardedAgent:
                 self.give_up(call, f"it began {began} ago, and no result was reported")
 
     def give_up(self, call: OpenCall, why: str) -> None:
-        """Give up a call whose end will not be told: counted, and an event says so."""
+        """Give up a call whose end will not be reported: counted, with an event."""
         key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
         self.state = self.state.without(call)
         self.give_back(call.permits)
@@ -302,9 +302,9 @@ def refusal(key: str, verdict: Verdict, advice: str = "") -> str:
 RULES = "rules"
 _LOOK = Record(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
-"""Where a turn is over: what is still open will not be told any more."""
+"""The turn is over: open calls will get no result."""
 _ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
-"""Where an agent waits for leave: what it has used is told when it is done."""
+"""The agent requests permission: its usage is recorded when the call is done."""
 
 
 def decide(
@@ -361,7 +361,7 @@ class _Hearing(GuardedAgent):
     """A key of the files that the call has written, as they are now."""
 
     def rule(self, looked: Looked | None, *, watched: bool) -> Ruling:
-        """Hear the facts, and answer; `watched`: the session is to have a watcher."""
+        """Record the facts, and reply; `watched`: the session gets a watcher."""
         facts, now_s = self.facts, self.tx.now_s
         self.notes = session.attend(
             self.notes,
@@ -466,13 +466,13 @@ class _Hearing(GuardedAgent):
         return allow()
 
     def _refused(self, key: str, verdict: Verdict) -> Ruling:
-        """Not this call. Of an operation it is a failed step: who hammers at it is stuck."""
+        """Refuse this call. It counts as a failed step: an agent that keeps trying is stuck."""
         text = refusal(key, verdict)
         if not key.startswith("op/"):
             self.leave_step()
             return stop(text)
         if any(permit.probe for permit in self.state.lane(self.lane_name).permits.values()):
-            self.leave_step()  # a probe that could not try says nothing
+            self.leave_step()  # a probe that was not made is no evidence
             return deny(text)
         tried = signals.call_signal(self.facts, seconds=None, changed=None)
         tried = tried._replace(ok=False, error=f"refused: circuit {key!r} is {verdict.phase}")
@@ -480,7 +480,7 @@ class _Hearing(GuardedAgent):
         return deny(text)
 
     def _stopped(self) -> Ruling | None:
-        """The ruling if the agent, or who sent it, was stopped already."""
+        """The ruling if the agent, or its parent, was stopped already."""
         self.notes = session.over(self.notes, self.tx.now_s)
         self.notes = session.released(self.session_circuit(), self.notes)
         if self.notes.stop is not None:
@@ -536,7 +536,7 @@ class _Hearing(GuardedAgent):
             self.give_up(oldest, f"more than {MOST_CALLS} calls are open")
 
     def _violated(self, broken: str) -> Ruling:
-        """Refused, told to the rules and to the session: who tries again and again is stuck."""
+        """Refuse, and record it on the rules and the session: an agent that keeps trying is stuck."""
         signal = signals.call_signal(self.facts, seconds=None, changed=None)
         tried = signal._replace(violation=broken)
         self.apply(RULES, Record(tried))
@@ -548,7 +548,7 @@ class _Hearing(GuardedAgent):
     # After a tool
 
     def _after(self, facts: HookFacts) -> None:
-        """Tell the operation at once, and the agent's circuit when the step is over."""
+        """Record it on the operation at once, and on the agent's circuit when the step is over."""
         call = self.state.found(call_id(facts), self.lane_name)
         if call is None:
             looked = look_at(facts, self.known)
@@ -576,12 +576,12 @@ class _Hearing(GuardedAgent):
         self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
 
     def _failing(self, kind: str, facts: HookFacts) -> str | None:
-        """A key of the tests that fail, if the call was a run of tests; only the ledger asks."""
+        """A key of the tests that fail, if the call was a test run."""
         judged = kind == inspect_call.SHELL and self.known.interventions.progress
         return failing_tests_of(facts) if judged else None
 
     def _add_part(self, signal: Signal) -> None:
-        """A call is done, or was refused: tell of the step, if nothing else belongs to it."""
+        """A call is done or was refused: record the step, if it is complete."""
         lane = self.state.lane(self.lane_name)
         self.set_lane(lane._replace(parts=(*lane.parts, signal)))
         over = not lane.batches and not self.state.in_lane(self.lane_name)
@@ -589,7 +589,7 @@ class _Hearing(GuardedAgent):
             self.tell_step()
 
     def _told(self, kind: str) -> list[str]:
-        """The circuits that hear of a call whose beginning was not seen."""
+        """The circuits to record a call on whose start was not seen."""
         story = self.story()
         return [*([story] if story else []), f"op/{kind}"]
 
@@ -602,7 +602,7 @@ class _Hearing(GuardedAgent):
         self.set_lane(self.state.lane(self.lane_name)._replace(batches=True))
 
     def _end_turn(self) -> None:
-        """The turn is over: what is open stays unknown, what is done is told."""
+        """The turn is over: open calls stay unknown, finished ones are recorded."""
         everything = self.facts.moment is Moment.SESSION_END
         for call in self.state.calls:
             if everything or call.lane == self.lane_name:
@@ -615,7 +615,7 @@ class _Hearing(GuardedAgent):
             self.state = self.state.with_lane(self.lane_name, None)
 
     def _sub_agent_ended(self) -> None:
-        """Record how a sub-agent ended, unless the call that started it is open and will tell."""
+        """Record how a sub-agent ended, unless the call that started it is open and will report it."""
         if any(call.kind == inspect_call.AGENT_SPAWN for call in self.state.calls):
             return
         facts = self.facts
@@ -624,13 +624,13 @@ class _Hearing(GuardedAgent):
             self.apply(f"op/{inspect_call.AGENT_SPAWN}", Record(signal))
 
     def _measured(self) -> None:
-        """What an event besides a call tells of cost and context."""
+        """Record the cost and context of an event that is not a call."""
         facts = self.facts
         used = facts.context_used
         if used is None and facts.tokens is not None:
             used = min(1.0, facts.tokens / (self.known.context_tokens or DEFAULT_WINDOW))
         if facts.moment is Moment.BEFORE_TOOL:
-            used = None  # told with the outcome of the call
+            used = None  # recorded with the outcome of the call
         if used is None and not facts.cost_micros:
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)

@@ -1,4 +1,4 @@
-"""Works off the outbox of an installation once, beside everybody else: a process of its own.
+"""Processes the outbox of an installation once, in a separate process.
 
 Run as `python -I -S …/drain.py FOLDER` with JSON on standard input: `events`, which a hook has
 committed and the configured sinks are to receive; `config` and `store`, if they are not those of
@@ -36,7 +36,7 @@ def main(folder: str, asked: dict[str, Any]) -> None:
 
 
 def has_outbox(config: Any) -> bool:
-    """Whether a configuration asks for incidents, the state of the world or notifications."""
+    """Whether a configuration enables incidents, the world state or notifications."""
     return bool(config.notifications or config.crew.agents or config.breakers is not None)
 
 
@@ -83,7 +83,7 @@ def start(
 
 
 def _log_to(path: str) -> None:
-    """Let warnings of sinks and targets go to a small file: nobody reads our standard error."""
+    """Send warnings of sinks and targets to a small file: standard error is not visible here."""
     import logging  # noqa: PLC0415
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -102,18 +102,18 @@ if __name__ == "__main__":
 
     given = sys.stdin.buffer.read(LARGEST_INPUT)
     if os.fork():
-        os._exit(0)  # whoever started us need not wait
+        os._exit(0)  # the starting process need not wait
     os.setsid()
     signal.alarm(LONGEST_S)
     import site
 
-    site.main()  # the parser of YAML lies in site-packages
+    site.main()  # the YAML parser is in site-packages
     package: Any = type(sys)("switchgear")
     package.__path__ = [__file__.rpartition("/_hooks/")[0]]
     sys.modules["switchgear"] = package
     try:
         main(sys.argv[1], json.loads(given or b"{}"))
-    except Exception:  # noqa: BLE001  it is logged: nobody reads our standard error
+    except Exception:  # noqa: BLE001  it is logged: standard error is not visible here
         from switchgear._sinks.dispatch import log_exception
 
         log_exception("the outbox could not be processed")

@@ -48,7 +48,7 @@ def _run(folder: str, who: str, evidence: str, write: Callable[[object], None]) 
 
 if __name__ == "__main__":
     if os.fork():
-        os._exit(0)  # whoever started us need not wait
+        os._exit(0)  # the starting process need not wait
     os.setsid()
     package: Any = type(sys)("switchgear")
     package.__path__ = [__file__.rpartition("/_hooks/")[0]]

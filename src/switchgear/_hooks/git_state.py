@@ -1,7 +1,7 @@
 """Which of the guard's files git would throw away: those it does not track, ignores, or sees changed.
 
 `git clean -fd` deletes a settings file that was installed a minute ago and is not committed yet, and
-leaves one that is tracked. Only a look at the index tells them apart. Every read is bounded; what
+leaves one that is tracked. Only the index distinguishes them. Every read is bounded; what
 cannot be read counts as not tracked.
 """
 
@@ -25,7 +25,7 @@ _FOLDERS = (
     ".pi/extensions",
 )
 MOST_FILES = 50
-"""Files of one folder that are looked at."""
+"""Maximum number of files of one folder that are checked."""
 
 
 def swept(sweeps: Sequence[str], root: str) -> str:
@@ -83,7 +83,7 @@ def _present(root: str) -> Iterator[str]:
 
 
 def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
-    """`untracked`, `ignored`, `modified`, or nothing for a tracked file as git knows it."""
+    """`untracked`, `ignored`, `modified`, or empty for a tracked, unmodified file."""
     at = index.find(name.encode(errors="surrogateescape") + b"\0")
     if at < 0:
         parts = name.split("/")

@@ -2,7 +2,7 @@
 
 First the call is read, then the rules are judged, and only then is the store opened and are the
 circuits consulted. What each failure means is in `pending`. Nothing that comes in may crash the agent:
-what cannot be read, judged or decided becomes a reply that says so, and an event.
+what cannot be read, judged or decided becomes an explaining reply, and an event.
 """
 
 import json
@@ -98,7 +98,7 @@ def check(facts: HookFacts, data: Mapping[str, Any], raw: bytes) -> None:
         raise BadInput("the field 'cwd' is not a text")
     if isinstance(args, dict):
         _check_types(facts.tool, args)
-    if b"\\u" in raw or b"\0" in raw:  # how JSON writes the characters that are looked for
+    if b"\\u" in raw or b"\0" in raw:  # JSON escapes of the characters in question
         _check_characters([facts.tool, facts.cwd, args])
     if not raw.isascii():
         try:
@@ -157,7 +157,7 @@ def answer(
     """The reply to one hook call. Never raises what comes of the input, the store or the files.
 
     - `agent`: one of `command.AGENTS`; `raw`: what it wrote on standard input.
-    - `root`: the project that is guarded; `None`: as the agent says.
+    - `root`: the project that is guarded; `None`: as in the event.
     - `so_far`: is kept up to date, for the deadline.
     """
     so_far = Pending() if so_far is None else so_far
@@ -175,7 +175,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         facts = dialect.read(data)
         if facts.moment is Moment.BEFORE_TOOL:
             check(facts, data, raw)
-    except Exception as error:  # noqa: BLE001  hostile input finds what nobody thought of
+    except Exception as error:  # noqa: BLE001  hostile input may raise anything
         why = f"{agent} sent an invalid event: {_why(error)}"
         return _unreadable(agent, why, root, open_store, so_far, data=data)
     so_far.facts = facts
@@ -192,7 +192,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         ruling = _circuits(facts, known, open_store, looked, errands)
         if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
-    except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
+    except Exception as error:  # noqa: BLE001  a defect of Switchgear must not stop an agent
         ruling = _without_circuits(agent, error, open_store, so_far, known)
     if so_far.refusal is not None and ruling.action not in REFUSING:
         ruling = so_far.refusal
@@ -353,7 +353,7 @@ def project_of(cwd: str, environ: Mapping[str, str] | None = None) -> str:
         return os.getcwd()
     except OSError:
         if os.path.isabs(cwd) and cwd.strip("/"):
-            return os.path.normpath(cwd)  # removed meanwhile: its name still tells what is outside
+            return os.path.normpath(cwd)  # removed meanwhile: its name still shows what is outside
     raise BadInput("the working directory no longer exists; start the agent in one that does")
 
 
@@ -369,7 +369,7 @@ def _without_circuits(
     """The ruling when the circuits cannot be consulted; it is counted."""
     why = redact(_why(error))
     ruling = so_far.ruling(why)
-    if isinstance(error, StoreError):  # it would be waited for once more
+    if isinstance(error, StoreError):  # waiting again would take as long
         _spill(known.root, agent, why, so_far.refusal)
     else:
         _leave_event(agent, _with(so_far.refusal, why), open_store, known)

@@ -1,4 +1,4 @@
-"""What can be told of a call: its operation, its files, the rule it would break, what it left."""
+"""Facts about a call: its operation, its files, the rule it would break, what it changed."""
 
 import json
 import os
@@ -96,7 +96,7 @@ _NOTHING = ("", "(empty)", "(none)", "(no output)")
 
 
 def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None) -> Signal:
-    """The call as its session hears of it: the act, and how it went."""
+    """The signal of a call for its session: the act, and its result."""
     return Signal(
         ok=facts.ok,
         seconds=seconds,
@@ -114,7 +114,7 @@ def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None)
 
 
 def operation_signal(signal: Signal, kind: str, facts: HookFacts) -> Signal:
-    """The call as its operation hears of it.
+    """The signal of a call for its operation.
 
     A command that ran and said no (tests that fail, a search without a find) is the shell at
     work; of git, the network and agents it is a failure.
@@ -134,7 +134,7 @@ _TELLING = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "d
 
 
 def last_step(facts: HookFacts) -> str:
-    """A call in one short line, for people: the tool, and the argument that tells most.
+    """A call in one short line, for people: the tool, and its most informative argument.
 
     >>> from switchgear._agents.hook_protocol import HookFacts, Moment
     >>> last_step(HookFacts("codex", "x", Moment.BEFORE_TOOL, "s", tool="Bash", args={"command": "make"}))
@@ -147,7 +147,7 @@ def last_step(facts: HookFacts) -> str:
 
 
 def error_line(facts: HookFacts) -> str:
-    r"""One line about a failure that tells it from others: what it said last, how it ended.
+    r"""One line that identifies a failure: its last output and exit code.
 
     >>> from switchgear._agents.hook_protocol import HookFacts, Moment
     >>> facts = HookFacts("codex", "x", Moment.AFTER_TOOL, "s", tool="Bash", args={"command": "make"})
@@ -173,7 +173,7 @@ def error_line(facts: HookFacts) -> str:
         command = facts.args.get("command", "") if isinstance(facts.args, dict) else ""
         of = f" of {command}" if isinstance(command, str) and command else ""
         return redact(f"exit code {code}{of}")
-    # The end says what went wrong; how it begins is often the same for every failure.
+    # The end shows what went wrong; the beginning is often the same for every failure.
     tail = " ".join(said)[-(LONGEST - 20) :]
     return redact(f"exit code {code}: {tail}")
 
@@ -181,9 +181,9 @@ def error_line(facts: HookFacts) -> str:
 LARGEST_BYTES = 1_000_000
 """Of a larger file, the size and the time stand for what is in it."""
 LARGEST_SCRIPT = 16_384
-"""Bytes of a script that is looked into; longer ones are not."""
+"""Maximum size in bytes of a script that is checked."""
 LARGEST_PATCH = 262_144
-"""Bytes of a patch that is looked into; longer ones are not."""
+"""Maximum size in bytes of a patch that is checked."""
 MOST_SCRIPTS = 4
 TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
 """One of these is in every summary of tests: most outputs need no closer look."""
@@ -194,7 +194,7 @@ _NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "
 
 
 class Looked(NamedTuple):
-    """What can be told of a call before it is made."""
+    """Facts about a call before it is made."""
 
     kind: str
     changes: int = 0
@@ -328,7 +328,7 @@ def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | N
 
 
 def _killed(commands: Iterable[Sequence[str]]) -> str | None:
-    """The rule that killing a process of ours by its number breaks; only here it is known whose."""
+    """The rule that killing a Switchgear process by its id breaks; its owner is known only here."""
     commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
@@ -336,7 +336,7 @@ def _killed(commands: Iterable[Sequence[str]]) -> str | None:
     from switchgear._hooks.interrupt import finds_ours, would_end_ours  # noqa: PLC0415  seldom
     from switchgear._rules.rules import one_line  # noqa: PLC0415
 
-    # Numbers that only running the call would tell: those that it looks for.
+    # Process ids that are known only at run time: those that it searches for.
     found = [words for words in commands if finds_ours(words)]
     for words in (*kills, *found):
         if would_end_ours(words) or words in found:
@@ -360,7 +360,7 @@ def state_after(facts: HookFacts, known: Compiled) -> str | None:
 
 
 def _contents(path: str) -> str:
-    """A file as it is now: its name, and what tells its contents from others."""
+    """The current state of a file: its name and a digest of its contents."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -398,7 +398,7 @@ def _told_in(result: str) -> str:
 
 
 def call_id(facts: HookFacts) -> str:
-    """The agent's name for the call; without one, equal calls are told apart by their order."""
+    """The agent's name for the call; without one, equal calls are distinguished by their order."""
     if facts.call_id:
         return redact(facts.call_id, 120)
     return "#" + digest(f"{facts.tool}\0{args_text(facts.args)}")

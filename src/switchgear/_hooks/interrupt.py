@@ -1,8 +1,8 @@
 """Which process the agent is, and how its turn is ended where no hook output can end it.
 
 The agent is an ancestor of the hook: the nearest one of the same user whose command line is that
-of the agent. Never a shell, never what we started ourselves, never the first process: whoever
-cannot be told for sure is not signalled.
+of the agent. Never a shell, never a child of this process, never the first process: a process that
+cannot be identified for sure is not signalled.
 """
 
 import os
@@ -12,11 +12,11 @@ from stat import S_ISREG
 from switchgear._agents.registry import hook_row
 
 FURTHEST = 12
-"""How many ancestors are looked at."""
+"""Number of ancestors to check."""
 _PIDFD_GETFD = 438
 """The number of this system call on Linux."""
 GRACE_S = 0.3
-"""How long the agent has to hear the refusal before it is interrupted."""
+"""How long the agent has to react to the refusal before it is interrupted."""
 _LINES = (
     "switchgear serve",
     "switchgear/_hooks/resident.py",
@@ -27,7 +27,7 @@ _INTERPRETERS = ("node", "bun", "deno", "python", "ruby")
 
 
 def agent_process(agent: str, start: int | None = None) -> int | None:
-    """The process id of the agent that called this hook; `None`: it cannot be told.
+    """The process id of the agent that called this hook; `None`: unknown.
 
     `start` is where to begin looking upwards; default: the parent of this process.
     """
@@ -115,7 +115,7 @@ def is_headless(agent: str, words: Sequence[str]) -> bool:
 
 
 def _has_screen(pid: int) -> bool:
-    """Whether a process writes to a terminal, as far as can be told."""
+    """Whether a process writes to a terminal, as far as known."""
     try:
         return os.readlink(f"/proc/{pid}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
     except OSError:
@@ -151,7 +151,7 @@ def _error_output(pid: int) -> int:
 
     A file is shared with that process where the system allows it: what the process writes next
     would otherwise replace our text, because each opening of a file has a position of its own.
-    A terminal or a pipe is opened anew, so that a full one cannot make us wait.
+    A terminal or a pipe is reopened, so that a full one cannot block.
     """
     path = f"/proc/{pid}/fd/2"
     if hasattr(os, "pidfd_open") and S_ISREG(os.stat(path).st_mode):
@@ -226,7 +226,7 @@ def _signalled(pids: Sequence[int], number: int) -> int:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Every process that a process started, and those started by them; our own are left out."""
+    """All descendants of a process, without those of Switchgear."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         found = _look(int(entry)) if entry.isdecimal() else None
@@ -263,13 +263,13 @@ def interrupt(agent: str, pid: int) -> None:
 
 
 def _interrupt_later(agent: str, pid: int) -> None:
-    from signal import SIGINT  # noqa: PLC0415  who only looks for the agent sends nothing
+    from signal import SIGINT  # noqa: PLC0415  only needed to send
     from time import sleep  # noqa: PLC0415
 
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
-        os.dup2(nothing, stream)  # nobody waits for the end of our output
+        os.dup2(nothing, stream)  # nothing waits for the end of the output
     sleep(GRACE_S)
     found = _look(pid)
     if found is not None and found[1] == os.getuid() and is_agent(agent, found[2]):

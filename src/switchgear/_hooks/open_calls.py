@@ -1,11 +1,11 @@
-"""The calls of a session that have begun and not yet ended, and what its circuits wait to be told.
+"""The open calls of a session, and the results that are not yet recorded on its circuits.
 
 A part of the session's note (`Notes.more`), so it lives in the store, is changed in the same
 transaction as the circuits, and is bounded. A call whose end never comes is a lease that runs out.
 
 Each agent of a session, sub-agents too, has a lane of its own. In a lane, calls that overlap are
-one step: parallel tools are counted once, and the lane's circuit is asked and told once for them.
-Where the agent says when a batch of tools is done, that is where a step ends.
+one step: parallel tools are counted once, and the lane's circuit is checked and recorded on once for them.
+Where the agent reports the end of a batch of tools, the step ends there.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from switchgear._core.types import AgentStep, Permit, Signal
 MOST_CALLS = 64
 """Calls of a session that can be open; the oldest is given up for another."""
 MOST_PARTS = 32
-"""Calls that are told as one step at most."""
+"""Maximum number of calls in one step."""
 MOST_LANES = 32
 _LONGEST = 1500
 """Characters kept of what a call was given and gave back, while its step waits."""
@@ -33,12 +33,12 @@ class OpenCall(NamedTuple):
     tool: str
     kind: str
     changes: int
-    """How many files it changes, as far as that can be told before it is done."""
+    """How many files it changes, as far as known before it is done."""
     began_s: float
     until_s: float
     """When it is given up."""
     permits: Permits
-    """The leave that it has of circuits that are told of it alone."""
+    """Its permits of circuits that record this call alone."""
     context_used: float | None = None
 
 
@@ -46,11 +46,11 @@ class CallLane(NamedTuple):
     """One agent of a session."""
 
     parts: tuple[Signal, ...] = ()
-    """The calls of the step that are done and not yet told."""
-    permits: Granted = {}  # noqa: RUF012  nobody changes it
+    """The calls of the step that are done and not yet recorded."""
+    permits: Granted = {}  # noqa: RUF012  never changed
     """The leave for the step."""
     batches: bool = False
-    """Whether the agent says when a batch of tools is done."""
+    """Whether the agent reports when a batch of tools is done."""
     stopped: str = ""
     """Why a sub-agent must not go on."""
 
@@ -75,7 +75,7 @@ class CallsState(NamedTuple):
     books: Mapping[str, Book] = {}
     """How far the transcript of each agent of the session was read."""
     unpriced: tuple[str, ...] = ()
-    """The models of which it was said that nobody knows their price."""
+    """The models whose unknown price was reported."""
 
     def opened(self, call: OpenCall) -> "CallsState":
         """With one more call."""

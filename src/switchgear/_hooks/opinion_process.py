@@ -1,4 +1,4 @@
-"""Asks a second opinion beside the hook that wants it: nothing waits for this process.
+"""Requests a second opinion in a separate process: nothing waits for it.
 
 Run as `python -I -S …/opinion_process.py CWD ROOT`, with the request on its standard input.
 """
@@ -13,7 +13,7 @@ LONGEST_S = 150
 
 
 def main(argv: list[str]) -> int:
-    """Ask, and leave the answer where the next hook looks for it."""
+    """Request an opinion, and save the answer for the next hook."""
     from switchgear._hooks.opinions import ask  # noqa: PLC0415  found only now
 
     cwd, root = argv[1:3]

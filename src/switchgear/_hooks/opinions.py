@@ -1,7 +1,7 @@
 """The second opinion in guarded sessions: asked in the background, applied before a step is taken.
 
 A hook must answer within seconds and a model may take longer. So the opinion is asked by a process of
-its own as soon as the session is hot enough; the circuit opens meanwhile if the evidence says so, and
+its own as soon as the session is hot enough; the circuit opens meanwhile if the evidence is sufficient, and
 the next tool call takes the escalation step, with the opinion if it has come by then. Imported only where
 a second opinion is configured.
 """
@@ -140,7 +140,7 @@ def answer(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
 
 
 def start(request: str, root: str, cwd: str) -> None:
-    """Ask in a process of its own. Raises OSError."""
+    """Request an opinion in a separate process. Raises OSError."""
     from switchgear._hooks.after_reply import spawn  # noqa: PLC0415  it imports this
 
     keep_out_of_git(os.path.dirname(folder_of(root)))
@@ -149,7 +149,7 @@ def start(request: str, root: str, cwd: str) -> None:
 
 
 def ask(request: bytes, root: str, cwd: str) -> None:
-    """Ask, and leave the answer for the session's next hook: what the process does."""
+    """Request an opinion, and save it for the session's next hook: the work of the process."""
     from switchgear._opinion.consult import consult  # noqa: PLC0415  no hook imports it
 
     asked = json.loads(request)

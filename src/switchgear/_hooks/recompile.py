@@ -1,8 +1,8 @@
-"""The compiled configuration made anew, by one process for all, and what has changed since the last.
+"""Recompiles the configuration, by one process for all, and reports what has changed.
 
 When a configuration is changed, every hook that runs notices at the same moment. One of them reads
 the YAML, the others wait for what it writes; a configuration that cannot be read is not read again
-by each of them. A change is kept in the file until a hook has told it as an event: who gets past
+by each of them. A change is kept in the file until a hook has recorded it as an event: a process that gets past
 the rules and edits what guards it is at least seen.
 """
 
@@ -43,9 +43,9 @@ def recompiled(root: str, place: str, *, during_call: bool | None = None) -> com
 def _made_by_another(
     lock: int | None, root: str, place: str, *, during_call: bool | None
 ) -> compiled.Compiled | None:
-    """What another process makes while we wait; `None`: it is our turn, or none came of it.
+    """What another process compiles meanwhile; `None`: it is our turn, or there is no result.
 
-    Who waits only looks whether there is a new file: a hundred who read it again and again, or who
+    Waiting only checks for a new file: a hundred processes that read it repeatedly, or that
     queue for the lock to read it, would keep the one from its work.
     """
     seen, give_up_s = _made_at(place), time.monotonic() + WAIT_S
@@ -109,12 +109,12 @@ def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None
 
 
 def _differs(data: dict[str, Any], made: dict[str, Any]) -> bool:
-    """Whether a compiled file says something else than what is compiled from the same sources."""
+    """Whether a compiled file differs from what is compiled from the same sources."""
     return any(data.get(name) != made[name] for name in made.keys() - _APART)
 
 
 def take_tampering(root: str, told: Sequence[str]) -> None:
-    """These changes are recorded, and the session is stopped: they need not be told again."""
+    """These changes are recorded, and the session is stopped: they need not be reported again."""
     place = compiled.place_of(root)
     lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
     try:
@@ -129,7 +129,7 @@ def take_tampering(root: str, told: Sequence[str]) -> None:
 
 
 def take_change(root: str) -> str:
-    """What has changed and was not told yet; who asks must tell it, nobody else will."""
+    """What has changed and was not reported yet; the caller must report it."""
     place = compiled.place_of(root)
     lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
     try:
@@ -153,7 +153,7 @@ def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> s
 
 
 def _made(root: str) -> dict[str, Any]:
-    compiled.use_all_modules()  # the parser of YAML lies in site-packages
+    compiled.use_all_modules()  # the YAML parser is in site-packages
     from switchgear._hooks.compiler import compile_for  # noqa: PLC0415  reads YAML
     from switchgear._hooks.install.settings import wired  # noqa: PLC0415
 
@@ -162,7 +162,7 @@ def _made(root: str) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
-    """What is another than before, in words; what was not told yet comes first."""
+    """The changes in words; unreported ones come first."""
     if before is None or "store" not in before:
         return ""
     names = sorted(name for name in now.keys() - _APART if before.get(name) != now[name])
@@ -183,7 +183,7 @@ def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
 
 
 def _is_ours(lock: int | None) -> bool:
-    """Whether nobody else has the lock now; where there can be none, everybody has it."""
+    """Whether the lock was acquired; true where locks are impossible."""
     if lock is None:
         return True
     from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415  only after a change

@@ -47,7 +47,7 @@ MOST_EVENTS = 1000
 MOST_QUEUED = 512
 """Connections that wait."""
 MOST_LOOKS = 4
-"""Projects whose sessions are looked at at the same time."""
+"""Number of projects whose sessions are checked at the same time."""
 MOST_SESSIONS = 1000
 """Sessions that are watched; of more the oldest are dropped."""
 REQUEST_S = 10.0
@@ -290,7 +290,7 @@ class Resident:
         if self._queue:
             due_s = min(due_s, now_s + SLOW_S / 4)
         if len(self._looking) >= MOST_LOOKS or due_s < now_s:
-            due_s = max(due_s, now_s + 0.05)  # a process that ends wakes us as well
+            due_s = max(due_s, now_s + 0.05)  # a process that ends wakes it as well
         return max(0, round((due_s - now_s) * 1000) + 1)
 
     def _is_idle(self, now_s: float) -> bool:
@@ -662,7 +662,7 @@ def _peer(line: "socket.socket") -> int:
     import socket  # noqa: PLC0415
 
     if not hasattr(socket, "SO_PEERCRED"):
-        return -1  # the folder alone says whose it is; its process is not known
+        return -1  # only the folder identifies its owner; its process is unknown
     peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, user = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
     if user != os.geteuid() or not pid:

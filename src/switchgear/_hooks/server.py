@@ -3,10 +3,10 @@
 An event is decided by the resident process, as one of a hook process is (`_hooks/resident.py`). Without
 one, the server decides it itself, by the same function, and starts a resident process for the next.
 
-Only for this machine and this user: it listens on 127.0.0.1, wants a token that lies in a file of
+Only for this machine and this user: it listens on 127.0.0.1, requires a token that is in a file of
 mode 0600, and refuses what a web page in a browser could send (another `Host`, any `Origin`). A
 request is bounded in size; reading all of it has one deadline and deciding about it another. Every
-request is answered, in a single write. Clients that are slow hold nobody up: they take up no place
+request is answered, in a single write. Slow clients delay no other: they take up no place
 while they send, and when there are too many connections, the one that has been sending for longest
 is refused and closed.
 
@@ -57,11 +57,11 @@ PATIENCE_S = 10.0
 IDLE_S = 60.0
 """How long a connection without a request is kept."""
 MOST_AT_ONCE = 64
-"""Requests that are decided at the same time; more are told to come again."""
+"""Maximum number of requests decided at the same time; more get a retry status."""
 MOST_CONNECTIONS = 192
 """Connections that are open at the same time; for one more, the slowest sender is closed."""
 LET_GO_S = 2.0
-"""How long the rest of a body is read that nobody needs, so that the client reads its answer."""
+"""How long the unused rest of a body is read, so that the client reads its answer."""
 LATER_S = 1.0
 """How much later than the resident process the server answers an event that takes too long."""
 LONGEST_TOKEN = 200
@@ -98,10 +98,10 @@ class HookServer(ThreadingHTTPServer):
 
     - `root`: the project; `token`: what requests must bring; `port`: 0 picks a free one.
     - `open_store`: gives the store that a configuration names; called from several threads.
-    - `ask`: asks the resident process, see `resident.ask`; default: the server decides itself.
+    - `ask`: queries the resident process, see `resident.ask`; default: the server decides itself.
     - `start`: starts a resident process; called after an event that none has decided.
     - `host`: the address to listen on. Hooks are answered on 127.0.0.1 only, whatever it is.
-    - `hand_over`: takes over connections that begin with anything but a hook call, and says whether
+    - `hand_over`: takes over connections that begin with anything but a hook call, and returns whether
       it did; default: they are answered here.
     """
 
@@ -289,7 +289,7 @@ class _Line:
             return not self._is_answered
 
     def answer_overdue(self) -> None:
-        """Answer in place of its thread, as the configuration says that held last; then close."""
+        """Answer in place of its thread, by the last configuration; then close."""
         with self._lock:
             asked, self._asked = self._asked, None
             self._is_answered = self._is_answered or asked is not None
@@ -305,7 +305,7 @@ class _Line:
             self._send_and_close(refusal(AGENTS[0], why))
 
     def _send_and_close(self, given: Answer) -> None:
-        # Whoever reads nothing gets what the line can hold: nobody waits for it.
+        # A client that does not read gets what fits into its buffer: the server does not wait.
         with suppress(OSError):
             self.socket.send(_as_bytes(given, is_last=True), socket.MSG_DONTWAIT)
         with suppress(OSError):
@@ -329,7 +329,7 @@ class _BodyReader(RawIOBase):
 
     @property
     def has_begun(self) -> bool:
-        """Whether a request has begun to arrive."""
+        """Whether a request has started to arrive."""
         return self._until_s is not None
 
     def readable(self) -> bool:
@@ -355,10 +355,10 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "switchgear"
     sys_version = ""
     _unread = 0
-    """Bytes of a body that nobody reads."""
+    """Unread bytes of a body."""
 
     def setup(self) -> None:
-        """Answers are small, and somebody waits for them."""
+        """Responses are small, and clients wait for them."""
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._line = self.server.line(self.request)
@@ -387,7 +387,7 @@ class _Handler(BaseHTTPRequestHandler):
         return HOOK_CALL.startswith(begin)
 
     def handle_one_request(self) -> None:
-        """One request; a client that takes too long over it is told so."""
+        """One request; a client that takes too long gets an error."""
         self._reader.wait_for_request()
         self._line.wait_for_request()
         try:
@@ -514,7 +514,7 @@ class _Handler(BaseHTTPRequestHandler):
         afterwards.append(lambda: hand_over(self.server.root, committed))
         errand = reply.errand
         if errand is not None:
-            # The agent is nobody's parent here: its session is watched by the server itself.
+            # The agent has no child process here: the server itself watches its session.
             if errand.watch:
                 afterwards.append(lambda: self.server.rounds.add(errand.session))
             afterwards.append(lambda: run_errand(errand, None))
@@ -586,9 +586,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _answer(agent: str, reply: Reply) -> Answer:
-    """A reply as JSON: what a process says on standard error and by its exit code is a message here.
+    """A reply as JSON: what a process writes to standard error and its exit code become a message.
 
-    Without a word the agent goes on: an empty object is one.
+    Without a message the agent continues: an empty object.
     """
     body = reply.stdout
     if not body and reply.stderr:

@@ -12,7 +12,7 @@ a value in, a value out. The hook engine calls, in this order and in one transac
     notes, words = deliver(notes, now_s)            # when the answer can carry a text
     tx.note = notes.dump()
 
-The session's circuit is the truth about whether it is stopped: while the circuit is open, the agent
+The session's circuit decides whether it is stopped: while the circuit is open, the agent
 must not go on. The note adds the text for the agent, and what was tried.
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
@@ -100,25 +100,25 @@ class Notes(NamedTuple):
 
     agent: str = ""
     root: str = ""
-    """Its project, as `whereabouts.folder_mark` tells it from all others."""
+    """Its project, identified by `folder_mark`."""
     host: str = ""
     """Where its hooks run, and so its watcher: see `whereabouts.here`."""
     began_s: float | None = None
     heard_s: float | None = None
     """When a hook of it was last called."""
     works: bool = False
-    """Whether the agent is in a turn; else it waits for somebody, and its silence is no sign."""
+    """Whether the agent is in a turn; else it waits for input, and its silence is no evidence."""
     ended: bool = False
     limit_s: float | None = None
     """How long the session may take, with all that was granted."""
     warned: tuple[int, ...] = ()
     """The marks of its time, in percent, that were given."""
     pending: tuple[str, ...] = ()
-    """What the agent is to be told, once, as soon as it can be."""
+    """A message for the agent, sent once, at the next opportunity."""
     stop: str | None = None
-    """Why the agent must not go on; until a new prompt or an operator says otherwise."""
+    """Why the agent must stop; until a new prompt or an operator resumes it."""
     untended: bool = False
-    """Whether its circuit was opened by who only looks on: the next hook takes the rung."""
+    """Whether a watcher opened its circuit: the next hook takes the escalation step."""
     watcher: int | None = None
     """The process on its host that watches it; 0: one is being started."""
     points: float = 0.0
@@ -138,9 +138,9 @@ class Notes(NamedTuple):
     pid: int | None = None
     """The agent's process on its host, where that is known."""
     pid_began: str = ""
-    """When that process began, as the system counts it: tells it from a later one with its number."""
+    """When that process started, in system ticks: distinguishes it from a later one with the same id."""
     announced: bool = False
-    """Whether people were told that it is stopped."""
+    """Whether the stop was notified."""
     opinion: str = ""
     """The name of the second opinion that was asked in this incident; empty: none was."""
     delays: int = 0
@@ -242,9 +242,9 @@ def state_of(notes: Notes, circuit: Circuit) -> State:
 
 
 def has_opened(step: Step) -> bool:
-    """Whether this very message opened the circuit: so whoever sent it must see to it.
+    """Whether this message opened the circuit: its sender must handle it.
 
-    Not in a mode in which an operator lets it go on: then nobody is to step in.
+    Not while an operator lets it continue.
     """
     return step.circuit.mode not in _GOES_ON and any(
         event.after is Phase.OPEN and event.before is not Phase.OPEN for event in step.events
@@ -288,9 +288,9 @@ def attend(
 
 
 WATCHED = "SWITCHGEAR_WATCHED"
-"""The variable by which a run says that it steps in itself when its agent is stuck."""
+"""The variable by which a run declares that it handles a stuck agent itself."""
 TIME = "SWITCHGEAR_TIME"
-"""The variable by which a run tells the hooks of its agents its time: when it began, and how long
+"""The variable by which a run passes its time to the hooks of its agents: when it started, and how long
 it may take, in seconds."""
 
 
@@ -308,7 +308,7 @@ def time_told(environ: Mapping[str, str]) -> tuple[float, float] | None:
 
 
 def needs_watcher(notes: Notes, moment: Moment) -> bool:
-    """Whether somebody should start a watcher: none was, or the last is gone when work begins."""
+    """Whether to start a watcher: there was none, or the last one has ended when work starts."""
     if moment in {Moment.STOP, Moment.SESSION_END}:
         return False
     if notes.watcher is None:
@@ -317,7 +317,7 @@ def needs_watcher(notes: Notes, moment: Moment) -> bool:
 
 
 def is_watched(notes: Notes) -> bool:
-    """Whether a watcher of its own is at work: then nobody else tells its silence.
+    """Whether it has a watcher: then no other process records its silence.
 
     One on another host cannot be asked for, and is believed to be.
     """
@@ -327,7 +327,7 @@ def is_watched(notes: Notes) -> bool:
 def silent_s(notes: Notes, now_s: float) -> float:
     """How long the agent has been silent in its turn; 0 while it waits or a tool is running.
 
-    A tool runs until its end is told, or its lease is over: then the end was lost.
+    A tool runs until its result is recorded or its lease is over: then the result was lost.
     """
     running = any(call.until_s > now_s for call in open_calls.load(notes.more).calls)
     if notes.heard_s is None or notes.ended or notes.paused or not notes.works or running:
@@ -352,7 +352,7 @@ def with_step(notes: Notes, signal: Signal, heat: float, now_s: float) -> Notes:
 
 
 def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
-    """The user wrote a message: a stopped session starts afresh, unless its time is over.
+    """The user wrote a message: a stopped session starts over, unless its time is over.
 
     Only the user's own message does that; nothing that the agent does.
     """
@@ -455,9 +455,9 @@ def progressed(notes: Notes) -> Notes:
 
 
 def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:
-    """What the agent is told now, once; `stop` is told as long as it holds."""
+    """The message for the agent now, once; `stop` is repeated while it applies."""
     notes, warning = _time(notes, now_s)
-    waiting = notes.pending if notes.stop is None else ()  # a fresh start is for who begins it
+    waiting = notes.pending if notes.stop is None else ()  # only a new prompt starts over
     said = (*waiting, warning) if warning else waiting
     notes = notes._replace(pending=() if notes.stop is None else notes.pending)
     return notes, Words(said, notes.stop)

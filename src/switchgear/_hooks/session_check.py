@@ -29,14 +29,14 @@ from switchgear._stuck.score import grounds_of
 from switchgear._text.redact import redact
 
 LEAST_S = 15.0
-"""Shorter silences are not told: every answer of a model is one."""
+"""Shorter silences are not recorded: every response of a model is one."""
 
 GONE_S = 3600.0
-"""Who was not heard of for so long is gone, as far as can be told without knowing its process."""
+"""A session without events for this long counts as ended, if its process is unknown."""
 
 
 def least_s(policy: Policy) -> float:
-    """From how long on a silence is told: well before the policy minds it."""
+    """The silence from which on it is recorded, in seconds: well below the policy's limit."""
     return min([LEAST_S, *(limit_s / 4 for limit_s in _limits(policy))])
 
 
@@ -56,7 +56,7 @@ class Look(NamedTuple):
     known: bool = True
     """Whether it is ours to look at; else its note is not there, or others look at it."""
     taken: StepTaken | None = None
-    """The rung that was taken just now."""
+    """The step that was taken now."""
     interrupts: bool = False
     """Whether the agent must be stopped now: no hook of it may come for a long time."""
     every_s: float = LEAST_S / 3
@@ -77,7 +77,7 @@ class Transacts(Protocol):
 
 
 def at_work(store: Store) -> list[str]:
-    """The sessions that may be silent, as far as their circuits tell: told of something lately."""
+    """The sessions that may be silent: their circuits have recent records."""
     prefix, now_s = sessions.note_name(""), store.now_s()
     lately = (
         found.circuit.key.removeprefix(prefix)
@@ -88,7 +88,7 @@ def at_work(store: Store) -> list[str]:
 
 
 def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Look:
-    """The watcher's look: tell its silence, climb when that is too much, end it in time."""
+    """One check of the watcher: record silence, escalate when it is too long, end it in time."""
 
     def work(tx: Transaction, notes: Notes) -> Look:
         found = _told(tx, notes, session, policy, plan)
@@ -129,7 +129,7 @@ def look_for_a_watcher(
     """A look at a session that has no watcher of its own, as long as it is not gone.
 
     Without a `plan` its silence is only recorded, and the step is left to its next hook. With a
-    `root` only a session of that project is looked at. Its time limit is left to its hooks: no
+    `root` only a session of that project is checked. Its time limit is left to its hooks: no
     agent is interrupted from here. `watcher` is the process that looks, if the session's note names it.
     """
 
@@ -177,7 +177,7 @@ def _told(
 
 
 FIND_S = 30.0
-"""How often it is looked for sessions."""
+"""How often to look for sessions."""
 LONGEST = 1000
 """Sessions that are watched at a time; of more the oldest are let go."""
 
@@ -260,7 +260,7 @@ MOST_FAILURES = 60
 
 
 class WatchedProcess(NamedTuple):
-    """The process of an agent, told from a later one with the same number by when it began."""
+    """The process of an agent, distinguished from a later one with the same id by its start time."""
 
     pid: int
     began: str
@@ -362,7 +362,7 @@ def visit(
 def _interrupted(
     after: WatchedSession, agent: WatchedProcess, found: Look, now_s: float
 ) -> WatchedSession:
-    """Interrupt the agent if the look says so; end one that has not reacted to that."""
+    """Interrupt the agent if the check requires it; end one that has not reacted."""
     if found.interrupts:
         agent.send(signal.SIGINT)
         return after._replace(interrupted_s=now_s, heard_s=found.notes.heard_s)

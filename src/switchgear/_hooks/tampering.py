@@ -1,6 +1,6 @@
 """What has changed of the files that guard a project without an operator, and its repair.
 
-Settings and plugins that hold our hooks are repaired whenever they are found changed: without them
+Settings and plugins with Switchgear hooks are repaired whenever they are found changed: without them
 nothing else would guard. A configuration file is different, because people edit it while an agent
 works: what is not trusted has no effect anyway. It is reverted only if it changed during a tool
 call; a change between calls is left as it is, and waits for `switchgear trust`.
@@ -191,7 +191,7 @@ def _revert(record: Trusted) -> str:
 
 
 def _with_table(now: str, good: str) -> str:
-    """A `pyproject.toml` of now with our tables as they were in the good one."""
+    """The current `pyproject.toml` with the Switchgear tables of the trusted one."""
     rest = [part for part in _tables(now) if not _is_ours(part)]
     ours = [part for part in _tables(good) if _is_ours(part)]
     text = "".join(rest)

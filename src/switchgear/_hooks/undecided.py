@@ -64,7 +64,7 @@ def said(why: str, end: str) -> str:
 
 
 def blind_reply(agent: str, ruling: Ruling) -> Reply:
-    """The reply to input that could not be read: no dialect knows which event it was.
+    """The reply to input that could not be read: its event is unknown.
 
     Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
     """
@@ -99,7 +99,7 @@ def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -
 def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
     """Keep the news until the store is back. Never raises: it was said already.
 
-    `wait`: for whoever reads or writes them just now; else they are not kept then.
+    `wait`: wait for a concurrent reader or writer; else they are not kept.
     """
     line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()
     try:
@@ -117,7 +117,7 @@ def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
 
 
 def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -> None:
-    """Tell the store what was kept while it was gone, once. Raises `StoreError`."""
+    """Save to the store what was kept while it was unavailable, once. Raises `StoreError`."""
     path = os.path.join(folder, SPILL)
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -126,7 +126,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
     try:
         if not os.fstat(file).st_size:
             return
-        _lock(file, wait=False)  # raises if another hook tells the store just now
+        _lock(file, wait=False)  # raises if another hook is saving now
         lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
         by_agent: dict[str, list[str]] = {}
         for line in lines:
@@ -138,7 +138,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
             often = f" ({len(whys)} times)" if len(whys) > 1 else ""
             told = f"while the store was unavailable{often}: {whys[-1]}"
             leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
-        # Emptied, not removed: who waits for the lock on it must find the same file.
+        # Emptied, not removed: a process that waits for its lock must find the same file.
         os.ftruncate(file, 0)
     except BlockingIOError:
         return

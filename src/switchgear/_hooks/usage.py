@@ -1,8 +1,8 @@
-"""What a session has used since its last hook: each answer once, whoever asks and how often.
+"""What a session has used since its last hook: each response once, however often it is read.
 
 A part of the session's note, changed in the same transaction as the circuits: how far each
 transcript was read, and what was charged for its last answers. Agents write an answer in several
-lines and tell its tokens again, or more of them, in each; only what is new is charged.
+lines and repeat its tokens, or more of them, in each; only what is new is charged.
 """
 
 import os
@@ -95,12 +95,12 @@ def _read(place: str) -> dict[str, Card]:
 def _card(fields: Any) -> Card:
     prices: list[Any] = fields[:4]
     if not all(isinstance(price, int) and price >= 0 for price in prices):
-        raise ValueError  # caught above: the file is made anew
+        raise ValueError  # caught above: the file is rebuilt
     return Card._make(fields)
 
 
 LAST = 8
-"""Answers of a transcript that may still be told again."""
+"""Responses of a transcript that may still be repeated."""
 
 
 class Bill(NamedTuple):
@@ -126,7 +126,7 @@ class Reader(NamedTuple):
     folder: str
     """Where prices are kept."""
     context_tokens: int | None
-    """How large the window is, if the user says so."""
+    """Size of the window in tokens, if configured."""
 
 
 def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:

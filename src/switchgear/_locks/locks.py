@@ -1,7 +1,7 @@
 """Locks that agents on many machines share, with leases, fencing tokens and a queue that is seen.
 
 `panel.lock("resource")` is one. The wait is recorded in the circuit `lock/<resource>`:
-while that is open, who wants the lock is refused at once and does its work later (re-queued).
+while that is open, callers are refused at once and do their work later (re-queued).
 """
 
 import math
@@ -54,7 +54,7 @@ class ResourceStatus(NamedTuple):
 
 
 def lock_policy(limit_s: float = 60.0) -> Policy:
-    """How the circuit of a lock is judged unless the configuration says: the preset `resource_lock`."""
+    """How the circuit of a lock is judged by default: the preset `resource_lock`."""
     return Policy([LockWait(limit_s)], Cooldown(60.0, 3600.0))
 
 
@@ -83,7 +83,7 @@ class ResourceLock:
         self.resource = resource
         self.owner: str = redacted_name("owner", owner) or _me()
         self.token: int = 0
-        """The fencing token; 0: we do not have it."""
+        """The fencing token; 0: the lock is not held."""
         self._ledger = ledger
         self._breaker = breaker
         self._lease_s = values.seconds("lease_s", lease_s)
@@ -144,7 +144,7 @@ class ResourceLock:
             raise LockLost(self.resource, token)
 
     def _steps(self) -> Generator[float, None, None]:
-        """How long to sleep between two looks, until we have it; or raises why not."""
+        """How long to sleep between two attempts, until it is acquired; or raises."""
         if self.token:
             raise ValueError(
                 f"lock {self.resource!r} is already held by this object; create another"
@@ -192,7 +192,7 @@ class ResourceLock:
             self._breaker.enter()
 
     def _note_alert(self, verdict: Verdict, holder: str) -> None:
-        """Keep who had the resource and who waited when its circuit opened, for alerts."""
+        """Save holder and waiters when its circuit opened, for alerts."""
         if verdict.phase is not Phase.OPEN:
             return
         facts = {"holder": holder, "waiter": self.owner}
@@ -202,7 +202,7 @@ class ResourceLock:
             )
 
     def _give_up(self, permit: Permit | None, waited_s: float) -> None:
-        """Leave the queue; how long we stood in it is a fact all the same."""
+        """Leave the queue; the wait is recorded all the same."""
         try:
             self._ask(Release(self._id))
         finally:
@@ -258,7 +258,7 @@ class Locks:
         return found
 
     def alert(self, resource: str) -> dict[str, Any]:
-        """Who had a resource and who waited for it when its circuit opened last; may be empty."""
+        """Holder and waiters of a resource when its circuit opened last; may be empty."""
         return dict(self._ledger.value(ALERTS, resource) or {})
 
     def break_lock(self, resource: str) -> bool:
@@ -286,7 +286,7 @@ def amend(ledger: Ledger, resource: str, asked: Asked) -> Granted:
 
 
 def _limit_s(policy: Policy) -> float:
-    """The wait at which a circuit opens: a waiter tells it then, and not only when it is looked at."""
+    """The wait at which a circuit opens: a waiter records it then."""
     limits = [one.limit_s for one in policy.detectors if isinstance(one, LockWait)]
     return min(limits, default=math.inf)
 

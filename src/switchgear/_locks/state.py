@@ -1,8 +1,8 @@
-"""Who has a resource, who waits for it, and since when: a lock as a value, and a pure fold over it.
+"""Holder and waiters of a resource, with times: a lock as a value, and a pure fold over it.
 
-Whoever has it has it for a lease, with a number that is higher than that of anybody before: what
-the resource is told with a lower number comes from somebody who has lost it (a fencing token). Those
-who wait are served in the order in which they came; one who no longer asks loses their place.
+The holder has it for a lease, with a number that is higher than any before: what
+arrives at the resource with a lower number comes from a former holder (a fencing token). Those
+that wait are served in order of arrival; one that no longer asks loses its place.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class LockHolder(NamedTuple):
     owner: str
     since_s: float
     until_s: float
-    """When the lease ends, and anybody else may have it."""
+    """When the lease ends, and others may acquire it."""
 
 
 class Waiter(NamedTuple):
@@ -32,7 +32,7 @@ class Waiter(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A resource: who has it, who waits, and the last number that was given."""
+    """A resource: its holder, its waiters, and the last fencing token."""
 
     token: int = 0
     holder: LockHolder | None = None
@@ -73,11 +73,11 @@ class Granted(NamedTuple):
     """What came of it."""
 
     has: bool
-    """Whether who asked has it now; after a release: whether they still had it."""
+    """Whether the caller has it now; after a release: whether it still had it."""
     token: int = 0
     until_s: float = 0.0
     holder: str = ""
-    """Who has it instead."""
+    """The current holder instead."""
     ahead: int = 0
     """How many come before."""
 
@@ -129,7 +129,7 @@ def _take(tenure: Tenure, asked: Take, now_s: float) -> Moved:
         granted = Granted(True, tenure.token + 1, mine.until_s)
         return Moved(Tenure(tenure.token + 1, mine, rest, now_s), granted)
     known = waiting[place] if place < len(waiting) else Waiter(asked.id, asked.owner, now_s, now_s)
-    # Seen anew only now and then, so that waiting is mostly reading.
+    # Updated only now and then, so that waiting is mostly reading.
     is_fresh = now_s - known.seen_s < PLACE_S / 4
     me = known if is_fresh else known._replace(seen_s=now_s)
     queue = (*waiting[:place], me, *waiting[place + 1 :])[:MOST_WAITING]

@@ -90,7 +90,7 @@ class GuardAnswers:
         return "\n".join(map(request_line, rows[-_MOST:])) or "There is no such request."
 
     def _session(self, session: str) -> SessionRow | None:
-        """The named session; else that of this project that was heard of last."""
+        """The named session; else the most recent one of this project."""
         rows = session_rows(self._panel, everything=True)
         if session:
             return next((row for row in rows if row.id == session.removeprefix(PREFIX)), None)

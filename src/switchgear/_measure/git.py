@@ -1,4 +1,4 @@
-"""A working folder that git knows: what differs from the start of a run, by content, and how it is saved.
+"""A working folder in git: what differs from the start of a run, by content, and how it is saved.
 
 Measuring asks git for nothing but a list of paths, over a base of our own (see git_base.py); the
 contents are read and hashed here. The user's index, branches and stash are never touched; a save
@@ -60,13 +60,13 @@ MARK_S = 60.0
 HASHED_FILE = 20_000_000
 """Bytes: a larger file counts as changed when its size or time did."""
 HASHED_BYTES = 1_000_000_000
-"""Bytes that one measurement reads; what is beyond is told by size and time."""
+"""Bytes that one measurement reads; the rest is compared by size and time."""
 MOST_NESTED = 256
 """Repositories inside the folder that are asked by git; more are an error."""
 SETTLED_S = 0.1
 """A file that was written less than so long ago is read again next time."""
 SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
-"""Folders that nobody misses when rules of the agent's hide them."""
+"""Folders that may be hidden by the agent's ignore rules."""
 CACHES = SKIPPED | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"}
 """Folders whose tools write a rule into them that hides them: a save has no use for their files."""
 MOST_HIDDEN = 20_000
@@ -80,7 +80,7 @@ class _KnownState(NamedTuple):
 
 
 class GitTree:
-    """The working folder of a repository. A mark is the name of a state that we wrote down.
+    """The working folder of a repository. A mark is the name of a recorded state.
 
     A state is what differs from the index at the start of the run, by content. So a commit in
     between hides nothing and adds nothing, and repositories inside the folder are part of it.
@@ -131,7 +131,7 @@ class GitTree:
         }
 
     def _move_states(self, before: dict[str, str]) -> None:
-        """Express the states that we know by the new base."""
+        """Express the recorded states by the new base."""
         after = self._flat()
         for name, state in self._states.items():
             whole = before | {path: content.now for path, content in state.files.items()}
@@ -158,7 +158,7 @@ class GitTree:
         return name
 
     def change(self, before: str, after: str) -> "TreeChange":
-        """What differs between two marks. Raises KeyError for one that nobody wrote down."""
+        """What differs between two marks. Raises KeyError for an unknown mark."""
         from switchgear._measure.tree import TreeChange  # noqa: PLC0415  it opens us
 
         if before == after:
@@ -217,7 +217,7 @@ class GitTree:
         return SavedWork(f"tar -xzf {place}", self._unread(missed))
 
     def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> SavedWork:
-        """Where git cannot tell what differs: an archive of the files that are newer than the run."""
+        """Where git cannot determine what differs: an archive of the files that are newer than the run."""
         since_s = self._opened_s
         with suppress(OSError):
             since_s = (self._base.home / "HEAD").stat().st_mtime
@@ -287,7 +287,7 @@ class GitTree:
         *,
         first: bool,
     ) -> None:
-        """Add what differs below one working folder; a repository inside it is looked at by itself."""
+        """Add what differs below one working folder; a repository inside it is compared by itself."""
         listed = base.look(deadline)
         for line in listed.complaints.splitlines():
             self._complaints[line.removeprefix("warning: ")] = None
@@ -564,7 +564,7 @@ class GitTree:
         return (*missed, *(LeftOut(line, "could not be read") for line in self._complaints))
 
     def _real_git(self, *arguments: str, stdin: str = "", deadline: Deadline) -> str:
-        """Ask the user's repository, without its hooks and monitors."""
+        """Query the user's repository, without its hooks and monitors."""
         env = {"GIT_DIR": str(self._real.git_dir), "GIT_WORK_TREE": str(self._top)}
         return run_git(self._top, arguments, stdin=stdin, env=env, deadline=_at_least(deadline))
 

@@ -28,7 +28,7 @@ class Listed(NamedTuple):
     """What git lists of a working folder."""
 
     tracked: tuple[str, ...]
-    """Paths of the base that are changed or gone, as far as git can tell."""
+    """Paths of the base that git reports as changed or removed."""
     others: tuple[str, ...]
     """Files that the base does not have and that are not ignored."""
     nested: tuple[str, ...]
@@ -40,7 +40,7 @@ class Listed(NamedTuple):
 class GitBase:
     """The base of one working folder. Used by one thread.
 
-    `home` is our own git folder, made by `create` and found again by later processes.
+    `home` is the git folder of the base, created by `create` and found again by later processes.
     """
 
     def __init__(self, home: Path, top: Path) -> None:
@@ -96,7 +96,7 @@ class GitBase:
 
     @property
     def id(self) -> str:
-        """Tells one base from another."""
+        """Identifies a base."""
         return str(self._facts()["id"])
 
     @property
@@ -134,7 +134,7 @@ class GitBase:
         return self._entries
 
     def look(self, deadline: Deadline) -> Listed:
-        """What differs, as git tells it by looking at the times of files. Raises `GitError`."""
+        """What differs, as git determines by the times of files. Raises `GitError`."""
         self._admit_skipped(deadline)
         listed, complaints = run_git_told(
             self.top,
@@ -245,7 +245,7 @@ class GitBase:
             if (real.git_dir / "index").is_file():
                 for shared in real.git_dir.glob("sharedindex.*"):
                     shutil.copy2(shared, self.home / shared.name)
-                # With its time: git tells by it which files may have changed since unseen.
+                # With its time: git uses it to find files that may have changed unseen.
                 shutil.copy2(real.git_dir / "index", index)
             git("update-index", "--no-split-index", "--no-untracked-cache")
             listed = git("ls-files", "-v", "-s", "-z")
@@ -312,7 +312,7 @@ def _lines(items: Iterable[str]) -> str:
 
 
 def _settings(real: Repository, deadline: Deadline) -> dict[str, str]:
-    """What the user's configuration says at the start of the run; empty if it cannot be read."""
+    """The user's configuration at the start of the run; empty if it cannot be read."""
     try:
         told = run_git(
             real.top,

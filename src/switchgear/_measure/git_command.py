@@ -147,7 +147,7 @@ def repository_at(top: Path) -> Repository | None:
 
 
 class Git:
-    """The git command in the user's repository. Reads nothing from the terminal, asks nobody anything."""
+    """The git command in the user's repository. Never prompts or reads from the terminal."""
 
     def __init__(self, top: Path, git_dir: Path) -> None:
         self.top = top

@@ -56,7 +56,7 @@ class SavedWork(NamedTuple):
 
 
 class NotSaved(Exception):
-    """Nothing could be saved; the sentence says why."""
+    """Nothing could be saved, with the reason."""
 
 
 class ArchiveEntry(NamedTuple):
@@ -69,7 +69,7 @@ class ArchiveEntry(NamedTuple):
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error says that there is no room left on a disk."""
+    """Whether an error means that the disk is full."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in FULL:
             return True
@@ -240,7 +240,7 @@ def _byte(value: int) -> bytes:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """How much room is left where a folder is; `None`: the system does not tell."""
+    """Free disk space at a folder, in bytes; `None`: unknown."""
     try:
         usage = shutil.disk_usage(folder)
     except OSError:

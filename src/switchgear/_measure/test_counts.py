@@ -2,7 +2,7 @@
 
 Only summaries are believed, never single words: a program under test may print "3 passed" itself.
 Where a run has several summaries (workspaces, packages), they add up; where it has none, nothing
-is known, and nobody guesses.
+is known; nothing is guessed.
 """
 
 import re
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"(\d+) (\w+)")
 
 
 def suite_counts(output: str) -> SuiteCounts | None:
-    """What the output says of the tests; `None` when it has no summary that we know."""
+    """The test counts in the output; `None` without a known summary."""
     lines = [_ANSI.sub("", line) for line in output.splitlines() if len(line) <= MAX_LINE]
     for read in (_pytest, _cargo, _vitest, _jest, _go, _unittest):
         counts = read(lines)

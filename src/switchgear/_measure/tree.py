@@ -12,7 +12,7 @@ from switchgear._measure.saved_refs import SAVE_S, LeftOut, SavedWork, own_outpu
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
-"""Folders that are never somebody's progress, for working folders outside git."""
+"""Folders whose changes are never progress, for working folders outside git."""
 HASHED_BYTES = 1_000_000
 """Larger files count as changed when their size or time did; smaller ones when their content did."""
 
@@ -55,8 +55,8 @@ class Tree(Protocol):
 def open_tree(folder: Path, notes: Path) -> Tree:
     """The tree of a folder: by git where it is a repository, else by looking at every file.
 
-    A folder that its repository ignores is looked at by its files, too, and so is one where git is
-    missing or fails. `notes` is a folder of ours for what must be remembered between iterations.
+    A folder that its repository ignores is compared by its files, too, and so is one where git is
+    missing or fails. `notes` is a folder for state between iterations.
     """
     repository = find_repository(folder)
     if repository is None or shutil.which("git") is None or _is_ignored(repository, folder):

@@ -1,4 +1,4 @@
-"""Asks the second opinion: cache, budget, then the command or the model, within a time limit.
+"""Requests the second opinion: cache, budget, then the command or the model, within a time limit.
 
 Nothing here raises for what the other side does: a failure, a timeout, a malformed answer and an
 exhausted budget are all `Opinion("none", why)`, and the stop stands.
@@ -50,7 +50,7 @@ _LEDGER = "spent.json"
 
 
 class AskingFailed(Exception):
-    """The other side gave no answer that can be used; the text says why."""
+    """No usable answer, with the reason."""
 
 
 def consult(
@@ -60,7 +60,7 @@ def consult(
     cwd: str,
     environ: Mapping[str, str] | None = None,
 ) -> Opinion:
-    """Ask for an opinion, and wait for it at most `settings.timeout_s`.
+    """Request an opinion, and wait for it at most `settings.timeout_s`.
 
     - `folder`: where cache and budget are kept, for this user alone.
     - `cwd`: where a command runs.

@@ -76,7 +76,7 @@ class SecondOpinion(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Who is asked, in one safe line."""
+        """The source, in one safe line."""
         return redact(f"model {self.model}" if self.model else f"command {self.command}", 120)
 
 
@@ -95,7 +95,7 @@ def second_opinion(
     budget_micros: int = 500_000,
     cache_s: float = 3600.0,
 ) -> SecondOpinion:
-    """Who is asked before a stuck agent is stopped: a command, or a model over HTTP."""
+    """The source of second opinions before a stuck agent is stopped: a command, or a model over HTTP."""
     for name, text in (("command", command), ("model", model)):
         if text is not None:
             values.text(f"SecondOpinion.{name}", text)
@@ -190,7 +190,7 @@ class Opinion(NamedTuple):
 
 
 def verdict_of(sentence: str) -> str:
-    """The verdict that the reason of an event begins with; empty: it is none of ours.
+    """The verdict that the reason of an event begins with; empty: it is not an opinion.
 
     >>> verdict_of("delay by up to 5 steps: the tests differ (model x)"), verdict_of("delays")
     ('delay', '')

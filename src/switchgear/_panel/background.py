@@ -1,6 +1,6 @@
 """The background of a panel whose store pushes changes: pushes arrive, counts leave in time.
 
-Over Redis a closed call sends nothing and reads no clock, so somebody else must see to it that
+Over Redis a closed call sends nothing and reads no clock, so a background thread ensures that
 successes are folded about once a second, that the snapshots are read again while no pushes come,
 and that a store that is gone is tried again: no caller waits for a server that does not answer.
 Over SQLite the calls themselves do, and no thread is needed.
@@ -32,7 +32,7 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
 
     Those that were used last are kept, and all that cannot be made again from their name alone. The
     others stay as long as something else refers to them; then they go, after what they have
-    counted is told. The circuit itself is in the store.
+    counted is recorded. The circuit itself is in the store.
     """
 
     def __init__(self, most: int, gone: Callable[[str], object]) -> None:
@@ -80,17 +80,17 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return [self._recent.popitem(last=False)[1] for _ in range(over)]
 
     def _release(self, released: list[B]) -> None:
-        """Tell what they have counted; of those that nothing else refers to, keep nothing."""
+        """Record what they have counted; drop those that nothing else refers to."""
         while released:
             breaker = released.pop()
             name = breaker.name
             try:
                 breaker.flush()
                 del breaker
-                with self._lock:  # so that nobody makes it again in between
+                with self._lock:  # so that no thread creates it again in between
                     if name not in self._all:
                         self._gone(name)
-            except Exception:  # noqa: BLE001  not the business of who asked for another one
+            except Exception:  # noqa: BLE001  it does not concern the caller
                 log_exception("background work for %r failed", name)
 
     def forget_fork(self) -> None:
@@ -160,7 +160,7 @@ class Keeper:
             breaker.warm()
 
     def _missing(self, key: str) -> None:
-        """Give a circuit back that the store has lost, although nobody uses it just now."""
+        """Restore a circuit that the store has lost, even if it is not in use now."""
         for breaker in self._named(key):
             breaker.refresh()
 

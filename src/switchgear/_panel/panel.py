@@ -64,10 +64,10 @@ class Configured(Protocol):
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """Who hears the events."""
+        """Receivers of the events."""
 
     def policy_for(self, name: str) -> Policy | None:
-        """The policy of a circuit, if it says."""
+        """The policy of a circuit, if configured."""
 
 
 _panels: "WeakSet[Panel]" = WeakSet()
@@ -96,8 +96,8 @@ class Panel:
       `CircuitBreaker(name)`.
     - `sinks`: called with each `Event` that this process makes.
     - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
-    - `timer`: move circuits at their time even if nobody calls (default: with the next call or
-      reader), so that sinks hear of the end of a cooldown or of a hold within a second. A thread.
+    - `timer`: move circuits at their time even without calls (default: with the next call or
+      reader), so that sinks receive the end of a cooldown or of a hold within a second. A thread.
     - `keep`: how many breakers are kept that nothing else refers to (2,000), the ones used last. Their
       circuits stay in the store; only `memory:` forgets one that has never failed. Those with a
       policy or options of their own are kept always.
@@ -261,10 +261,10 @@ class Panel:
 
         A store that is gone is an error here, not an event: money fails closed.
         """
-        from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only for those who have budgets
+        from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only needed for budgets
         from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
-        if self._budgets is None:  # one for all, because it knows who listens
+        if self._budgets is None:  # one for all, because it has the listeners
             self._budgets = Budgets(
                 ledger_of(self.store.inner), self._breaker_or, self._demand_operator
             )
@@ -273,7 +273,7 @@ class Panel:
     @property
     def locks(self) -> "Locks":
         """The locks of the installation, in the same store; see `switchgear._locks.locks`."""
-        from switchgear._locks.locks import Locks  # noqa: PLC0415  only for those who lock
+        from switchgear._locks.locks import Locks  # noqa: PLC0415  only needed for locks
         from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
         return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
@@ -346,7 +346,7 @@ class Panel:
     ) -> list[str]:
         """Judge by other policies from now on; what circuits know and how they stand is kept.
 
-        `sinks` hear the events in the place of those of the panel, `retention` says how much the
+        `sinks` receive the events instead of those of the panel, `retention` is how much the
         store keeps; `None`: as before. Circuits of which the new policies say nothing are judged as
         before. Returns the names of those breakers of this process that are judged otherwise now.
         """
@@ -402,7 +402,7 @@ class Panel:
     def view(self, name: str) -> View | None:
         """One circuit as it stands now; `None`: there is none of that name.
 
-        Raises `StoreCorrupt` where it may have been in a damaged file: nobody knows whether it
+        Raises `StoreCorrupt` where it may have been in a damaged file: it is unknown whether it
         was open.
         """
         self.flush()
@@ -414,7 +414,7 @@ class Panel:
     def lost(self) -> StoreCorrupt | None:
         """Why circuits that are not here may have been: a damaged file was set aside.
 
-        `None`: nothing is known to be lost, or somebody has looked and taken the file away.
+        `None`: nothing is known to be lost, or an operator has removed the damaged file.
         """
         lost = getattr(self.store.inner, "lost", None)  # only a file can be set aside
         found: StoreCorrupt | None = None if lost is None else lost()
@@ -439,7 +439,7 @@ class Panel:
         for_s: float | None = None,
         probe: bool = False,
     ) -> Verdict:
-        """An operator's override, with who and why. Raises `OverrideRefused` without a needed token.
+        """An operator's override, with author and reason. Raises `OverrideRefused` without a needed token.
 
         `for_s`: the mode ends by itself after so many seconds. `probe`: an open circuit probes at
         once; raises ValueError where its policy recovers without probes.
@@ -505,7 +505,7 @@ class Panel:
         await beside(self.flush)
 
     def vacuum(self) -> Vacuumed:
-        """Remove the oldest events, and circuits that nobody has touched for long.
+        """Remove the oldest events, and idle circuits.
 
         Raises `OverrideRefused` when it would keep less than the defaults, and lacks a needed token.
         """

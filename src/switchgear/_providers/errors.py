@@ -29,7 +29,7 @@ from switchgear._providers.waits import wait_s
 from switchgear._text.redact import redact
 
 LOOKED_AT = 4_000
-"""Characters of a message that are looked at."""
+"""Maximum number of characters of a message that are read."""
 LARGEST_BODY = 200_000
 """Characters of a body that is parsed; a longer one is no error message."""
 _CAUSES = 5
@@ -43,7 +43,7 @@ class ProviderError(NamedTuple):
     status: int | None = None
     """The HTTP status, if there was one."""
     retry_after_s: float | None = None
-    """How long the provider asked us to stay away."""
+    """The wait that the provider requested, in seconds."""
     text: str = ""
     """One line, redacted."""
 
@@ -66,7 +66,7 @@ class _Facts(NamedTuple):
     """Codes and types, in small letters."""
     message: str
     delay_s: float | None
-    """What the body asks for, as Google's does."""
+    """The wait in the body, as in Google's."""
 
 
 def classify(error: BaseException) -> ProviderError | None:
@@ -114,14 +114,14 @@ def classify_response(
 
 
 def was_not_started(error: BaseException) -> bool:
-    """Whether it says itself that the provider began nothing, by its status. Never raises.
+    """Whether its status means that the provider started nothing. Never raises.
 
-    What it was raised from does not count: whoever wraps an error may have paid for calls before.
+    Its cause does not count: code that wraps an error may have paid for calls before.
     What broke off in the middle has no such status.
     """
     try:
         found = _understood(error)
-    except BaseException as trouble:  # a strange exception says nothing
+    except BaseException as trouble:  # a strange exception is no evidence
         if is_interrupt(trouble):
             raise
         return False
@@ -129,7 +129,7 @@ def was_not_started(error: BaseException) -> bool:
 
 
 def provider_signal(error: BaseException, seconds: float | None = None) -> Signal:
-    """What to tell the circuit of the provider: a failure only where it is the provider's."""
+    """The signal for the provider's circuit: a failure only where the provider caused it."""
     found = classify(error)
     if found is None or not found.is_provider_failure:
         return Signal()
@@ -137,7 +137,7 @@ def provider_signal(error: BaseException, seconds: float | None = None) -> Signa
 
 
 def agent_signal(error: BaseException, seconds: float | None = None) -> Signal:
-    """What to tell the circuit of the agent: the provider's failures are no evidence against it."""
+    """The signal for the agent's circuit: the provider's failures are no evidence against it."""
     found = classify(error)
     if is_no_evidence(error) or (found is not None and found.kind not in AGENT_FAILURES):
         return Signal()
@@ -151,7 +151,7 @@ def is_provider_failure(error: BaseException) -> bool:
 
 
 class _Headers(Exception):
-    """Never raised: it carries headers to whoever reads them."""
+    """Never raised: it carries headers."""
 
     def __init__(self, headers: Mapping[str, str] | None) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ def _classified(error: BaseException) -> ProviderError | None:
 
 
 def _understood(error: BaseException) -> ProviderError | None:
-    """What the exception itself says, whatever it was raised from."""
+    """The facts of the exception itself, without its cause."""
     names = [kind.__name__ for kind in type(error).__mro__]
     facts = _facts_of(error)
     kind = (
@@ -186,7 +186,7 @@ def _understood(error: BaseException) -> ProviderError | None:
 
 
 def _wait_s(error: Any, status: int, delay_s: float | None, now_s: float) -> float | None:
-    """What the headers of an error ask for, then its body, then its rate limits that are used up."""
+    """The wait in the headers of an error, then in its body, then in its exhausted rate limits."""
     asked_s = retry_after_s(error) or delay_s
     if asked_s is not None:
         return asked_s
@@ -213,7 +213,7 @@ def _facts_of(error: BaseException) -> _Facts:
     parts = [_facts(status, _parsed(body)) for body in bodies if isinstance(body, dict | list)]
     codes = frozenset(word for part in parts for word in part.codes)
     if status is None and not codes & CODES.keys():
-        return _Facts(None, frozenset(), "", None)  # its text is that of anybody's exception
+        return _Facts(None, frozenset(), "", None)  # its text may be any exception's
     message = str(error)[:LOOKED_AT].lower()
     delays = [part.delay_s for part in parts if part.delay_s is not None]
     return _Facts(status, codes, message, delays[0] if delays else None)

@@ -203,7 +203,7 @@ def token_cost(model: str, usage: TokenUsage, provider: str = "", requests: int 
 
 @lru_cache(256)
 def model_price(model: str, provider: str = "") -> Rates | None:
-    """The prices of a model for requests of ordinary length; `None`: no list knows it."""
+    """The prices of a model for requests of ordinary length; `None`: it is in no list."""
     within, _, name = model.rpartition("/")
     for at in dict.fromkeys((provider, within, "")):
         for each in dict.fromkeys((model, name)):

@@ -241,7 +241,7 @@ def kind_of_codes(
     """The most specific kind of these codes, in lower case. `delay_s`: the wait in the body, in seconds."""
     found = {CODES[code] for code in codes if code in CODES}
     if "resource_exhausted" in codes:
-        # Google uses it for both: a rate limit says when to retry, a quota that money is needed.
+        # Google uses it for both: a rate limit has a retry time, a quota needs money.
         is_rate = delay_s is not None or "quota" not in message
         found.add(ProviderErrorKind.RATE_LIMIT if is_rate else ProviderErrorKind.QUOTA)
     return next((kind for kind in _PRECEDENCE if kind in found), None)
@@ -270,7 +270,7 @@ def kind_of_message(
 ) -> ProviderErrorKind | None:
     """The kind of an error that a program prints, in lower case; `None`: not a provider's error.
 
-    `delay_s`: the wait that the message asks for, in seconds.
+    `delay_s`: the wait in the message, in seconds.
 
     >>> kind_of_message("api error: 529 overloaded_error"), kind_of_message("not logged in")
     (<ProviderErrorKind.OVERLOAD: 'overload'>, <ProviderErrorKind.AUTH: 'auth'>)

@@ -189,7 +189,7 @@ class ResponseMeter:
         if line[:5] == b"data:":
             self._read(line[5:].strip())
 
-    # Events of each protocol. Only those that tell something are parsed.
+    # Events of each protocol. Only those with usage are parsed.
 
     def _read_anthropic(self, data: bytes) -> None:
         if b'"content_block_delta"' in data[:200]:
@@ -378,7 +378,7 @@ def _usage_of(protocol: ModelProtocol, fields: Mapping[str, Any]) -> TokenUsage 
             fields.get("thoughtsTokenCount")
         )
         return TokenUsage(sent, output, _count(fields.get("cachedContentTokenCount")))
-    # Chat says prompt and completion, Responses input and output; some servers mix them.
+    # Chat uses prompt and completion, Responses input and output; some servers mix them.
     details = _part(fields, "prompt_tokens_details") or _part(fields, "input_tokens_details")
     read = _count(details.get("cached_tokens")) or _count(fields.get("prompt_cache_hit_tokens"))
     return TokenUsage(

@@ -15,7 +15,7 @@ class ResponseVerdict(NamedTuple):
     """A response, judged."""
 
     outcome: Literal["success", "failure", "ignored"]
-    """`ignored`: an error of the caller, such as a bad request, says nothing about the provider."""
+    """`ignored`: an error of the caller, such as a bad request, is no evidence about the provider."""
     error: ProviderError | None = None
 
     def signal(self, seconds: float | None = None, cost_micros: int | None = None) -> Signal:

@@ -1,4 +1,4 @@
-"""How long a response of a model provider asks its client to wait. Pure: the time is an argument.
+"""The wait that a response of a model provider requests. Pure: the time is an argument.
 
 In this order: `Retry-After-Ms`, `Retry-After` (seconds or an HTTP date), then the rate limits that are used up:
 `anthropic-ratelimit-*` (RFC 3339) and `x-ratelimit-*` (`6m0s`, `250ms`, seconds, or a time since the epoch).
@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 LIMITED_STATUSES = frozenset((429, 503, 529))
-"""Statuses whose rate-limit headers tell when to try again."""
+"""Statuses whose rate-limit headers contain the retry time."""
 LONGEST_WAIT_S = 31 * 86_400.0
 """A longer wait is not believed: it is a time stamp or a mistake."""
 _MOST_HEADERS = 200
@@ -25,7 +25,7 @@ _EPOCH_S, _EPOCH_MS = 1e9, 1e12
 
 
 def wait_s(status: int, headers: Mapping[str, str] | None, now_s: float) -> float | None:
-    """Seconds to wait before the next request; `None`: the response asks for no wait. Never raises.
+    """Seconds to wait before the next request; `None`: the response requests no wait. Never raises.
 
     `now_s` is the time since the epoch in seconds.
 
@@ -50,7 +50,7 @@ def wait_s(status: int, headers: Mapping[str, str] | None, now_s: float) -> floa
 
 
 def should_retry(headers: Mapping[str, str] | None) -> bool | None:
-    """What `x-should-retry` says; `None`: the response does not have it."""
+    """The value of `x-should-retry`; `None`: the response does not have it."""
     value = _lower(headers).get("x-should-retry", "").strip().lower()
     return {"true": True, "false": False}.get(value)
 
@@ -77,7 +77,7 @@ def _retry_after_s(text: str, now_s: float) -> float | None:
 
 
 def _resets(headers: Mapping[str, str], now_s: float) -> Iterator[tuple[bool | None, float]]:
-    """Each limit: whether it is used up (`None`: not told), and the seconds until it is renewed."""
+    """Each limit: whether it is used up (`None`: unknown), and the seconds until it is renewed."""
     for name, value in headers.items():
         if "ratelimit" not in name:
             continue

@@ -232,7 +232,7 @@ class _UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        if parser is None or self._response.is_complete:  # nobody asked for it
+        if parser is None or self._response.is_complete:  # it was not asked for
             self._is_reusable = False
             self.abort()
             return
@@ -288,7 +288,7 @@ class _UpstreamConnection(asyncio.Protocol):
         if not self._has_head:  # else a trailer, which is dropped
             self._response.headers.append((name, value))
             if len(self._response.headers) > _MOST_HEADERS:
-                raise ValueError("too many headers")
+                self._fail(UpstreamBroken("the upstream sent too many headers"))
 
     def on_headers_complete(self) -> None:
         response, parser = self._response, cast("httptools.HttpResponseParser", self._parser)

@@ -1,4 +1,4 @@
-"""What the proxy asks before a request is forwarded, and records after it.
+"""What the proxy checks before a request is forwarded, and records after it.
 
 Session, loop, key, budget, upstream, in this order; the first that refuses decides. Without new steps and
 with money at hand none of it needs the store: circuits decide by their last known state (`_breaker`), money
@@ -52,7 +52,7 @@ _MOST_CALLS = 64
 _RECENT_NAMES = 100
 """Breakers and sessions, each, that are read again now and then although no event names them."""
 _READ_S = 1.0
-"""How long a request waits for the store to tell whether its session is held."""
+"""How long a request waits for the store to find out whether its session is held."""
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
 _DAY_S = 86_400.0
 CHECK_S = 0.25
@@ -116,7 +116,7 @@ class AdmittedCall:
 
 
 class Known:
-    """What this worker knows of a session. The store has the rest."""
+    """The local state of a session. The store has the rest."""
 
     __slots__ = (
         "calls",
@@ -133,7 +133,7 @@ class Known:
     def __init__(self) -> None:
         self.identity = Identity("")
         self.keys: frozenset[str] = frozenset()
-        """The turns that are recorded, as far as this worker knows."""
+        """The turns that this worker has recorded."""
         self.heat = 0.0
         self.costs: dict[str, deque[tuple[int, int]]] = {}
         """Cost and estimated input of the last calls, by model."""
@@ -621,7 +621,7 @@ class Guard:
             name = f"response/{response_id[:120]}"
             await self.beside(lambda: self.panel.store.transact(name, work))
         except (StoreError, ValueError):
-            return  # this worker knows it
+            return  # known to this worker
 
     # What is known
 
@@ -726,7 +726,7 @@ def proxy_policy(name: str, configured: Callable[[str], Policy | None]) -> Polic
 
 
 def _numbered(keys: list[str]) -> list[str]:
-    """Keys that tell equal turns apart by how often they came before."""
+    """Keys that distinguish equal turns by their number."""
     counts: dict[str, int] = {}
     found = []
     for key in keys:

@@ -4,9 +4,9 @@ import hmac
 from collections.abc import Iterable
 from hashlib import sha256
 
+from switchgear._providers.upstreams import Upstream
 from switchgear._proxy.http1 import Headers
 from switchgear._proxy.identity import KEY_HEADERS
-from switchgear._proxy.routes import Upstream
 
 TOKEN_HEADER = b"x-switchgear-token"
 _HOP_BY_HOP = frozenset(

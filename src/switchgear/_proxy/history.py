@@ -18,7 +18,7 @@ from switchgear._providers.traffic import ModelProtocol
 
 _CALLS = {"function_call", "custom_tool_call", "local_shell_call", "computer_call", "mcp_call"}
 _LONGEST = 20_000
-"""Characters of a result that are looked at."""
+"""Maximum number of characters of a result that are read."""
 
 
 class FinishedCall(NamedTuple):
@@ -30,7 +30,7 @@ class FinishedCall(NamedTuple):
     args: Any
     result: str
     ok: bool | None
-    """Whether it succeeded; `None`: the result does not tell."""
+    """Whether it succeeded; `None`: unknown."""
     thought: str = ""
 
     @property
@@ -54,7 +54,7 @@ class ToolTurn(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Tells this turn from others: by the ids of its calls, or by all that is known of them."""
+        """Identifies this turn: by the ids of its calls, or by their content."""
         if all(call.id for call in self.calls):
             text = json.dumps([[call.id, call.tool, call.args] for call in self.calls], default=str)
         else:

@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
         self._closes = False
         self._drained: asyncio.Future[None] | None = None
         self._since_s = loop.time()
-        """Since when the client lets us wait for the rest of a head, a body or a next request."""
+        """Since when the server waits for the rest of a head, a body or the next request."""
         self._head_since_s = self._body_since_s = 0.0
         self._stalled_s: float | None = None
 
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
                 self._reject(431, "the headers are too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel what is being answered: nobody reads it."""
+        """Cancel the current response: the client is gone."""
         del exc
         self._is_closed = True
         self._server.connections.discard(self)
@@ -380,7 +380,7 @@ class Connection(asyncio.Protocol):
             self.abort()
         except asyncio.CancelledError:
             self.abort()
-            if not self._is_closed:  # cancelled by somebody else than the client's departure
+            if not self._is_closed:  # not cancelled because the client left
                 raise
         except Exception as error:  # noqa: BLE001  one request must not end the worker
             self._loop.call_exception_handler(
@@ -469,7 +469,7 @@ class Connection(asyncio.Protocol):
         return self._has_head
 
     def _reject(self, status: int, why: str) -> None:
-        """A short answer, if none was begun, and the end of the connection."""
+        """A short response, if none was started, and the end of the connection."""
         if self._is_closed:
             return
         if not self._has_head:

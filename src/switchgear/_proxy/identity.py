@@ -30,7 +30,7 @@ _LONGEST = 2_000_000
 
 
 class Identity(NamedTuple):
-    """Who sends a request."""
+    """The sender of a request."""
 
     session: str
     """Safe for the name of a circuit; empty: not known."""
@@ -41,7 +41,7 @@ class Identity(NamedTuple):
     key: str = ""
     """Twelve hexadecimal digits of the key's digest; empty: the request has no key."""
     source: str = ""
-    """What told the session: `url`, the name of a header or field, `first turn`, or empty."""
+    """Source of the session: `url`, the name of a header or field, `first turn`, or empty."""
 
 
 def identify(
@@ -51,7 +51,7 @@ def identify(
     protocol: ModelProtocol,
     payload: Mapping[str, Any],
 ) -> Identity:
-    """Who sends a request; `named` is the session of its URL, `headers` have names in lower case."""
+    """The sender of a request; `named` is the session of its URL, `headers` have names in lower case."""
     agent = agent_of(headers.get("user-agent", ""), headers)
     session, source = _session(named, headers, protocol, payload)
     parent = headers.get("x-parent-session-id", "") or headers.get("x-openai-subagent-parent", "")

@@ -41,7 +41,7 @@ class HttpAnswer(NamedTuple):
 
 LONGEST_WAIT_S = 50.0
 """Claude Code gives up on waits of many minutes, and SDKs ignore those of a minute or more and retry at
-once; after this one they ask again, and are refused again."""
+once; after this one they retry, and are refused again."""
 _STOP_STATUS = {
     ("claude", "anthropic"): 402,  # it sends a 400 six times
     ("codex", "openai"): 400,

@@ -19,6 +19,7 @@ from switchgear._core.types import Permit
 from switchgear._providers.errors import ProviderError
 from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_request
+from switchgear._providers.upstreams import Upstream
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._proxy.access_log import AccessLog, LogEntry
@@ -37,7 +38,7 @@ from switchgear._proxy.refusals import (
     failure,
     header_value,
 )
-from switchgear._proxy.routes import BadRoute, ProxyRoute, Upstream, route, upstream_url
+from switchgear._proxy.routes import BadRoute, ProxyRoute, route, upstream_url
 from switchgear._text.redact import redact
 
 _STORE_AWAY = (b"x-switchgear-store", b"unavailable")
@@ -53,7 +54,7 @@ _TROUBLES = (TimeoutError, OSError)
 
 
 class RelaySettings(NamedTuple):
-    """Where requests go, and who may send them."""
+    """Where requests go, and which clients may send them."""
 
     upstreams: Mapping[str, Upstream]
     fallbacks: Mapping[str, tuple[str, ...]] = {}
@@ -135,7 +136,7 @@ class Relay:
         body = json.dumps({"status": "ok", **away}).encode()
         return HttpAnswer(200, ((b"content-type", b"application/json"),), body)
 
-    # Who may ask
+    # Access
 
     def _check_host(self, request: Request) -> None:
         """Only names of this machine: a page in a browser may send its own."""
@@ -252,7 +253,8 @@ class Relay:
             who = identify(found.session, headers, found.path, model.protocol, model.payload)
             return ProxiedCall(who, model)
 
-        call = await self._guard.beside(read) if len(body) > _LARGE else read()
+        is_large = len(body) > _LARGE or "content-encoding" in headers
+        call = await self._guard.beside(read) if is_large else read()
         if call is None:
             raise BadRequest(400, "the request could not be read")
         previous = call.request.payload.get("previous_response_id")
@@ -273,6 +275,7 @@ class Relay:
                 rejected.append(error)
                 continue
             it.entry.upstream = name
+            it.is_own_key = not upstream.key
             done = await self._attempt(it, upstream, entered, has_next=index + 1 < len(names))
             if done.is_done:
                 return
@@ -418,11 +421,11 @@ class Relay:
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
-        else:  # the client can tell that it is incomplete
+        else:  # the client can detect that it is incomplete
             it.connection.abort()
         if is_ordinary:  # the client does not have to wait for it
             await record(verdict)
-            await self._guard.record_key(it.admission, verdict)
+            await self._record_key(it, verdict)
         return Forwarded(is_done=True)
 
     async def _recorded(
@@ -435,7 +438,11 @@ class Relay:
         self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
         self._settle_money(it, metered, verdict)
-        await self._guard.record_key(it.admission, verdict)
+        await self._record_key(it, verdict)
+
+    async def _record_key(self, it: "_Forwarding", verdict: ResponseVerdict | None) -> None:
+        """What came of a call says nothing of the client's key where another one was sent."""
+        await self._guard.record_key(it.admission, verdict if it.is_own_key else None)
 
     def _settle_money(
         self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
@@ -521,7 +528,7 @@ class _Forwarding:
 
     __slots__ = (
         *("admission", "before_s", "body", "call", "connection", "entry"),
-        *("found", "is_settled", "request"),
+        *("found", "is_own_key", "is_settled", "request"),
     )
 
     def __init__(
@@ -543,6 +550,8 @@ class _Forwarding:
         self.admission = admission
         self.entry = entry
         self.is_settled = False
+        self.is_own_key = True
+        """Whether the key of the client was sent, not one of the upstream."""
         self.before_s = 0.0
         """Seconds from the last byte of the request until it was forwarded."""
 

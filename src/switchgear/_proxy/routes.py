@@ -1,7 +1,7 @@
 """Where a request goes: its upstream, the path there, and the session that its URL names. Pure.
 
 A URL is `[/t/<token>][/s/<session>][/<upstream>]<path of the API>`. Without the name of an upstream the
-path and the headers tell whose API it is.
+path and the headers identify the API.
 """
 
 import re
@@ -9,36 +9,11 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from switchgear._providers.traffic import ModelProtocol, protocol_of
+from switchgear._providers.upstreams import ALIASES, ANTHROPIC, GOOGLE, OPENAI, Upstream
 
-ANTHROPIC, OPENAI, GOOGLE = "anthropic", "openai", "google"
-DEFAULT_URLS = {
-    ANTHROPIC: "https://api.anthropic.com",
-    OPENAI: "https://api.openai.com",
-    GOOGLE: "https://generativelanguage.googleapis.com",
-}
-"""The upstreams that are known without an option."""
-_ALIASES = {"gemini": GOOGLE}
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SESSION = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._~@:+-]{0,119}")
 _TOKEN = re.compile(rb"[!-.0-~]{1,200}")
 _VERSION = re.compile(r"/v\d+(?:beta|alpha)?\d*")
-
-
-class Upstream(NamedTuple):
-    """A model API that requests are forwarded to."""
-
-    name: str
-    family: str
-    """Whose protocols it has: `anthropic`, `openai` or `google`."""
-    url: str
-    """Scheme, host and the path before that of the API, without a slash at the end."""
-    key: str = ""
-    """The key that replaces the client's; empty: the client's is forwarded."""
-
-    @property
-    def host(self) -> str:
-        """The host with its port."""
-        return urlsplit(self.url).netloc
 
 
 class ProxyRoute(NamedTuple):
@@ -59,33 +34,12 @@ class BadRoute(ValueError):
     """A target that is forwarded nowhere, and why."""
 
 
-def upstream(name: str, url: str, family: str = "", key: str = "") -> Upstream:
-    """An upstream as options name it. Raises ValueError.
-
-    >>> upstream("backup", "https://eu.example/anthropic/", "anthropic").url
-    'https://eu.example/anthropic'
-    """
-    name = _ALIASES.get(name, name)
-    family = _ALIASES.get(family, family) or name
-    if not _NAME.fullmatch(name) or name in {"s", "t", "v1", "v1beta", "healthz"}:
-        raise ValueError(f"upstream {name!r}: it must be a short name of letters and digits")
-    if family not in DEFAULT_URLS:
-        known = ", ".join(DEFAULT_URLS)
-        raise ValueError(f"upstream {name!r}: name its protocol, one of {known}")
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"upstream {name!r}: {url!r} must be a URL such as https://host/path")
-    if parts.username or parts.password:
-        raise ValueError(f"upstream {name!r}: the URL must hold no password")
-    return Upstream(name, family, url.rstrip("/"), key)
-
-
 def route(
     target: bytes, headers: list[tuple[bytes, bytes]], upstreams: frozenset[str]
 ) -> ProxyRoute:
     """Where a request goes. Raises `BadRoute`.
 
-    >>> found = route(b"/s/nightly/v1/messages?beta=true", [], frozenset(DEFAULT_URLS))
+    >>> found = route(b"/s/nightly/v1/messages?beta=true", [], frozenset({"anthropic"}))
     >>> found.upstream, found.session, found.path
     ('anthropic', 'nightly', '/v1/messages?beta=true')
     """
@@ -103,7 +57,7 @@ def route(
     session, rest = _prefix(rest, b"/s/", _SESSION)
     path = rest.decode("ascii")
     first = path[1:].partition("/")[0].partition("?")[0]
-    named = _ALIASES.get(first, first)
+    named = ALIASES.get(first, first)
     if named in upstreams:
         path = path[1 + len(first) :] or "/"
         return ProxyRoute(named, path, protocol_of(path), session, token)
@@ -123,7 +77,7 @@ def _prefix(target: bytes, mark: bytes, allowed: re.Pattern[bytes]) -> tuple[str
 
 
 def _family(path: str, headers: list[tuple[bytes, bytes]]) -> str:
-    """Whose API it is, where the path does not tell: by the headers that only one of them has."""
+    """The API, where the path is ambiguous: by the headers that only one of them has."""
     names = {name.lower() for name, _ in headers}
     if b"x-goog-api-key" in names or path.startswith("/v1beta") or ":countTokens" in path:
         return GOOGLE

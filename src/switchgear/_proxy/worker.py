@@ -1,4 +1,4 @@
-"""One worker process: accepts connections from a shared socket until it is told to drain."""
+"""One worker process: accepts connections from a shared socket until it must drain."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ class WorkerSettings(NamedTuple):
     guard: GuardSettings
     limits: Limits = Limits()
     drain_s: float = 600.0
-    """How long responses under way may take after the worker was told to end."""
+    """How long responses under way may take after the signal to end."""
     tls: ssl.SSLContext | None = None
 
 

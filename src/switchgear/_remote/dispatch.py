@@ -33,8 +33,8 @@ from switchgear._remote.transfer import (
     outcome_of,
     read_run,
     task_values,
+    write_end,
     write_iterations,
-    write_receipts,
 )
 from switchgear._run.batch.attempt import (
     Attempt,
@@ -228,7 +228,7 @@ class RemoteAttempts:
             if problem is not None:
                 self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
         values = job.outcome or {}
-        write_receipts(record, values.get("receipts", {}))
+        write_end(record, how, place.report)
         return outcome_of(values, place, attempt.task, run, shown_by=how)
 
     def forget(self, runs: Iterable[str]) -> None:
@@ -333,5 +333,4 @@ def _interrupted(job: RemoteJob, state: RunState) -> dict[str, Any]:
         "notes": [],
         "state": state.dump(),
         "checkpoint": None,
-        "receipts": {},
     }

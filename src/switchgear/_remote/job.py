@@ -88,7 +88,7 @@ class RemoteJob(NamedTuple):
     """When the claim expires, in seconds on the store's clock."""
     stop: Stop = Stop.NO
     run: Mapping[str, Any] | None = None
-    """The last run.json; `None`: the run has not begun."""
+    """The last run.json; `None`: the run has not started."""
     work: Parcel = Parcel()
     """The partial work."""
     written: int = 0
@@ -152,9 +152,16 @@ def ordered(
 
 
 def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> RemoteJob | None:
-    """The job with a new claim; `None`: it is finished, or another worker is at work on it."""
+    """The job with a new claim; `None`: it is finished, or another worker is at work on it.
+
+    A worker that held it and did not return it was lost. What its agent spent after the last saved iteration is
+    not known and not charged; a note says so.
+    """
     if job.state is JobState.DONE or (job.state is JobState.RUNNING and now_s < job.until_s):
         return None
+    if job.state is JobState.RUNNING:
+        lost = f"{job.holder} was lost during iteration {job.written + 1}"
+        job = with_note(job, f"{lost}, whose cost is unknown; {holder} repeats it")
     return job._replace(
         state=JobState.RUNNING, claim=job.claim + 1, holder=holder, until_s=now_s + lease_s
     )

@@ -1,6 +1,6 @@
 """Tasks, outcomes and records of runs as JSON values, and back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,12 @@ from switchgear._run.batch.attempt import AttemptDependencies, AttemptOutcome, o
 from switchgear._run.batch.model import Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.record import RunFolder, RunUnreadable
-from switchgear._run.result import Checkpoint, RunResult
+from switchgear._run.result import Checkpoint, RunResult, write_receipt
 from switchgear._run.state import RunState
 from switchgear._stuck.timeouts import Estimate
 
 LONGEST_LOG = 100_000
 """How many characters of an agent's log travel with an iteration."""
-RECEIPTS = ("receipt.txt", "receipt.json")
 
 
 def task_values(task: Task) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def task_of(values: Mapping[str, Any]) -> Task:
     return Task(**known)
 
 
-def outcome_values(outcome: AttemptOutcome, record: RunFolder) -> dict[str, Any]:
+def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
     """What a batch must know of an attempt; the state of its run travels in run.json."""
     values: dict[str, Any] = {
         "problem": outcome.problem,
@@ -46,10 +45,6 @@ def outcome_values(outcome: AttemptOutcome, record: RunFolder) -> dict[str, Any]
     if result is None:
         return values
     kept = result.checkpoint
-    texts = {}
-    for name in RECEIPTS:
-        with suppress(OSError):
-            texts[name] = (record.path / name).read_text(encoding="utf-8", errors="replace")
     return {
         **values,
         "exit_reason": str(result.exit_reason),
@@ -60,7 +55,6 @@ def outcome_values(outcome: AttemptOutcome, record: RunFolder) -> dict[str, Any]
         "notes": list(result.notes),
         "state": result.state.dump(),
         "checkpoint": None if kept is None else kept.dump(),
-        "receipts": texts,
     }
 
 
@@ -119,16 +113,30 @@ def write_iterations(record: RunFolder, iterations: Iterable[Mapping[str, Any]])
 
 
 def read_run(record: RunFolder) -> dict[str, Any] | None:
-    """What run.json holds; `None`: the run has not begun, or cannot be read."""
+    """What run.json holds; `None`: the run has not started, or cannot be read."""
     try:
         return record.read()
     except RunUnreadable:
         return None
 
 
-def write_receipts(record: RunFolder, texts: Mapping[str, str]) -> None:
-    """Write the receipts of a run that ended elsewhere."""
-    for name in RECEIPTS:
-        if name in texts:
-            with suppress(OSError):
-                Path(record.path / name).write_text(texts[name], encoding="utf-8")
+def write_end(record: RunFolder, shown_by: str, report: Callable[[RunFolder], Path] | None) -> None:
+    """Write the end of a run that ended elsewhere with what is here: paths, report and receipt.
+
+    `shown_by` is the command that shows the work where the batch runs; empty: there is none.
+    """
+    run = read_run(record) or {}
+    end = run.get("end")
+    if not isinstance(end, dict):
+        return
+    kept = end.get("checkpoint")
+    if isinstance(kept, dict) and shown_by:
+        kept["how"] = shown_by
+    end["report"] = end["receipt"] = None
+    run.pop("schema", None)
+    with suppress(OSError):
+        record.write(run)
+        if report is not None:
+            end["report"] = str(report(record))
+        end["receipt"] = str(write_receipt(record, run))
+        record.write(run)

@@ -159,7 +159,7 @@ class _Saving(RunView):
     def finish(self, outcome: AttemptOutcome) -> None:
         """Save the end. Raises `LeaseLost`, `StoreError`."""
         run = read_run(self._record) or dict(self._job.run or {})
-        self._write(run, outcome_values(outcome, self._record))
+        self._write(run, outcome_values(outcome))
 
     def _save(self, run: Mapping[str, Any]) -> None:
         try:

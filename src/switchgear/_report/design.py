@@ -23,4 +23,4 @@ DESIGN = f"""
 :root[data-theme="dark"] {{ color-scheme: dark;{_DARK}}}
 :root[data-theme="light"] {{ color-scheme: light; }}
 """
-"""Light and dark, by what the system prefers or the attribute `data-theme` of the root says."""
+"""Light and dark, by the system's preference or the attribute `data-theme` of the root."""

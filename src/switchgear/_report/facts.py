@@ -1,7 +1,7 @@
 """What the pages show of a run: its facts, checked, and the wording for them.
 
 A record may be of another version, cut off, or edited by the agent that it is about. What is not
-as it should be is `None` or empty, and the report says that it is not known.
+as it should be is `None` or empty, and the report shows it as unknown.
 """
 
 import math

@@ -10,7 +10,7 @@ TEMPORARY = (
     *("/tmp/**", "/var/tmp/**", "/dev/shm/**", "/dev/null"),  # noqa: S108  patterns, nothing is made
     *("/private/tmp/**", "/private/var/tmp/**", "/var/folders/**", "/private/var/folders/**"),
 )
-"""Where anybody may write and delete."""
+"""Where every program may write and delete."""
 SECRET_FILES = (
     *("**/.env", "**/.env.*", "**/.envrc", "**/.netrc", "**/_netrc", "**/.pgpass", "**/.my.cnf"),
     *("**/.ssh", "**/.ssh/**", "**/id_rsa", "**/id_ed25519", "**/id_ecdsa", "**/id_dsa"),
@@ -151,7 +151,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
 
 
 def builtin_rules(groups: tuple[str, ...] | None = None) -> tuple[Rule, ...]:
-    """The rules of some groups; of all, unless told. Raises KeyError for a group that is none.
+    """The rules of some groups; default: all. Raises KeyError for an unknown group.
 
     >>> [rule.name for rule in builtin_rules(("force-push",))]
     ['force-push', 'force-push/tool']
@@ -172,7 +172,7 @@ _WRITES_KEYS = ("del", "unlink", "set", "hset", "hdel", "rename", "expire", "eva
 _PORT = "4737"
 
 IN_PROJECTS = tuple(path[3:] for path in PROTECTED if path.startswith("**/."))
-"""What is protected anywhere, as it lies in a project.
+"""What is protected anywhere, by its path in a project.
 
 By its whole path too, because only that can meet what a shell would complete: `rm .cl*/s*`.
 """

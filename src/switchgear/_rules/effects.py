@@ -1,8 +1,8 @@
 """A tool call to what it would do: files, commands, hosts and texts, whatever the agent calls them.
 
-Every agent has its own names for the same few inputs. The names of inputs tell what they are
-(`file_path`, `command`, `url`, …), the tool's own name tells whether a path is read, written or
-deleted; a tool whose name tells nothing is taken to write.
+Every agent has its own names for the same few inputs. The names of inputs show what they are
+(`file_path`, `command`, `url`, …), the tool's own name shows whether a path is read, written or
+deleted; a tool with an unknown name is taken to write.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -105,7 +105,7 @@ _PATCH_FILES = (
     ("--- ", "writes"),
 )
 UNREADABLE = "the call could not be read"
-"""Begins what is said of a call at which the reader itself failed: a defect of ours."""
+"""Prefix of the message about a call on which the parser itself failed: a defect of Switchgear."""
 DEEPEST = 8
 MOST_INPUTS = 5_000
 LONGEST_LINE = 10_000
@@ -133,7 +133,7 @@ class Place(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """What a tool call would do, as far as it can be told without doing it."""
+    """What a tool call would do, as far as known without executing it."""
 
     tool: str
     commands: tuple[tuple[str, ...], ...] = ()
@@ -180,7 +180,7 @@ def deed_of(tool: str, inputs: Any, place: Place) -> Deed:
 
 
 class _Gathering:
-    """Collects what the inputs of one call tell. Used by one thread, once."""
+    """Collects the effects of the inputs of one call. Used by one thread, once."""
 
     def __init__(self, tool: str, place: Place) -> None:
         self.unread = ""
@@ -269,7 +269,7 @@ class _Gathering:
                 self._add(commands=[(OPERATED, first)])
 
     def _other(self, value: str) -> None:
-        """An input whose name tells nothing: it may name a file, or be an order to the guard."""
+        """An input with an unknown name: it may name a file, or be a command to the guard."""
         if self._access == "reads":
             return
         if " " not in value:

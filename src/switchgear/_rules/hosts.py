@@ -1,4 +1,4 @@
-"""Whom a command or a text would call: hosts in URLs, in words of `curl`, `ssh`, `git`, and so on."""
+"""The hosts that a command or a text would call: in URLs, in words of `curl`, `ssh`, `git`, and so on."""
 
 from collections.abc import Iterator
 
@@ -66,7 +66,7 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
 }
 """By the first word of a variable that holds a key: the domains whose key it is."""
 SOMEWHERE = "an unknown host"
-"""Stands for a host that only running the command would tell."""
+"""Stands for a host that is known only at run time."""
 _CALL_VALUED = frozenset(
     (
         *("-o", "-O", "-H", "-d", "-X", "-A", "-F", "-T", "-b", "-c", "-e", "-K", "-w", "-m", "-i"),
@@ -137,7 +137,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_own_key(variable: str, host: str) -> bool:
-    """Whether a key may go to a host by the names of both: its provider's, or that of nobody known.
+    """Whether a key may go to a host by the names of both: its provider's, or that of no known provider.
 
     >>> is_own_key("GITHUB_TOKEN", "api.github.com"), is_own_key("GITHUB_TOKEN", "github.com.evil.example")
     (True, False)

@@ -1,6 +1,6 @@
 """Program text that an interpreter is given on the command line: what it names, and whether it acts.
 
-No language is parsed. Texts in quotes are what code names; a handful of words tell whether it
+No language is parsed. Texts in quotes are what code names; a handful of words show whether it
 writes, deletes or starts something. Texts that are put together of pieces are joined first.
 """
 
@@ -23,7 +23,7 @@ _ACTS = (
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 400
-"""Texts in quotes of one piece of code that are looked at; code with more is refused."""
+"""Texts in quotes of one piece of code that are checked; code with more is refused."""
 LONGEST_CODE = 100_000
 """Characters of code that are searched for what it computes."""
 _COMPUTES = (

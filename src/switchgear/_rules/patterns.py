@@ -1,6 +1,6 @@
 """Patterns that cannot explode: globs over names, paths, words and texts.
 
-Whoever writes a rule may write any pattern, and whoever is judged by it may write any text; neither
+The author of a rule may write any pattern, and an agent may write any text; neither
 can make the other slow. Matching goes back to the last star at most, never to all of them.
 """
 

@@ -64,13 +64,13 @@ _USED_HERE = frozenset(
         *("--ca-certificate", "--certificate", "--private-key", "--rsh", "--proxy-cacert"),
     )
 )
-"""Options whose file proves who we are, and stays here."""
+"""Options whose file is a credential of the client, and is not sent."""
 _SEPARATORS = "\"'`()[]{}<>|;&,=\n\t"
 _GENTLE_MODES = frozenset("+rwxXugoast=,01234567")
 ENVIRONMENT = "/proc/self/environ"
 """The file in which all variables are."""
 MOST_PATHS = 1_500
-"""Paths of one call that are looked at."""
+"""Maximum number of paths of one call that are checked."""
 MOST_TOKENS = 400
 """Words of one text that may be paths."""
 _LONGEST_CLUSTER = 6
@@ -216,7 +216,7 @@ def _handles(call: _Call) -> Touch:
 
 
 def _others(call: _Call, *known: str) -> tuple[str, ...]:
-    """The paths in words of which the program's own way to be called says nothing."""
+    """The paths in words that the known syntax of the program does not cover."""
     plain = set(known)
     return tuple(_tokens(call, [word for word in call.rest if word not in plain]))
 
@@ -531,7 +531,7 @@ def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
 
 
 def _git_configures(call: _Call, paths: tuple[str, ...]) -> Touch:
-    """What a setting runs is looked at as a command; here only which file is written."""
+    """What a setting runs is checked as a command; here only which file is written."""
     del paths
     values = call.words[2:]
     return Touch(given=_others(call, *values))

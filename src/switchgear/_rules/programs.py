@@ -1,7 +1,7 @@
 """Which programs a shell text really runs, and what they touch.
 
 Programs that only start another (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, `docker run`, …) are
-looked through; what the one that really runs touches is told by `touches.py`.
+looked through; what the one that really runs touches is in `program_effects.py`.
 """
 
 # ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
@@ -237,7 +237,7 @@ _ORDERS = frozenset(
         *("config", "hooks", "budgets", "locks", "fleet", "incidents", "--store", "--config"),
     )
 )
-"""Verbs of Switchgear that are looked for in a text that is no command."""
+"""Verbs of Switchgear to search for in a text that is not a command."""
 MOST_SOURCES = 32
 """Files that another is made of."""
 RUN_FILES = (
@@ -348,7 +348,7 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
 
 
 _WRAPPER = "\ue007"
-"""Before the name of a program whose own words are looked at, and which starts another."""
+"""Before the name of a program whose own words are checked, and which starts another."""
 
 
 def _touch_of(command: ShellCommand) -> Touch:
@@ -471,7 +471,7 @@ def _redirected(command: ShellCommand) -> Touch:
 
 
 def _goes_into(pipe: str, calling: dict[str, list[str]]) -> bool:
-    """Whether what is read in a pipe goes to somebody who calls: in the same, or in one around it."""
+    """Whether what is read in a pipe goes to a program that sends it: in the same pipe, or in one around it."""
     while pipe not in calling:
         pipe = pipe.rpartition("/")[0]
         if not pipe:
@@ -1019,7 +1019,7 @@ def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
-    """Orders to Switchgear in a text of any kind: its name, and a verb that it knows."""
+    """Commands to Switchgear in a text of any kind: its name, and one of its verbs."""
     for sign in "\"'`();&|,[]{}":
         text = text.replace(sign, " ")
     tokens = text.split()[:MOST_WORDS]

@@ -370,7 +370,7 @@ def _denied(patterns: Patterns) -> _Denied:
 
 
 def _hits(path: str, denied: _Denied, how: str) -> bool:
-    """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
+    """Whether a path is forbidden: by its name, by what it contains, or by what a shell makes of it."""
     if how in {"reads", "sends"}:
         return any(_is_read(path, part, pattern, how) for part, pattern in denied.patterns)
     if UNKNOWN in path:

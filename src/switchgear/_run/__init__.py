@@ -1,1 +1,1 @@
-"""`switchgear run`: an autonomous loop that stops when it makes no progress, and says why."""
+"""`switchgear run`: an autonomous loop that stops when it makes no progress, with the reason."""

@@ -321,7 +321,7 @@ HOUR_S = 3600.0
 
 
 class RateLimit:
-    """Counts the iterations begun within the last hour. Owned by one run, in one thread.
+    """Counts the iterations started within the last hour. Owned by one run, in one thread.
 
     >>> limit = RateLimit(2)
     >>> limit.begin(0.0), limit.begin(10.0), limit.wait_s(20.0)

@@ -1,7 +1,7 @@
 """`--commit`: what a validated iteration changed becomes a commit of the user's, with their hooks.
 
-Only paths that the run changed are committed; what else lies in the folder or the index is left
-as it is. Everything is prepared in an index of our own, so a commit that is refused leaves the user's
+Only paths that the run changed are committed; everything else in the folder or the index is left
+as it is. Everything is prepared in a separate index, so a commit that is refused leaves the user's
 index as it was. Hooks run in processes of their own, within the time of the run, and a signal ends them.
 """
 

@@ -143,7 +143,7 @@ def _work(
     process: AgentProcess,
     number: int,
 ) -> tuple[AgentRun, str | None]:
-    """The agent's process, from its start to its end, and why we stopped it, if we did."""
+    """The agent's process, from its start to its end, and why it was stopped, if it was."""
     stopped: list[str] = []
 
     def stop(why: str | None) -> None:

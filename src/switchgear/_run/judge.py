@@ -80,7 +80,7 @@ class RepeatedStep(NamedTuple):
 class StreamObserver:
     """Folds the events of one iteration. Used by one thread.
 
-    - `promise`: the text that says "done"; it may be spread over several pieces of output.
+    - `promise`: the text that means "done"; it may be spread over several pieces of output.
     - `same_error`: after so many equal failures of steps in a row the agent is stopped.
     - `left_micros`: what may still be spent. `rates`: the user's own prices of tokens.
     - `clock`: seconds that only ever grow.
@@ -242,7 +242,7 @@ class Measurements(NamedTuple):
     run: AgentRun
     watch: StreamObserver
     stopped: str | None = None
-    """Why we stopped the agent: `interrupt`, `operator`, `stuck`, `score`, `budget`, `provider`;
+    """Why the agent was stopped: `interrupt`, `operator`, `stuck`, `score`, `budget`, `provider`;
     `None`: not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""

@@ -620,8 +620,8 @@ def run_loop(
     - `folder`: where the agent works; default: the working directory.
     - `panel`: the circuits; default: those of the project, `Panel()`.
     - `view`: receives what happens, as it happens; default: nothing is shown.
-    - `interrupt`: `interrupt.ask()` from any thread ends the run gently.
-    - `notify`: targets that are told when it ended, as those of `--notify`.
+    - `interrupt`: `interrupt.ask()` from any thread ends the run gracefully.
+    - `notify`: targets that are notified when it ended, as those of `--notify`.
 
     Blocks until the run has ended. Returns the result: `exit_reason`, `exit_signal`, `reason`,
     `stats`, `receipt()` and more. Raises ValueError for options that cannot be followed,

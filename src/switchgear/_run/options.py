@@ -93,7 +93,7 @@ def per_hour(field: str, text: str) -> int:
 
 
 AUTO = "auto"
-"""As the validation: the project's own test command is looked for."""
+"""As the validation: use the project's own test command."""
 DEFAULT_ITERATIONS = 30
 DEFAULT_IDLE_S = 1800.0
 """Seconds without output after which an agent counts as hung."""

@@ -160,7 +160,7 @@ def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
 
 
 def circuit_of(record: RunFolder) -> str | None:
-    """The circuit that a run was begun with; `None`: it has not begun, or cannot be read."""
+    """The circuit that a run was started with; `None`: it has not started, or cannot be read."""
     try:
         return str(record.read()["circuit"])
     except RunUnreadable:

@@ -1,6 +1,6 @@
 """One process per task: a lock that is held for as long as the process lives.
 
-The lock is an advisory lock of the system (flock) on a file of ours. The system releases it when the
+The lock is an advisory lock of the system (flock) on a file. The system releases it when the
 process ends, however it ends, so there is nothing stale to clean up, and a zombie or a reused process
 id never counts as alive. What the file holds only describes the holder, for the message.
 """
@@ -154,7 +154,7 @@ def _locked(path: Path, what: str) -> int:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the file that we locked is still the one of that name."""
+    """Whether the locked file is still the one of that name."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except OSError:

@@ -26,7 +26,7 @@ class ReviewedRun(NamedTuple):
 
 
 class Reviewer:
-    """Asks the second opinion of one run. Used by one thread.
+    """Requests the second opinion of one run. Used by one thread.
 
     `noted` shows a line to the user.
     """
@@ -57,7 +57,7 @@ class Reviewer:
             self._delayed = None
 
     def delays(self, circuit: Breaker, score: Score) -> bool:
-        """Ask about a circuit that has just opened; whether the agent may go on for now."""
+        """Request an opinion about a circuit that has opened. Returns whether the agent may continue for now."""
         kinds = {share.kind for share in score.shares if share.trips}
         if kinds.intersection(_LOOKED_AT):
             return False

@@ -23,7 +23,7 @@ from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import Option
 
 Choose = Callable[[str, tuple[Option, ...]], str | None]
-"""Shows a text and asks which option; `None`: no answer."""
+"""Shows a text and prompts for an option; `None`: no answer."""
 
 
 class RunDependencies(NamedTuple):
@@ -44,7 +44,7 @@ class RunDependencies(NamedTuple):
     interventions: Interventions = Interventions()
     """What is done about a stuck agent, where the options watch for one."""
     second_opinion: SecondOpinion | None = None
-    """Who is asked before a stuck agent is stopped; `None`: nothing is."""
+    """The second opinion to request before a stuck agent is stopped; `None`: none."""
     stuck_policy: Policy | None = None
     """Instead of the preset `stuck`."""
     progress_policy: Policy | None = None
@@ -52,7 +52,7 @@ class RunDependencies(NamedTuple):
     held_micros: int | None = None
     """The reservation in a budget tree: the run's budget while this process runs it."""
     choose: Choose | None = None
-    """Asks the user what to do about a stuck agent; `None`: no terminal."""
+    """Prompts the user about a stuck agent; `None`: no terminal."""
     locks: tuple[RunLock, ...] = ()
     """The locks of the task and of the run, if the caller took them; the run releases them at its end."""
     in_batch: bool = False

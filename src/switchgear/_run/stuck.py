@@ -5,7 +5,7 @@ the progress detectors; so is silence. When the circuit opens, the agent is stop
 the next prompt. Sub-agents that the stream identifies have circuits of their own; a stream cannot stop one
 alone, so the agent ends with it.
 
-An operator chooses the next step, or the escalation does when nobody answers. The escalation belongs to the
+An operator chooses the next step, or the escalation does without an answer. The escalation belongs to the
 loop's circuit, so the steps taken outlast the run.
 """
 
@@ -226,7 +226,7 @@ class Intervention(NamedTuple):
 class Escalation:
     """Chooses the escalation steps of one run. Used by one thread.
 
-    `subject` is the loop's circuit; `choose` asks the user, where there is one; `in_batch`: the run
+    `subject` is the loop's circuit; `choose` prompts the user, where there is a terminal; `in_batch`: the run
     is a task of a batch, which continues without it.
     """
 

@@ -1,7 +1,7 @@
 """The validation: a command that must succeed, in its own processes, with a time limit.
 
 Where none is named, the project's own test command is detected. `error_line` finds the line of an
-output that says what went wrong.
+output that shows what went wrong.
 """
 
 import json
@@ -193,7 +193,7 @@ class _Shell(Agent):
 LONGEST_LINE = 500
 """Characters of an error line that are shown."""
 _LOOKED_AT = 400
-"""Lines of an output that are looked at, from its end."""
+"""Maximum number of lines of an output that are read, from its end."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,30}[ -/]{0,5}[@-~]?")
 _WARNING = re.compile(r"warning|deprecat|^\s*-- docs:", re.IGNORECASE)

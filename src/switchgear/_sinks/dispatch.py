@@ -107,7 +107,7 @@ _heard = _Heard()
 
 
 def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
-    """Let every sink hear the events, in order within a thread.
+    """Pass the events to every sink, in order within a thread.
 
     What a sink itself does to a breaker makes events too: they are sent after those that are
     being sent, and not in the middle of them. A sink that answers every event by making another

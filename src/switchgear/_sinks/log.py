@@ -184,7 +184,7 @@ def log_events(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
 
 
 _REMARKS = frozenset({EventKind.STORE_LOST, EventKind.STORE_BACK})
-"""What Switchgear itself remarks: a sentence, and no order of anybody's."""
+"""A remark of Switchgear itself: a sentence, not an override."""
 
 
 def is_warning(event: Event) -> bool:

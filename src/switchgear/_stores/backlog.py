@@ -90,7 +90,7 @@ class Backlog:
         self._piles: dict[tuple[Permit | None, bool | None], Pile] = {}
 
     def __len__(self) -> int:
-        """How many messages it would take to tell everything, about."""
+        """Approximate number of messages that are left to save."""
         return len(self._in_doubt) + len(self._messages) + 2 * len(self._piles)
 
     @property
@@ -160,7 +160,7 @@ class Backlog:
         self._messages[0] = now._replace(signal=left)
 
     def condense(self) -> None:
-        """Only the sums from now on: there is no time left to tell one by one."""
+        """Only the sums from now on: there is no time left to save them one by one."""
         first, *rest = self._messages or (None,)
         if first is None:
             return

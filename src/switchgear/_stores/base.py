@@ -68,13 +68,13 @@ def ledger_of(store: Any) -> Ledger:
 
 def as_text(value: Any) -> str:
     """A value as it is stored."""
-    import json  # noqa: PLC0415  who guards calls in memory needs none of this
+    import json  # noqa: PLC0415  not needed in memory
 
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def from_text(label: str, where: str, text: Any) -> Any:
-    """The inverse. Raises `StoreCorrupt`: money and locks never start anew by themselves."""
+    """The inverse. Raises `StoreCorrupt`: money and locks never restart by themselves."""
     import json  # noqa: PLC0415
 
     try:
@@ -131,7 +131,7 @@ class MemoryLedger:
 KEEP_EVENTS = 10_000
 """How many events a store keeps by default, over all circuits."""
 NOTE_S = 86_400.0
-"""For how long a note is kept, unless its writer says otherwise."""
+"""Default time for which a note is kept, in seconds."""
 IDLE_S = 30 * 86_400.0
 """After how many seconds without a change a circuit counts as abandoned."""
 
@@ -167,11 +167,11 @@ class Transaction(Protocol):
     """Several messages and one note, folded together. Used by one thread, inside `transact`."""
 
     now_s: float
-    """Seconds since the epoch, once it was our turn."""
+    """Seconds since the epoch, when the transaction started."""
     note: str | None
     """The note as it stands; another one that is assigned is kept. `None`: there is none."""
     keep_s: float
-    """For how many seconds from now another note is of use to anybody."""
+    """For how many seconds from now the note is kept."""
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
         """Fold one message, as `Store.apply` does."""
@@ -226,7 +226,7 @@ class Store(Protocol):
         """
 
     def now_s(self) -> float:
-        """Seconds since the epoch on the store's clock, the same for all who share it."""
+        """Seconds since the epoch on the store's clock, the same for all processes that share it."""
 
     def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored, not advanced to now; `None`: there is none of that name."""
@@ -257,7 +257,7 @@ class Store(Protocol):
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that others moved, if the store can push; else nothing.
 
-        One that the store finds it has lost is passed too, as it was last known here: whoever
+        One that the store has lost is passed too, as it was last known here: the listener that
         needs it sends it a message, and so gives it back. The listener runs in a thread of the
         store. What it raises is logged and dropped.
         """
@@ -307,7 +307,7 @@ def checked_glob(glob: str, what: str = "glob") -> str:
 
 
 def is_only_time(message: Message) -> bool:
-    """Whether a message says nothing but what time it is: then reading is usually enough."""
+    """Whether a message only moves the time: then reading is usually enough."""
     return isinstance(message, Record) and not message.signal.count and not message.signal.refused
 
 
@@ -323,10 +323,10 @@ def start_anew(
 ) -> Step:
     """Fold a message into a circuit whose stored state could not be read.
 
-    It never silently counts as closed: an event says so, and a strict policy refuses until an
+    It never silently counts as closed: there is an event, and a strict policy refuses until an
     operator releases it. `event_seq` is the last number its events had, as far as is known. Its
     version goes on from the time in milliseconds: above any that the lost state can have had, or
-    those who still remember that one would take the new state for an older one.
+    processes that remember that one would take the new state for an older one.
     """
     version = max(0, int(now_s * 1000))
     fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)

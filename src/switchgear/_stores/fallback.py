@@ -1,9 +1,9 @@
 """What happens while a shared store cannot be reached: circuits go on, and updates are saved later.
 
-Circuits go on from their last known state in this process's memory, an event says so, and what
+Circuits continue from their last known state in this process's memory, with an event, and what
 is recorded meanwhile is queued. About once a second one caller tries again. When the store is back,
-it gets back a state that it lost (a Redis that restarted empty), hears the queue in order, and
-another event says how long it was gone. Strict policies refuse instead of guessing, and orders of
+it gets back a state that it lost (a Redis that restarted empty), receives the queue in order, and
+another event contains how long it was unavailable. Strict policies refuse instead of guessing, and overrides of
 operators fail, because operators must know that they did not arrive.
 """
 
@@ -136,7 +136,7 @@ def _attempt(tick: Tick) -> bool:
 class GuardedStore:
     """What can be asked of a store besides its messages. Thread-safe.
 
-    While it is known to be unreachable it is tried again about once a second, and all who come in
+    While it is known to be unreachable it is tried again about once a second, and all calls in
     between get the last error. One that is full or read-only can still be asked.
     """
 
@@ -189,7 +189,7 @@ class GuardedStore:
             return self.inner.events(after=after, glob=glob, limit=limit)
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep so much from now on; asks nothing of a server."""
+        """Keep this much from now on; sends nothing to a server."""
         self.inner.retain(keep_events=keep_events, idle_s=idle_s)
 
     def operator_digest(self) -> str | None:
@@ -235,7 +235,7 @@ RETRY_S = 1.0
 CLOSE_S = 5.0
 """How long a panel that is closed waits for updates that are being saved."""
 OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
-"""Trouble that says nothing about the other circuits of the store."""
+"""An error that does not concern the other circuits of the store."""
 
 
 class Resilient(GuardedStore):
@@ -328,7 +328,7 @@ class Resilient(GuardedStore):
             return self._shifted(circuit)
 
     def failure_mark(self, key: str) -> Callable[[], float]:
-        """Tells when some process last reported a failure of a circuit; 0 if it cannot, unasked."""
+        """When a process last reported a failure of a circuit; 0 if that is not pushed."""
         look = getattr(self.inner, "failure_mark", None)
         return float if look is None else look(key)
 
@@ -369,13 +369,13 @@ class Resilient(GuardedStore):
         return super().set_operator_digest(digest, instead_of=instead_of)
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Take over a circuit remembered elsewhere: as good as an order."""
+        """Restore a circuit remembered elsewhere: as strong as an override."""
         self.operator.demand(self, checked_name(found.circuit.key))
         with self._asking():
             return self.inner.put(found, events)
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
-        """Remove the oldest events and abandoned circuits; more than everybody may, by order."""
+        """Remove the oldest events and abandoned circuits; below the minimum only with the operator token."""
         self.operator.demand_for_vacuum(self, keep_events, idle_s)
         with self._asking():
             return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
@@ -391,22 +391,24 @@ class Resilient(GuardedStore):
             known = self._known.get(circuit.key)
             if missing is None or known is None or _is_news(circuit, known.circuit):
                 listener(self.seen(circuit))
-            else:  # the store has begun empty, and wants to hear what we know
+            else:  # the store restarted empty, and needs the local state
                 self.operator.keep_again_in(self)
                 missing(circuit.key)
 
         self.inner.on_change(heard)
 
     def try_again(self) -> None:
-        """Tell the store what it has missed, if it is back and it is time to try."""
+        """Save to the store what it has missed, if it is back and it is time to try."""
         if (self._away or self._lost is not None) and self._clock() >= self._retry_at_s:
             self._come_back()
 
     def close(self) -> None:
-        """Save what is queued, once more, and close. What could not be saved is in the log."""
+        """Save what is queued, with a last attempt, and close. What could not be saved is in the log."""
         failures = self._failures
         self.submitter.stop()
-        if self._away and self._returning.acquire(timeout=CLOSE_S):  # after who is telling it now
+        if self._away and self._returning.acquire(
+            timeout=CLOSE_S
+        ):  # after the thread that saves now
             try:
                 if self._failures == failures:  # else the server does not answer
                     self._hurry()
@@ -418,7 +420,7 @@ class Resilient(GuardedStore):
         self.inner.close()
 
     def _hurry(self) -> None:
-        """Tell only the sums, if there is more to tell than a program can wait for at its end."""
+        """Save only the sums, if there is more to save than a program can wait for at its end."""
         with self._lock:
             if sum(map(len, self._away.values())) > LISTED:
                 for backlog in self._away.values():
@@ -448,10 +450,10 @@ class Resilient(GuardedStore):
         return Step(circuit, done.verdict, news + done.events)
 
     def _note(self, found: StoredCircuit) -> None:
-        """Remember what the store holds, unless we know of something newer.
+        """Remember what the store holds, unless the local state is newer.
 
         A lower version at a later time is newer all the same: the circuit was removed and has
-        begun again. Then its versions go on, for our readers, from the last that they saw.
+        restarted. Then its versions continue, for local readers, from the last that they saw.
         """
         circuit = found.circuit
         known = self._known.get(circuit.key)
@@ -561,7 +563,7 @@ class Resilient(GuardedStore):
         self.operator.keep_again_in(self.inner)
 
     def _next_to_tell(self, tried: set[str]) -> Backlog | None:
-        """A circuit of which the store has yet to hear; if there is none, the store is back."""
+        """A circuit with unsaved updates; if there is none, the store is back."""
         with self._lock:
             left = {key: backlog for key, backlog in self._away.items() if key not in tried}
             for backlog in left.values():
@@ -613,7 +615,7 @@ class Resilient(GuardedStore):
         now_s = self.inner.now_s()
         if identity is None:
             return self.inner.apply(key, policy, message, now_s)
-        # Only a store that raises errors in doubt knows identities.
+        # Only a store that raises errors in doubt has identities.
         store: Any = self.inner
         done: Step = store.apply(key, policy, message, now_s, identity=identity)
         return done

@@ -130,7 +130,7 @@ class MemoryStore:
         return self._found.get(key)
 
     def release(self, key: str) -> None:
-        """Forget a circuit that is no longer used, if it is as good as new.
+        """Forget a circuit that is no longer used, if it has no evidence.
 
         It has only ever succeeded: no failure, no event, nothing that a detector remembers.
         """
@@ -244,7 +244,7 @@ class MemoryStore:
         return done
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
-        # One of that name may have been vacuumed away, and its events not yet; and whoever knows
+        # One of that name may have been vacuumed away, and its events not yet; and a reader that knows
         # it still believes the highest version.
         seqs = [entry.event.seq for entry in self._events if entry.event.circuit == key]
         started = policy.start(key, now_s)

@@ -1,6 +1,6 @@
 """Overrides need the operator token: a guarded agent must not be able to remove its guards.
 
-The digest of the token is kept in the store as soon as somebody who is configured with one uses
+The digest of the token is kept in the store as soon as a process that is configured with one uses
 it. From then on a configuration that leaves it out opens nothing.
 """
 
@@ -36,12 +36,12 @@ class OperatorLock:
 
     def allows(self, store: Store) -> bool:
         """Whether orders may be given: no token is asked for, or ours fits. Raises `StoreError`."""
-        self.keep_in(store)  # also by those who are refused: the next may come without a digest
+        self.keep_in(store)  # also by refused callers: the next may come without a digest
         digest = store.operator_digest() or self.digest
         return digest is None or fits(self._token, digest)
 
     def demand(self, store: Store, name: str, what: str = "") -> None:
-        """Raise `OverrideRefused` unless orders may be given, `StoreError` when nobody can tell.
+        """Raise `OverrideRefused` unless overrides are allowed, `StoreError` when that is unknown.
 
         `name` is the circuit that is meant; `what`, if it is none, the thing that was tried.
         """
@@ -49,7 +49,7 @@ class OperatorLock:
             raise OverrideRefused(name, what)
 
     def demand_for_vacuum(self, store: Store, keep_events: int, idle_s: float) -> None:
-        """The same for removing more than everybody may: the events are what happened."""
+        """The same for removing more than the minimum retention: events are history."""
         if keep_events < KEEP_EVENTS or idle_s < IDLE_S:
             least = f"{KEEP_EVENTS:,} events or {IDLE_S / 86_400:g} days"
             self.demand(store, "vacuum", f"a vacuum that keeps less than {least}")
@@ -67,7 +67,7 @@ def fits(token: str | None, digest: str) -> bool:
     """Whether the token has this SHA-256 digest, in hexadecimal; takes as long either way."""
     if token is None:
         return False
-    # Imported for those who have a token; whoever only guards calls need not pay for OpenSSL.
+    # Imported only with a token: guarding calls does not need OpenSSL.
     from hashlib import sha256  # noqa: PLC0415
     from hmac import compare_digest  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""From a URL to a store, and where the embedded default lies."""
+"""From a URL to a store, and the path of the embedded default."""
 
 import os
 from typing import TYPE_CHECKING
@@ -65,7 +65,7 @@ def default_url() -> str:
 
 
 def keep_out_of_git(folder: str) -> None:
-    """Keep our folder out of version control: it ignores itself, as caches do."""
+    """Keep the state folder out of version control: it ignores itself, as caches do."""
     if os.path.basename(folder) != FOLDER or os.path.exists(folder):
         return
     try:

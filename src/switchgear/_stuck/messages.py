@@ -1,7 +1,7 @@
 """The messages that people and agents read: a trip, a stuck agent, a recovery, little time.
 
 Pure: facts in, text out. What an agent wrote is cleaned before it becomes part of a block, so that
-no line of it can look like one of ours.
+no line of it can look like one of Switchgear.
 """
 
 from collections.abc import Sequence

@@ -116,7 +116,7 @@ def learned(rules: Timeouts, durations_s: Sequence[float]) -> ChosenTimeout | No
 def timeout(
     rules: Timeouts, estimate: Estimate, durations_s: Sequence[float] = ()
 ) -> ChosenTimeout:
-    """The timeout that the policy says. What cannot be learned yet is worked out from the size."""
+    """The timeout of the policy. Without enough history it is computed from the size."""
     fixed = ChosenTimeout(rules.fixed_s, "fixed")
     by_size, by_others = adaptive(rules, estimate), learned(rules, durations_s)
     if rules.policy == "fixed":

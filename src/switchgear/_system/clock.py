@@ -2,7 +2,7 @@
 
 A laptop that sleeps, a paused container, SIGSTOP: meanwhile nothing was read, so silence and limits
 must not count it. The system's monotonic clock stops while the machine sleeps, but not while only
-the process is stopped. That shows where we wait: a wait of a second that took a minute was no wait.
+the process is stopped. That shows in waits: a wait of a second that took a minute was a suspension.
 """
 
 import threading
@@ -37,7 +37,7 @@ SLACK_S = 5.0
 
 
 class AwakeClock:
-    """Seconds on a clock that stands still while we are suspended. Used by many threads.
+    """Seconds on a clock that stops while the process is suspended. Thread-safe.
 
     The waiting process reports how long that took; several that were suspended together are counted once.
     """
@@ -65,7 +65,7 @@ class AwakeClock:
                 self._until_s = now_s
 
     def looked(self, last_s: float, at_most_s: float) -> float:
-        """The time now, for who looks at this clock at least every `at_most_s`, the last time at `last_s`."""
+        """The time now, for a caller that reads this clock at least every `at_most_s`, the last time at `last_s`."""
         self.took(self() - last_s, at_most_s)
         return self()
 

@@ -33,7 +33,7 @@ def read_regular(path: "Path", most_bytes: int) -> bytes:
 
 
 def append_descriptor(path: "Path") -> int:
-    """A descriptor to add to a file of ours. What is in its place and no regular file is removed.
+    """A descriptor to append to a Switchgear file. Anything else in its place is removed.
 
     Raises OSError.
     """
@@ -51,7 +51,7 @@ def append_descriptor(path: "Path") -> int:
 
 
 def write_regular(path: "Path", data: bytes) -> None:
-    """Write a file of ours anew, whatever was in its place. Raises OSError."""
+    """Replace a Switchgear file, whatever was in its place. Raises OSError."""
     path.unlink(missing_ok=True)
     with os.fdopen(append_descriptor(path), "wb") as file:
         file.write(data)

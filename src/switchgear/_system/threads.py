@@ -24,7 +24,7 @@ async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = Non
         while not done.done():
             try:
                 await asyncio.wait([done])
-            except asyncio.CancelledError:  # once more: it is being seen to
+            except asyncio.CancelledError:  # again: it is being handled
                 continue
         if undo is not None and done.exception() is None:
             undo(done.result())
@@ -42,7 +42,7 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # final in the stubs, not in C
     child finds everything whole.
 
     The garbage collector and signal handlers run in the middle of anything, so in the middle of
-    such a section too, and what they run may come back here. Whoever could be that one asks
+    such a section too, and what they run may come back here. Code that could be re-entered checks
     `is_mine` first and leaves the work for later: sections are never nested.
     """
 

@@ -16,7 +16,7 @@ _PRIME = 2**61 - 1
 def digest(text: str) -> str:
     """The length of the text and its remainder by a large prime, in hexadecimal digits.
 
-    Equal for equal texts, in every process and version. It is no secret and no signature: who
+    Equal for equal texts, in every process and version. It is neither a secret nor a signature: a reader that
     tries can make two texts that share a key.
 
     >>> digest("git status") == digest("git status"), digest("git status") == digest("git stash")
@@ -40,7 +40,7 @@ _SIGNS = (
 """Words by which a line of a longer output is known to be about an error."""
 _CODES = ("code", "status", "errno")
 _CODES_ALONE = ("error", "exit", "http", "signal", "rc")
-"""A number right behind one of these says which error it is, and is kept; `AssertionError: 5` not."""
+"""A number right after one of these identifies the error, and is kept; `AssertionError: 5` not."""
 _HTTP = (
     *("400", "401", "402", "403", "404", "405", "408", "409", "410", "413", "415", "422", "424"),
     *("425", "429", "431", "451", "500", "501", "502", "503", "504", "520", "521", "522", "524"),
@@ -319,7 +319,7 @@ def _masked_list(match: Any) -> str:
 
 
 def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
-    """Whether a word that is a number says which error it is, by the words around it."""
+    """Whether a number identifies the error, by the words around it."""
     number = word.strip(_AROUND)
     digits = number.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     if not (digits.isdecimal() and len(digits) <= 5 and len(number) - len(digits) <= 5):

@@ -11,7 +11,7 @@ CENTURY_S = 100 * 365.25 * 86_400
 
 
 def dollars(micros: int) -> str:
-    """`$1.23`; with all its digits when cents do not tell it.
+    """`$1.23`; with all its digits where cents are not exact.
 
     >>> dollars(1_230_000), dollars(42), dollars(-2_500_000)
     ('$1.23', '$0.000042', '-$2.50')

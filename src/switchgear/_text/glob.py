@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 
 def matcher(glob: str) -> Callable[[str], bool]:
-    """A predicate that tells whether a name matches the glob."""
+    """A predicate that returns whether a name matches the glob."""
     if is_plain(glob):
         return glob.__eq__
     if glob == "*":
         return _anything
-    # Compiling one takes the `re` module; the hook path asks for circuits by plain names.
+    # Compiling one takes the `re` module; the hook path requests circuits by plain names.
     import re  # noqa: PLC0415
     from fnmatch import translate  # noqa: PLC0415
 

@@ -85,7 +85,7 @@ def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def redacted_name(field: str, name: Any) -> str:
-    """Who did something or has it, for others to read; may be empty. Raises ValueError.
+    """A name of an author or holder, for people to read; may be empty. Raises ValueError.
 
     >>> redacted_name("owner", "worker-3")
     'worker-3'

@@ -258,7 +258,7 @@ class GuardedRun:
         self.unpriced = 0
         """Model calls whose cost is unknown."""
         self.anchor: object = None
-        """What the framework knows the run by; kept as long as the run."""
+        """The framework's id of the run; kept as long as the run."""
         self._session: CircuitBreaker | None = None
         self._told_heat = 0.0
         self._thought: str | None = None
@@ -392,7 +392,7 @@ class _GuardedCall:
         self._permit: Permit | None = None
         self._started_s = 0.0
         self._failure = ""
-        """What went wrong, where no exception says it."""
+        """What went wrong, where there is no exception."""
 
     def _take(self, permit: Permit) -> None:
         self._permit = permit
@@ -451,7 +451,7 @@ class ModelCall(_GuardedCall):
         self._is_over = True
 
     def failed(self, why: str) -> None:
-        """The call fails even if no exception says so; an empty text: it does not."""
+        """The call fails even without an exception; an empty text: it does not."""
         self._failure = why
 
     def used(

@@ -441,7 +441,7 @@ class GuardedHttpCall:
 
 
 def _meaning(error: BaseException) -> ProviderError | None:
-    """What an exception in place of a response says about the provider; `None`: nothing."""
+    """The evidence about the provider in an exception; `None`: none."""
     if is_no_evidence(error) or isinstance(error, _MISTAKES) or type(error).__name__ in _MISUSES:
         return None
     found = classify(error)

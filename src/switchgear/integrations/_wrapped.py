@@ -96,7 +96,7 @@ def _made(settings: dict[str, Any]) -> HttpGuard:
 
 
 def _panel(settings: dict[str, Any]) -> Panel:
-    """The panel over the store of the command, judged as its configuration says if that can be read here."""
+    """The panel over the store of the command, judged by its configuration if that can be read here."""
     policies = None
     if settings["config"]:
         try:

@@ -47,7 +47,7 @@ def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
     http_guard = HttpGuard(**options, default_key="provider", owner="anthropic")
     anything: Any = client
     if not hasattr(anything, "with_middleware"):
-        guard_http_client(anything._client, http_guard)  # noqa: SLF001  the SDK offers it to nobody else
+        guard_http_client(anything._client, http_guard)  # noqa: SLF001  the SDK has no public name for it
         raise_refusals(anything, http_guard)
         return client
     others = [one for one in anything.middleware if not isinstance(one, GuardMiddleware)]

@@ -45,10 +45,10 @@ class RefusalMiddleware:
     - `health_path`: where it answers GET and HEAD; `None`: nowhere.
     - `required`: names or globs of circuits without which the application cannot work: while one of
       them is open, the health endpoint answers 503. Others only make it "degraded", with 200.
-    - `details`: answer with the names and reasons of open circuits; leave it off where strangers ask.
+    - `details`: answer with the names and reasons of open circuits; leave it off for public services.
 
     A refusal is `Rejected`, `BudgetRefused` or `NoRoute`, also as the cause of another exception
-    (`raise … from`). Where the response has begun, the exception passes: a status cannot be changed.
+    (`raise … from`). Where the response has started, the exception passes: a status cannot be changed.
     """
 
     def __init__(

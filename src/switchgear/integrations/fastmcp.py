@@ -26,7 +26,7 @@ def guard(
 ) -> "SwitchgearServerMiddleware":
     """A middleware that guards the tools of a server.
 
-    `session` returns what tells the sessions of a server apart, for their progress (default: the
+    `session` returns the id of a session of the server, for its progress (default: the
     id that the client sends, else the connection).
     A refused call is a `ToolError` with the reason, which the client reads as a failed tool. The options
     are those of every agent framework: `panel`, `tool_key` and `progress`.
@@ -64,7 +64,7 @@ class SwitchgearServerMiddleware(Middleware):
 
 
 def _session_id(context: MiddlewareContext[Any]) -> str:
-    """The client as far as the protocol tells clients apart.
+    """The client, as far as the protocol identifies it.
 
     Over standard input there is one. Over HTTP it is the id that the client sends, else the connection,
     which is a new one for every request since protocol version 2026-07-28.

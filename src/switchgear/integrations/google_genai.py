@@ -20,7 +20,7 @@ def guard(client: genai.Client, **options: Unpack[HttpGuardOptions]) -> genai.Cl
     `HttpGuardOptions`; the default key is `"provider"`.
     """
     http_guard = HttpGuard(**options, default_key="provider", owner="google-genai")
-    api: Any = client._api_client  # noqa: SLF001  the SDK offers its HTTP clients to nobody else
+    api: Any = client._api_client  # noqa: SLF001  the SDK has no public name for its HTTP clients
     guard_http_client(api._httpx_client, http_guard)  # noqa: SLF001
     asynchronous = getattr(api, "_async_httpx_client", None)
     if asynchronous is None:

@@ -128,7 +128,7 @@ guard = SwitchgearMiddleware
 
 
 _names: dict[int, tuple[BaseChatModel, ModelName]] = {}
-"""The names of the last models: LangChain works them out anew each time."""
+"""The names of the last models: LangChain recomputes them each time."""
 _MOST_NAMES = 100
 
 

@@ -249,7 +249,7 @@ def _name(model: str, kwargs: Mapping[str, Any] | None = None) -> ModelName:
         base = None if kwargs is None else kwargs.get("api_base")
         provider = None if kwargs is None else kwargs.get("custom_llm_provider")
         name, provider, _, _ = litellm.get_llm_provider(model, provider, base)
-    except Exception:  # noqa: BLE001  it knows no such model; the call will say so
+    except Exception:  # noqa: BLE001  it has no such model; the call will report it
         return ModelName(model.partition("/")[0], model)
     return ModelName(provider, name)
 

@@ -22,7 +22,7 @@ def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
     key is `"provider"`.
     """
     http_guard = HttpGuard(**options, default_key="provider", owner="openai")
-    http_client: Any = client._client  # noqa: SLF001  the SDK offers it to nobody else
+    http_client: Any = client._client  # noqa: SLF001  the SDK has no public name for it
     guard_http_client(http_client, http_guard)
     if int(openai.__version__.partition(".")[0]) < 3:
         raise_refusals(client, http_guard)

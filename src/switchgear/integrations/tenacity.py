@@ -21,7 +21,7 @@ _BaseWait = Callable[[RetryCallState], float]
 
 
 class retry_unless_refused(retry_base):  # noqa: N801  named as tenacity names its own
-    """Retry what `retry` says (default: every exception), but no refusal of a circuit."""
+    """Retry as `retry` decides (default: every exception), but no refusal of a circuit."""
 
     def __init__(self, retry: _BaseRetry | None = None) -> None:
         self._retry = retry or retry_if_exception(lambda error: isinstance(error, Exception))
@@ -32,7 +32,7 @@ class retry_unless_refused(retry_base):  # noqa: N801  named as tenacity names i
 
 
 class wait_for_circuit(wait_base):  # noqa: N801
-    """Wait as `wait` says (default: not at all), after a refusal at least `retry_after_s`.
+    """Wait as `wait` decides (default: not at all), after a refusal at least `retry_after_s`.
 
     For retries that include refusals: with `stop_if_refused` only those that end by themselves.
     """

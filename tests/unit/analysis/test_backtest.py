@@ -287,7 +287,7 @@ def test_the_report_draws_each_run_and_obeys_no_text_of_an_agent() -> None:
     assert "http" not in html.replace("http-equiv", "")
     for said in ("warned after 4", "stopped after 5", "solved: a false stop", "&lt;b&gt;out"):
         assert said in html
-    assert "default-src &#x27;none&#x27;" in html
+    assert "default-src 'none'" in html
 
 
 def test_the_report_is_written_for_the_user_only(tmp_path: Path, empty_home: Path) -> None:

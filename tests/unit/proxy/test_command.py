@@ -28,7 +28,7 @@ from unit.proxy_stage import FakeUpstream, answers, message, process, reply
         (["--fallback", "openai=anthropic"], "the same protocol"),
         (["--key", "openai=NO_SUCH_VARIABLE"], "the variable must hold a key"),
         (["--price-in", "3"], "give both"),
-        (["--budget-node", "nowhere"], "there is no budget 'nowhere'"),
+        (["--budget-node", "nowhere"], "budget 'nowhere' is not open"),
     ],
 )
 def test_options_that_cannot_be_followed_are_reported(

@@ -195,6 +195,16 @@ def test_failing_keys_are_stopped_by_a_circuit_of_their_own() -> None:
 # Fallback
 
 
+def test_a_rejected_key_of_the_upstream_is_not_blamed_on_the_client() -> None:
+    rejected = {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
+    up = FakeUpstream(answers(reply(rejected, 401)))
+    with proxying(up, keys={"anthropic": "sk-of-the-proxy"}) as stage:
+        for _ in range(7):
+            got = stage.post(ask(), headers={"x-api-key": "sk-of-the-client"})
+            assert (got.status, got.headers.get("x-switchgear-refused")) == (401, None)
+        assert up.heard[0].headers()["x-api-key"] == "sk-of-the-proxy"
+
+
 def test_the_fallback_answers_while_the_primary_fails_and_the_primary_takes_over_again() -> None:
     first = FakeUpstream(answers(OVERLOADED))
     second = FakeUpstream(answers(reply(message({"input_tokens": 1, "output_tokens": 2}))))

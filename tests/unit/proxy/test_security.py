@@ -1,5 +1,6 @@
 """Hostile clients and upstreams: smuggling, injection, sizes, pace, redirects, hosts, tokens."""
 
+import gzip
 import hashlib
 import json
 import socket
@@ -7,6 +8,7 @@ import time
 
 import pytest
 
+from switchgear._proxy.guard import GuardSettings
 from switchgear._proxy.http1 import Limits
 from timeouts import eventually
 from unit.proxy_stage import (
@@ -284,3 +286,48 @@ def test_bodies_that_cannot_be_read_are_forwarded_as_they_are(raw: bytes) -> Non
         ):
             assert stage.post(raw, path).status == 400
     assert [heard.body for heard in up.heard] == [raw] * 4
+
+
+@pytest.mark.parametrize("depth", [100, 490, 500, 990, 100_000])
+def test_deeply_nested_bodies_are_forwarded_as_they_are(depth: int) -> None:
+    inner = b"[" * depth + b"]" * depth
+    raw = b'{"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": %s}]}' % inner
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up) as stage:
+        assert stage.post(raw).status == 200
+    assert up.heard[0].body == raw
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_body_of_many_values_blocks_no_other_request(is_packed: bool) -> None:
+    raw = b'{"model": "claude-sonnet-4-5", "messages": [%s0]}' % (b"0," * 8_000_000)
+    raw = gzip.compress(raw) if is_packed else raw
+    more = {"content-encoding": "gzip"} if is_packed else {}
+    up = FakeUpstream(answers(reply(message())))
+    budget = GuardSettings(session_budget_micros=1_000_000)
+    with proxying(up, guard=budget) as stage:
+        assert stage.post(ask()).status == 200  # what is read once is read
+        began_s = time.process_time()
+        got = stage.post(raw, headers=more)
+        assert time.process_time() - began_s < 2.0
+        assert got.headers["x-switchgear-refused"] == "price"  # what is not read is not paid for
+    assert len(up.heard) == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/messages/", "/v1/messages;a=b", "/v1/%6dessages", "/v1//messages"]
+)
+def test_other_spellings_of_a_path_are_guarded_all_the_same(path: str) -> None:
+    with proxying(FakeUpstream(answers(reply(message())))) as stage:
+        assert "x-switchgear-circuit" in stage.post(ask(), path).headers
+
+
+def test_headers_that_a_client_lists_as_its_own_connections_are_dropped_and_nothing_else() -> None:
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up) as stage:
+        more = {"Connection": "x-mine, content-length, host", "x-mine": "1", "x-kept": "2"}
+        assert stage.post(ask(), headers=more).status == 200
+    heard = up.heard[0].headers()
+    assert "x-mine" not in heard
+    assert (heard["x-kept"], heard["content-length"]) == ("2", str(len(BODY)))
+    assert heard["host"] == up.url.removeprefix("http://")

@@ -6,20 +6,14 @@ from typing import Any
 import pytest
 
 from switchgear._providers.traffic import ModelProtocol
+from switchgear._providers.upstreams import DEFAULT_URLS, Upstream, upstream
 from switchgear._proxy import lanes
 from switchgear._proxy.headers import request_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import PendingCall, is_user_turn, turns_of
 from switchgear._proxy.identity import identify
 from switchgear._proxy.refusals import ProxyRefusal, Reaction, answer
-from switchgear._proxy.routes import (
-    DEFAULT_URLS,
-    BadRoute,
-    Upstream,
-    route,
-    upstream,
-    upstream_url,
-)
+from switchgear._proxy.routes import BadRoute, route, upstream_url
 from unit.proxy_stage import loop_history
 
 NAMES = frozenset((*DEFAULT_URLS, "backup"))

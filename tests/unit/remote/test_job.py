@@ -74,6 +74,23 @@ def test_a_worker_that_comes_back_late_can_change_nothing(jobs: Jobs, clock: Fak
     assert (job.state, job.outcome, job.run) == (JobState.RUNNING, None, None)
 
 
+def test_a_lost_worker_and_the_unknown_cost_of_its_last_iteration_are_noted(
+    jobs: Jobs, clock: FakeClock
+) -> None:
+    jobs.claim("r1", "one", LEASE_S)
+    jobs.save("r1", 1, record={"state": {}}, iterations=[{"number": 1}])
+    clock.advance(LEASE_S)
+    found = jobs.claim("r1", "two", LEASE_S)
+    assert found is not None
+    assert found.notes == (
+        "one was lost during iteration 2, whose cost is unknown; two repeats it",
+    )
+    jobs.give_back("r1", 2)
+    again = jobs.claim("r1", "three", LEASE_S)
+    assert again is not None
+    assert len(again.notes) == 1, "a job that was returned is not lost"
+
+
 def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
     jobs: Jobs, clock: FakeClock
 ) -> None:

@@ -83,7 +83,7 @@ class ClaudeReader(JsonReader):
     def _assistant(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         message = line.get("message")
         content = at(message, "content")
-        if line.get("is_api_error_message"):  # the result says the same once more
+        if line.get("is_api_error_message"):  # the result repeats it
             return
         for part in content if isinstance(content, list) else [content]:
             if at(part, "type") == "tool_use":

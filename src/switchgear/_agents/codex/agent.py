@@ -1,6 +1,6 @@
 """OpenAI Codex, headless: `codex exec --json`.
 
-Items start and complete; a command's exit code is the truth about it. Retries appear as errors
+Items start and complete; a command's exit code decides whether it failed. Retries appear as errors
 that say "Reconnecting". The stream names neither the model nor a price.
 """
 
@@ -46,12 +46,12 @@ WAIT_S = 20.0
 
 
 class Trust(NamedTuple):
-    """What Codex says of our hooks."""
+    """What Codex reports about the hooks of Switchgear."""
 
     asked: bool
     """Whether Codex could be asked at all."""
     seen: int = 0
-    """How many commands of ours it has found."""
+    """How many Switchgear commands it has found."""
     trusted: int = 0
 
 
@@ -308,7 +308,7 @@ class _CodexSession:
             self.building.run = self.building.run._replace(ended="interrupted")
 
     def item(self, payload: object, at_s: float | None) -> bool:
-        """Hear one item; False: it is of a kind that is not known."""
+        """Process one item. Returns False if its kind is unknown."""
         kind = word(at(payload, "type"))
         if kind == "message":
             self._message(payload, at_s)
@@ -337,7 +337,9 @@ class _CodexSession:
             self.building.text(text)
         elif at(payload, "role") == "user":
             self.building.turn(at_s)
-            if not text.startswith("<"):  # what the agent tells the model of its surroundings
+            if not text.startswith(
+                "<"
+            ):  # the agent's description of the environment, for the model
                 self.building.user(text)
 
     def _output(self, payload: object, at_s: float | None) -> None:

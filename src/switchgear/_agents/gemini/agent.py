@@ -1,7 +1,7 @@
 """Gemini CLI, headless: `--output-format stream-json`.
 
-A tool result says "success" even when the command failed. Where the command printed nothing, its
-exit code is in the text; where it printed something, only its own words tell, so they are read.
+A tool result has the status "success" even when the command failed. Where the command printed nothing, its
+exit code is in the text; where it printed something, only its output shows that, so it is parsed.
 Tokens come only at the end, retries not at all, and a loop it stopped itself ends as "success".
 """
 

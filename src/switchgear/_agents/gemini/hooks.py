@@ -64,7 +64,7 @@ _STOPPED_BY = frozenset({Moment.PROMPT, Moment.BEFORE_MODEL, Moment.BEFORE_TOOL,
 
 
 def switch_off(settings: Mapping[str, Any]) -> str:
-    """The setting by which Gemini CLI does not run our hooks; empty: there is none."""
+    """The setting that keeps Gemini CLI from running the hooks; empty: there is none."""
     if at(settings, "hooksConfig", "enabled") is False:
         return '"hooksConfig.enabled" is false'
     disabled = at(settings, "hooksConfig", "disabled")

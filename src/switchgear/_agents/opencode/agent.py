@@ -1,7 +1,7 @@
 """OpenCode, headless: `opencode run --format json`.
 
-A tool part says "completed" even when the command failed: `metadata.exit` is the truth. Input
-tokens do not include the cache. A cost of 0 only means that it knows no price. There is no closing
+A tool part has the status "completed" even when the command failed: `metadata.exit` decides. Input
+tokens do not include the cache. A cost of 0 only means that its price is unknown. There is no closing
 line: the end of the stream is the result. While it tries a dead provider again, for a minute, only
 its log tells; so the errors of the log are asked for on standard error.
 """
@@ -147,7 +147,7 @@ _MOST_FILES = 100_000
 
 
 def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """An export, or a session file that lies in a storage folder."""
+    """An export, or a session file in a storage folder."""
     first = head[0] if head else {}
     exported = isinstance(first.get("info"), dict) and isinstance(first.get("messages"), list)
     if exported:
@@ -239,7 +239,7 @@ def _first_text(parts: list[dict[str, Any]]) -> str:
 
 
 def _storage(path: str) -> str | None:
-    """The storage folder that a session file lies in."""
+    """The storage folder of a session file."""
     folder = os.path.dirname(os.path.abspath(path))
     for _ in range(3):
         if os.path.basename(folder) == "session":

@@ -137,7 +137,7 @@ _REMARK = re.compile(r"\[(?:end|result|question|[a-z_]+)\] ")
 
 
 def _is_run_folder(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """A run.json of ours."""
+    """A run.json of Switchgear."""
     del source
     first = head[0] if head else {}
     return first.keys() >= {"schema", "id", "task", "options", "state", "circuit"}
@@ -211,7 +211,7 @@ def _iteration(
 
 
 def _shared_out(usage: Usage, parts: int) -> list[Usage]:
-    """What an iteration took, evenly over its steps: the record does not tell it of each."""
+    """The usage of an iteration, spread evenly over its steps: the record has no usage per step."""
     cost = usage.cost_micros
     even = usage._replace(
         input_tokens=usage.input_tokens // parts,
@@ -405,7 +405,7 @@ def _has_events(folder: str) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """What tells a file from every other; `None`: it has gone meanwhile."""
+    """The identity of a file; `None`: it no longer exists."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

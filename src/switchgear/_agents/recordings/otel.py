@@ -42,7 +42,7 @@ class _Span(NamedTuple):
     operation: str
     facts: dict[str, Any]
     failed: str | None
-    """What the status says of a failure."""
+    """The failure that the status describes."""
 
 
 def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
@@ -154,7 +154,7 @@ def _value(value: object) -> Any:
 
 
 def _said_in_events(events: object) -> str:
-    """What the model said, where it is told by events as older conventions have it."""
+    """The model's reply, where it is in events, as in older conventions."""
     said = []
     for event in _items(events)[-4:]:
         facts = _attributes(at(event, "attributes"))

@@ -64,7 +64,7 @@ def _safe_name(text: str) -> str:
 
 
 def word(value: object) -> str:
-    """A word that tells kinds apart; empty for whatever is none, a list in its place for example."""
+    """The kind of a value as a word; empty for anything without a kind, such as a list."""
     return value if isinstance(value, str) else ""
 
 
@@ -89,7 +89,7 @@ def as_json(value: Any) -> str:
 
 
 def error_line(output: str | None) -> str:
-    """The error that an output tells, in one line."""
+    """The error in an output, in one line."""
     return redact(gist(output or "")) or "failed without an error message"
 
 
@@ -146,7 +146,7 @@ def bare(tool: str) -> str:
 
 
 def changed(tool: str, arguments: object, *, ok: bool | None) -> bool | None:
-    """Whether a step changed the work; `None`: it cannot be told from outside.
+    """Whether a step changed files; `None`: unknown.
 
     >>> changed("Edit", {"file_path": "a.py"}, ok=True), changed("Read", {}, ok=True)
     (True, False)
@@ -187,7 +187,7 @@ def _changed_by(command: str) -> bool | None:
 # Runs and their steps
 
 MOST_STEPS = 20_000
-"""Steps kept of one run; a run that has more says so."""
+"""Steps kept of one run; a run that has more is marked."""
 MOST_KINDS = 50
 """Kinds of unknown lines that are named; more are counted together."""
 
@@ -209,7 +209,7 @@ class RecordedStep(NamedTuple):
     usages: tuple[Usage, ...] = ()
     """What the model took for it: of this step alone, not a running total."""
     changed: bool | None = None
-    """Whether it changed the work; `None`: that cannot be told."""
+    """Whether it changed files; `None`: unknown."""
     files_changed: int | None = None
     tests_passing: int | None = None
     output_chars: int | None = None
@@ -268,11 +268,11 @@ class RecordedRun(NamedTuple):
     messages: tuple[UserMessage, ...] = ()
     """The last messages of the user, where the recording is of a session with one."""
     folder: str = ""
-    """Where the agent worked, if the recording says so."""
+    """Where the agent worked, if the recording contains it."""
     outcome_from: str = ""
     """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""
     confidence: float | None = None
-    """How likely the outcome is right, 0.5 to 1; `None`: nobody asked."""
+    """How likely the outcome is right, 0.5 to 1; `None`: not inferred."""
     outcome_how: str = ""
     """What an inferred outcome follows from."""
 
@@ -358,13 +358,13 @@ class RunBuilder:
         self._messages: tuple[UserMessage, ...] = ()
 
     def fill(self, **facts: object) -> None:
-        """Facts about the run; what is known already, or told as nothing, stays."""
+        """Facts about the run; known values stay, and so do values that are now given as nothing."""
         new = {key: value for key, value in facts.items() if value and not getattr(self.run, key)}
         if new:
             self.run = self.run._replace(**new)  # type: ignore[arg-type]
 
     def user(self, text: object) -> None:
-        """A message of the user: the first is the task, the last ones tell how it went."""
+        """A message of the user: the first is the task, the last ones show how it went."""
         said = text if isinstance(text, str) else ""
         self.fill(task=name(said))
         if said.strip():
@@ -385,7 +385,7 @@ class RunBuilder:
             self._usages.append(usage)
 
     def add_usage_of_last(self, usage: Usage) -> None:
-        """What the answer before took, told behind it: it belongs to the last step."""
+        """The usage of the previous reply, recorded after it: it belongs to the last step."""
         if self._said or not self._steps:
             self.add_usage(usage)
         elif usage.input_tokens or usage.output_tokens or usage.cost_micros:
@@ -473,7 +473,7 @@ class RunBuilder:
         return self.said(), usages
 
     def _time(self, at_s: float | None) -> float | None:
-        """Time in a run never goes backwards, whatever the recording says."""
+        """Time in a run never goes backwards, even if it does in the recording."""
         if at_s is None:
             return self._last_s
         self._last_s = at_s if self._last_s is None else max(at_s, self._last_s)
@@ -485,13 +485,13 @@ LARGEST_DOCUMENT = 128 * 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024 * 1024
 """Of one file, after it is decompressed: then the rest is left out, and said."""
 _HEAD = 20
-"""Objects that are looked at to recognise a format."""
+"""Number of objects read to recognise a format."""
 _BROKEN = (OSError, EOFError, ValueError, zlib.error)
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
 class UnreadableRecording(Exception):
-    """A file that cannot be read. Its text says why."""
+    """A file that cannot be read, with the reason."""
 
 
 class RecordingFile:
@@ -504,7 +504,7 @@ class RecordingFile:
         self.first_line = first_line
         self.name = os.path.basename(path)
         self._lines = lines
-        """Some lines of the file in its place, already read by somebody else."""
+        """Lines of the file that were read already, instead of the file."""
         self._document: Any = None
         self._objects: list[dict[str, Any]] | None = None
 

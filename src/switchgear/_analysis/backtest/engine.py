@@ -74,7 +74,7 @@ _SMALL_BYTES = 2 * 1024 * 1024
 
 
 class BacktestBroken(SwitchgearError):
-    """A process that read recordings has died. `why` says what is known of it."""
+    """A process that read recordings died. `why` is the reason, as far as known."""
 
     args: tuple[str]
 
@@ -158,7 +158,7 @@ class _Done:
             tell(0, self._total)
 
     def add(self, job: Job) -> None:
-        """A job is done; that of another file says that the file before it is, too."""
+        """A job is done; the first job of another file means that the file before it is done, too."""
         if self._tell is None:
             return
         if self._path != job.path:
@@ -202,7 +202,7 @@ class Working(NamedTuple):
 def _in_processes(
     jobs: Iterable[Job], working: Working, tally: RecordingTally, count: int, done: _Done
 ) -> Iterator[Any]:
-    # Not by fork: whoever calls us may have threads.
+    # Not by fork: the caller may have threads.
     spawning = get_context("spawn")
     with ProcessPoolExecutor(count, spawning, _leave_interrupts_to_the_parent) as pool:
         under_way: deque[tuple[Job, Future[tuple[list[Any], RecordingTally]]]] = deque()

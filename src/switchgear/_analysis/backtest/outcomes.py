@@ -1,8 +1,8 @@
-"""Whether a recorded run was solved: told by a person, by the recording, or inferred from how it ends.
+"""Whether a recorded run was solved: labelled by a person, in the recording, or inferred from its end.
 
 Transcripts of coding agents have no outcome. What can be seen at their end is evidence: tests, a commit,
 the user's next message, an interruption. Each sign has a weight in log odds; the sum is a probability, and
-an outcome counts only above a confidence that the caller chooses. Every inference says what it saw.
+an outcome counts only above a confidence that the caller chooses. Every inference names its evidence.
 """
 
 import json
@@ -23,7 +23,7 @@ from switchgear._measure.test_counts import SuiteCounts, suite_counts
 
 LABEL, GIVEN, RECORDED, INFERRED, UNKNOWN = "label", "given", "recording", "inferred", ""
 ENOUGH = 0.7
-"""The confidence from which an inferred outcome counts, unless the caller says otherwise."""
+"""The confidence from which an inferred outcome counts, by default."""
 PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.42, 1.5, 1.7, 1.1, 1.7, 0.42
 """The weight of each sign in log odds: 1.7 alone is a confidence of 85 %.
 
@@ -59,7 +59,7 @@ class OutcomeSign(NamedTuple):
 
     text: str
     weight: float
-    """In log odds: above 0 speaks for solved."""
+    """In log odds: above 0 suggests solved."""
 
 
 class InferredOutcome(NamedTuple):
@@ -77,7 +77,7 @@ class InferredOutcome(NamedTuple):
 
 
 def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
-    """What the end of a run suggests. `look_at_git`: ask its repository whether a commit is still there."""
+    """What the end of a run suggests. `look_at_git`: check in its repository whether a commit still exists."""
     signs = [
         sign
         for sign in (
@@ -161,7 +161,7 @@ def _shell_command(step: RecordedStep) -> str:
 
 
 def _is_kept(folder: str, commit: str) -> bool | None:
-    """Whether a commit is on a branch of the folder's repository; `None`: that cannot be told."""
+    """Whether a commit is on a branch of the folder's repository; `None`: unknown."""
     if not folder.startswith("/"):
         return None
     try:
@@ -193,7 +193,7 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
 
 
 def _end(run: RecordedRun) -> OutcomeSign | None:
-    """How the recording says that it ended."""
+    """The end of the run according to the recording."""
     ended = run.ended.lower()
     if "interrupt" in ended:
         return OutcomeSign("it was interrupted", -INTERRUPTION)

@@ -1,6 +1,6 @@
 """One recorded run through the mechanism: the same `step` that judges live circuits.
 
-The circuit hears each step in the order of the recording, at its time, until it opens: from there
+The circuit records each step in the order of the recording, at its time, until it opens: from there
 on the run would not have been as it was recorded, so nothing after it is judged.
 """
 
@@ -34,7 +34,7 @@ class RunFacts(NamedTuple):
     cost_unknown: str
     """Why there is no cost; empty where there is one."""
     timed: bool
-    """Whether the recording says when its steps were."""
+    """Whether the recording has the times of its steps."""
     outcome_from: str = ""
     """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""
     confidence: float | None = None
@@ -242,7 +242,7 @@ def _tripped(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, 
 
 
 def _harmful(left: Sequence[RecordedStep]) -> bool | None:
-    """Whether anything was still changed; `None`: some step does not tell."""
+    """Whether anything was still changed; `None`: unknown for some step."""
     if any(each.changed for each in left):
         return True
     return None if any(each.changed is None for each in left) else False

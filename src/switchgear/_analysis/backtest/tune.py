@@ -90,7 +90,7 @@ class Profiling(NamedTuple):
 
 def fold_of(group: str, folds: int) -> int:
     """The fold that a group belongs to, the same on every machine."""
-    import hashlib  # noqa: PLC0415  not for those who only replay
+    import hashlib  # noqa: PLC0415  not needed for a replay
 
     digest = hashlib.sha256(group.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % folds

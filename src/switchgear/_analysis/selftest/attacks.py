@@ -1,7 +1,7 @@
-"""For each detector the history that it exists to see: what to tell a circuit so that it trips.
+"""For each detector, the signals that it exists to detect: recorded on a circuit, they trip it.
 
 An attack holds no fact that its detector does not need, so that a path which lacks one of them is
-found out. It ends: a threshold that a thousand signals do not reach is one that nobody reaches.
+found out. It ends: a threshold that a thousand signals do not reach counts as unreachable.
 """
 
 import math
@@ -24,7 +24,7 @@ Timed = tuple[float, Signal]
 
 
 class Attack(NamedTuple):
-    """A name for it, and a way to begin it anew."""
+    """A name for it, and a function that starts it again."""
 
     name: str
     signals: Callable[[], Iterator[Timed]]
@@ -197,7 +197,7 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.Violation.kind: _breach,
     kinds.RepeatedThoughts.kind: _words,
 }
-"""A new detector needs a row; a test says so."""
+"""A new detector needs a row; a test checks this."""
 
 
 EVERYTHING = frozenset({*Signal._fields, "step.thought", "act without a tool"})
@@ -226,7 +226,7 @@ Mask = Callable[[Signal], Signal]
 
 
 def masked(sent: frozenset[str]) -> Mask:
-    """What is left of a signal where only these facts are told.
+    """What is left of a signal where only these facts are recorded.
 
     >>> masked(frozenset({"ok"}))(Signal(ok=False, seconds=3.0)).seconds is None
     True
@@ -246,7 +246,7 @@ def masked(sent: frozenset[str]) -> Mask:
 
 
 def needed(attack: Attack) -> frozenset[str]:
-    """The facts that an attack tells."""
+    """The facts that an attack records."""
     found: set[str] = set()
     for _, signal in _some(attack.begin()):
         found |= facts_of(signal)

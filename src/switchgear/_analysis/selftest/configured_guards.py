@@ -50,25 +50,25 @@ from switchgear.testing import FakeClock
 
 T = TypeVar("T")
 OTHERS = "library"
-"""The path of circuits that no guard of ours alone tells: whoever tells them may tell everything."""
+"""The path of circuits that any caller may record on, so every fact may occur."""
 
 
 class RateLimited(Exception):
-    """A provider that asks to be left alone for a while."""
+    """A provider that responds with Retry-After."""
 
     status_code = 429
     retry_after = 30
 
 
 class Path(NamedTuple):
-    """Who tells the circuits of a family, and what."""
+    """The path that records on a family of circuits, and the facts it records."""
 
     name: str
     sent: frozenset[str]
 
 
 def family_of(name: str) -> str:
-    """Circuits, or globs of them, that one guard tells: an agent of a fleet has one per category.
+    """Circuits, or globs of them, that one guard records on: an agent of a fleet has one per category.
 
     >>> family_of("session/*"), family_of("agent/coder/budget"), family_of("agent/coder")
     ('session', 'agent/budget', 'agent')
@@ -79,7 +79,7 @@ def family_of(name: str) -> str:
 
 
 class Listening(MemoryStore):
-    """A store in memory that notes which facts each family of circuits was told."""
+    """A store in memory that notes which facts are recorded on each family of circuits."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
@@ -123,11 +123,11 @@ class _Overheard:
 
 
 def paths(config: Config, root: str) -> dict[str, Path]:
-    """The families of circuits that only guards of ours tell, each with its path."""
-    config = config._replace(circuits=())  # whoever cuts early would be told less
+    """The families of circuits that only built-in guards record on, each with its path."""
+    config = config._replace(circuits=())  # a policy that opens early would see fewer facts
     drives = (_hooks, _runner, _library, _router)
     hooks, runner, library, router = (_heard(drive, config, root) for drive in drives)
-    # `switchgear check` and `record` tell operations as well: their facts are those of a call.
+    # `switchgear check` and `record` also record on operations: their facts are those of a call.
     told = {"ok", "seconds", "error", "retry_after_s", "cost_micros"}
     return {
         "session": Path("hooks", frozenset(hooks["session"])),
@@ -197,7 +197,7 @@ def _library(config: Config, root: str, store: Listening, clock: FakeClock) -> N
 
 
 def _router(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
-    """Work that is done, work that fails, a provider that fails it, and one that asks to wait."""
+    """Work that is done, work that fails, a provider that fails it, and one that requests a wait."""
     del root
     stage = VirtualFleet(config._replace(breakers=None, crew=Crew()), store, clock)
     with stage.fleet as fleet:
@@ -265,7 +265,7 @@ def _why_not(policy: Policy, detector: Detector, path: Path, trial: Trial) -> st
 
 
 def _path_of(glob: str, told: dict[str, Path]) -> Path:
-    """The path that alone tells the circuits of a glob, or the library: everything."""
+    """The only path that records on the circuits of a glob, else the library, which records everything."""
     return told.get(family_of(glob), Path(OTHERS, EVERYTHING))
 
 

@@ -1,4 +1,4 @@
-"""Attacks down the path of the router: who works for whom when something is cut, on virtual time."""
+"""Attacks on the router: which agent stands in when a circuit is open, on virtual time."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -31,14 +31,14 @@ PATH = "router"
 
 
 class FleetTrial(NamedTuple):
-    """Who is attacked, and which circuit should notice. Its fleet is used by one thread."""
+    """The agent that is attacked, and the circuit that should open. Its fleet is used by one thread."""
 
     stage: VirtualFleet
     agent: str
     circuit: str
     attack: str
-    where: dict[str, Any] = {}  # noqa: RUF012  nobody changes it
-    """What the router is told of the work: its story, its locks."""
+    where: dict[str, Any] = {}  # noqa: RUF012  never changed
+    """The facts about the work for the router: its story, its locks."""
 
     @property
     def guard(self) -> str:
@@ -65,7 +65,7 @@ class FleetTrial(NamedTuple):
         return self.failed(f"{PATIENCE:,} such calls are admitted")
 
     def cut(self, number: int, began_s: float) -> GuardRow:
-        """What the router says after so many calls: it must refuse because of the circuit."""
+        """The decision of the router after this many calls: it must refuse because of the circuit."""
         breaker = self.stage.panel.breaker(self.circuit)
         by, seconds = hot(breaker.readings()), self.stage.clock() - began_s
         found = self.stage.refusal(self.agent, self.circuit, **self.where)
@@ -88,11 +88,11 @@ class FleetTrial(NamedTuple):
 _CALLERS = 200
 """Calls that wait at the same time."""
 _TIMEOUT_S = 600.0
-"""How long a caller waits for a provider that says nothing."""
+"""How long a caller waits for a provider that does not respond."""
 _AN_HOUR_S = 3600.0
 _DOLLAR = 1_000_000
 _BUG = "no such table: users"
-"""What the work says when it fails."""
+"""The error of the work when it fails."""
 _COSTS = ("spend", "total_cost")
 
 
@@ -116,7 +116,7 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _switched(trial: FleetTrial, providers: list[str]) -> GuardRow:
-    """Calls until the router no longer asks the provider that is dead, and somebody else works."""
+    """Calls until the router no longer uses the dead provider, and another agent takes over."""
 
     def work(route: Route) -> None:
         trial.stage.clock.advance(0.5)
@@ -134,7 +134,7 @@ def _switched(trial: FleetTrial, providers: list[str]) -> GuardRow:
 
 
 def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
-    """All are dead: the caller must hear of it without another call to one of them."""
+    """All are dead: the caller must get an error without another call to one of them."""
     guard, attack = f"fallbacks of {name}", "dead provider"
     made, began_s = 0, stage.clock()
 
@@ -165,7 +165,7 @@ def slow_provider(bench: Bench) -> Iterator[GuardRow]:
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
-    """Callers that wait for a provider which says nothing, until their own time is over."""
+    """Callers that wait for a provider that does not respond, until their own timeout."""
     stage = bench.fleet()
     trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
     with stage.fleet:
@@ -185,7 +185,7 @@ def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> GuardRow:
 
 
 def same_error(bench: Bench) -> Iterator[GuardRow]:
-    """The agent's own work fails again and again: another agent works, or nobody."""
+    """The agent's own work fails repeatedly: another agent takes over, or none."""
 
     def work(_: Route) -> None:
         raise WorkFailed(_BUG)
@@ -228,7 +228,7 @@ def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]
 
 
 def _set_aside(stage: VirtualFleet) -> GuardRow:
-    """A node of the budgets: the router sets aside before anybody works."""
+    """A node of the budgets: the router reserves before the work starts."""
     stage.panel.budgets.open(NAME, _DOLLAR)
     began_s = stage.clock()
     where = {"budget": NAME, "estimate_micros": _DOLLAR // 8}

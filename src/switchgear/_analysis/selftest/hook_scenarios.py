@@ -152,7 +152,7 @@ def _cut(
     *,
     name: str = GUARD,
 ) -> GuardRow:
-    """The row of a session that has opened; the agent must hear of it, now or at its next step."""
+    """The row of a session that has opened; the agent must receive it, now or at its next step."""
     kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
     by = " + ".join(kinds)

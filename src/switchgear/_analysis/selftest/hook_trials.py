@@ -37,7 +37,7 @@ _MOST = 200
 
 
 class Breach(NamedTuple):
-    """A call that nobody makes."""
+    """A hypothetical call."""
 
     tool: str
     inputs: dict[str, Any]
@@ -169,7 +169,7 @@ class Probe(NamedTuple):
 
     @property
     def circuit(self) -> str:
-        """The circuit that is asked and told."""
+        """The circuit that is checked and recorded on."""
         lane = f"/agent/{SUBAGENT}" if hook_settings(self.agent).has_subagents else ""
         return f"session/{self.session}{lane}"
 
@@ -267,7 +267,7 @@ def installed_commands(root: str) -> dict[str, str]:
                     else None
                 )
             except CannotChange:
-                command = None  # `standing` tells why
+                command = None  # `standing` has the reason
             if command is not None:
                 found.setdefault(agent, command)
     return found
@@ -323,7 +323,7 @@ def send_bytes(
 
 
 def event(hook: Hook, command: str, session: str = SESSION) -> bytes:
-    """A shell command about to run, as the agent tells it."""
+    """A shell command about to run, as the agent sends it."""
     import json  # noqa: PLC0415  only a live test writes events
 
     told: dict[str, Any] = sample(hook.agent, BEFORE, session, hook.folder)

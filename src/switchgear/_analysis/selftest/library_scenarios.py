@@ -36,7 +36,7 @@ NAME = "provider/selftest"
 
 
 def trips(bench: Bench) -> Iterator[GuardRow]:
-    """A file of our own, like the configured one, with two panels on it."""
+    """A temporary file, like the configured one, with two panels on it."""
     url = bench.store_url or "sqlite:///"
     if url.startswith(REDIS_URLS):
         why = "a server cannot be copied; --live tests the real one"

@@ -229,7 +229,7 @@ def _obeyed(url: str, name: str, guard: str, token: str) -> GuardRow:
 
 
 def _removed(url: str, name: str) -> str:
-    """Remove what was made; what cannot be is told."""
+    """Remove what was created; report what cannot be removed."""
     with Panel(url) as panel:
         store: Any = panel.store.inner
         try:

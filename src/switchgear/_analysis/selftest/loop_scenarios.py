@@ -48,7 +48,7 @@ def loop(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> GuardRow:
-    """Steps of one agent until its watch says stop; `part` is what has to see it."""
+    """Steps of one agent until it is stopped; `part` is the detector that must fire."""
     if not watchers(part, LOOPS):
         return skipped(guard, "loop", PATH, blind(guard, part))
     panel, clock = bench.panel()
@@ -104,7 +104,7 @@ def output_decline(bench: Bench) -> Iterator[GuardRow]:
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
-    """The agent says nothing until its time without a word is over, again and again."""
+    """The agent prints nothing until its idle timeout, repeatedly."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number

@@ -29,7 +29,7 @@ _WORDS = {
 
 
 def held(bench: Bench) -> Iterator[GuardRow]:
-    """Circuits of the store that admit everything because somebody said so."""
+    """Circuits of the store that admit everything because of an override."""
     open_doors = [circuit for circuit in bench.held if circuit.mode in _WORDS]
     if not open_doors:
         why = "no circuit is held closed or in shadow mode"
@@ -40,7 +40,7 @@ def held(bench: Bench) -> Iterator[GuardRow]:
 
 
 def stored(bench: Bench) -> Iterator[GuardRow]:
-    """A file for the store that nobody could make: then nothing is remembered."""
+    """A file for the store that cannot be created: then nothing is saved."""
     url = bench.store_url or f"sqlite:///{default_file(bench.root)}"
     if not url.startswith("sqlite:///"):
         return
@@ -85,7 +85,7 @@ def standings(root: str) -> Iterator[tuple[str, InstallState]]:
 
 
 def wants_hooks(config: Config) -> bool:
-    """Whether the configuration says something that only hooks do."""
+    """Whether the configuration has settings that only hooks use."""
     named = any(rule.match.startswith(("session/", "op/")) for rule in config.circuits)
     told = config.hooks != Hooks() or config.interventions != Interventions()
     return named or told or config.timeouts.session_s is not None
@@ -200,7 +200,7 @@ SCENARIOS: dict[str, SelftestScenario] = {
 def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[GuardRow]:
     """The rows of these scenarios; without names, of all.
 
-    What a guard raises that it should not is a failure of that guard, told with its name.
+    What a guard raises that it should not is a failure of that guard, reported with its name.
     """
     for name in names or SCENARIOS:
         for act in SCENARIOS[name].acts:
@@ -208,9 +208,9 @@ def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[GuardRow]:
 
 
 def shielded(act: Attack, bench: Bench, name: str) -> Iterator[GuardRow]:
-    """The rows of an act; a defect that it meets is one more, and says so."""
+    """The rows of an act; a defect that it meets is reported as one more row."""
     try:
         yield from act(bench)
-    except Exception as error:  # noqa: BLE001  a guard that breaks is what is looked for
+    except Exception as error:  # noqa: BLE001  the test looks for guards that break
         why = f"the test failed: {type(error).__name__}: {error}"
         yield failed(name, name, act.__module__.rsplit(".", 1)[-1], why)

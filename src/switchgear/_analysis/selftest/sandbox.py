@@ -1,4 +1,4 @@
-"""Where attacks take place: the user's configuration over stores of our own, on virtual time."""
+"""Where attacks take place: the user's configuration over temporary stores, on virtual time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -30,9 +30,9 @@ class GuardStatus(StrEnum):
     OK = "ok"
     """It fired."""
     FAILED = "failed"
-    """It is configured and cannot fire; the reason says why."""
+    """It is configured and cannot fire; see the reason."""
     SKIPPED = "skipped"
-    """It was not tried; the reason says why. No failure: nothing is known against it."""
+    """It was not tried; see the reason. This is not a failure."""
 
 
 class GuardRow(NamedTuple):
@@ -84,7 +84,7 @@ _ASKS = 40
 
 
 def stand_in() -> Crew:
-    """Who is attacked where no agents are configured: two models, and one more agent."""
+    """The agents that are attacked where none are configured: two models, and one more agent."""
     deputy = agent(name="deputy", owner=NAME, provider="third", model="small")
     return crew(
         [
@@ -129,7 +129,7 @@ class VirtualFleet:
 
     @property
     def first(self) -> FleetAgent:
-        """The agent that is attacked where one is as good as another."""
+        """The agent that is attacked where any agent will do."""
         return next(iter(self.crew.agents.values()))
 
     @property
@@ -193,7 +193,7 @@ _EVENTS = {
 class VirtualHooks:
     """One session of an agent under the hooks of a configuration. Used by one thread.
 
-    `store` is one in memory; `root` is the project, of which only the path is looked at.
+    `store` is one in memory; `root` is the project, of which only the path is used.
     """
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
@@ -205,7 +205,7 @@ class VirtualHooks:
         self.store = store
         self.root = root
         self.calls = 0
-        """Tool calls that were begun."""
+        """Tool calls that were started."""
 
     def by_score_alone(self) -> None:
         """Switch the progress detectors off: they are faster, and would hide whether the score fires."""
@@ -268,7 +268,7 @@ PATIENCE = 1000
 
 
 OVERLOADED = "529 overloaded"
-"""What a dead provider says."""
+"""The error of a dead provider."""
 
 
 class ProviderOutage(Exception):

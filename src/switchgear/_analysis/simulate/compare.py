@@ -38,7 +38,7 @@ LONGEST_HOURS = 24.0 * 7
 COLLECT = (1_000_000, 20, 1_000_000)
 """How seldom Python looks for garbage meanwhile: see `gc.set_threshold`."""
 Progress = Callable[[str, float], object]
-"""Hears which side has simulated how many hours."""
+"""Receives which side has simulated how many hours."""
 
 
 class Bar(NamedTuple):
@@ -122,7 +122,7 @@ def simulate(
 def _few_collections() -> Iterator[None]:
     """Hardly look for garbage.
 
-    A large fleet is a large heap, all of it alive: each look at the whole of it is in vain, and
+    A large fleet is a large heap, all of it alive: each full collection finds nothing, and
     would make ten times the agents take more than ten times as long.
     """
     before = gc.get_threshold()
@@ -236,7 +236,7 @@ def _whole(plain: Tally, guarded: Tally) -> TableBlock:
 
 
 def cents(micros: int) -> str:
-    """Money to the cent: a simulation knows no more.
+    """Money, rounded to cents.
 
     >>> cents(12_345_678)
     '$12.35'

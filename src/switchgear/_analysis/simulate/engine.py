@@ -1,4 +1,4 @@
-"""The loop of virtual time: lanes of agents that think, ask, call, wait and try again.
+"""The loop of virtual time: lanes of agents that think, check, call, wait and retry.
 
 Time jumps from event to event. A lane is one thing that an agent does at a time, with a generator
 of random numbers of its own, so that both sides meet the same luck.
@@ -41,7 +41,7 @@ from switchgear._system.clock import Clock
 SLOTS = 60
 """How many slots of time a plot has."""
 TAIL_S = 1200.0
-"""What trips so long after a trouble may still be due to it: calls that had begun end later."""
+"""A trip this long after an outage may still be due to it: calls that had started end later."""
 HALTS = ("budget", "failure_rate")
 
 
@@ -62,7 +62,7 @@ class Harm:
     def __init__(self, span: Span) -> None:
         self.span = span
         self.wasted = 0
-        """Calls that were made in vain, or waits that were too long."""
+        """Calls that were doomed, or waits that were too long."""
         self.micros = 0
         self.seconds = 0.0
         """What agents spent on them."""
@@ -125,7 +125,7 @@ class Tally:
     def _wasted(
         self, span: Span, worker: str, provider: str, outcome: SimulatedOutcome
     ) -> tuple[int] | None:
-        """What a call cost in vain; `None`: it was not."""
+        """The wasted cost of a call; `None`: it was not wasted."""
         cost = outcome.cost_micros
         if span.kind == OUTAGE:
             return (cost,) if provider in span.about and outcome.provider_failed else None
@@ -143,7 +143,7 @@ class Tally:
         self.refused[self._slot(now_s)] += 1
 
     def waited(self, now_s: float, lock: str, seconds: float) -> None:
-        """Somebody stood in a queue, until now."""
+        """A lane waited in a queue until now."""
         if seconds <= self._waits_s:
             return
         for harm in self.harms:
@@ -219,10 +219,10 @@ class Tally:
 
 
 TRIES = 4
-"""How often an agent without breakers asks a provider that fails it, before it takes the next."""
+"""How often an agent without breakers retries a failing provider before it uses the next."""
 FIRST_WAIT_S = 2.0
 ASK_AGAIN_S = 30.0
-"""How long work waits that nobody may do, if no circuit says how long."""
+"""How long refused work waits, if no circuit has a retry time."""
 
 
 MOST_BREAKERS = 10**7
@@ -230,7 +230,7 @@ MOST_BREAKERS = 10**7
 
 
 class Chosen(NamedTuple):
-    """Who does a piece of work; without a worker, when to ask again."""
+    """The worker for a piece of work; without one, when to try again."""
 
     worker: str | None
     provider: str = ""
@@ -248,10 +248,10 @@ class Waiting(NamedTuple):
 
 
 class Gate(Protocol):
-    """What the simulation asks of a side."""
+    """The interface of a side of the simulation."""
 
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
-        """Who does a piece of work now; `tried`: how often each provider failed it."""
+        """The worker for a piece of work now; `tried`: how often each provider failed it."""
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
         """How it went."""
@@ -288,7 +288,7 @@ class Unguarded:
         return self._first[agent]
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
         """Twice as long each time; at once with the next provider; until there is none."""
@@ -299,7 +299,7 @@ class Unguarded:
         return None if all(tried.get(one, 0) >= TRIES for one in providers) else 0.0
 
     def queue(self, lock: str) -> Waiting | None:
-        """Whoever wants to may wait."""
+        """Every lane may wait."""
         del lock
         return Waiting()
 
@@ -340,7 +340,7 @@ class Guarded:
         self._error = ProviderDown("503 the provider is down")
 
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
-        """Whoever the router says."""
+        """The worker that the router chooses."""
         failed: dict[Candidate, str] = {}
         if tried:
             names = (agent, *self._crew.agents[agent].fallback_chain)
@@ -359,7 +359,7 @@ class Guarded:
         return Chosen(route.worker, route.model.provider, route)
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
-        """Each circuit hears what concerns it."""
+        """Record the result on each circuit that it concerns."""
         route = chosen.route
         if route is None:
             return
@@ -370,7 +370,7 @@ class Guarded:
             route.record(ok=outcome.ok, seconds=outcome.seconds, violation=outcome.violation)
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
-        """At once, with whoever is next."""
+        """Immediately, with the next worker."""
         del chosen, tried
         return 0.0
 
@@ -486,7 +486,7 @@ class Lane:
 
 
 class Queue:
-    """A lock: whoever has it, and those behind."""
+    """A lock: its holder and its waiters."""
 
     __slots__ = ("behind", "held", "name")
 

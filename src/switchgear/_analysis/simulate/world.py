@@ -1,4 +1,4 @@
-"""The simulated fleet: who there is, what works when, and who is sick. The same for both sides.
+"""The simulated fleet: agents, outages and faulty agents. The same for both sides.
 
 All numbers of the model are here. What happens is a function of the seed, the agent and how often
 it was asked, never of which side asks.
@@ -27,7 +27,7 @@ class Scenario(NamedTuple):
     name: str
     about: str
     hours: float
-    """How long it is simulated, unless the user says otherwise."""
+    """Default simulated time."""
     troubles: tuple[Trouble, ...]
 
 
@@ -62,7 +62,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 NORTH, SOUTH = "north", "south"
 TEAM = 10
-"""Agents of a team; the last of them works in the others' stead."""
+"""Agents of a team; the last of them stands in for the others."""
 POOLED, LANES = 50, 20
 """One agent in so many does so many things at a time: a reviewer that all others ask."""
 LOCKED_TEAMS = 5
@@ -78,7 +78,7 @@ COST_MICROS = (10_000, 30_000)
 WORK_FAILS = 0.01
 """The share of calls that fail by themselves, with nothing wrong."""
 REFUSED_S, HANGS_S, HANGS = (1.0, 5.0), 30.0, 0.2
-"""A provider that is down says so quickly, or lets a share of the calls hang until the time-out."""
+"""A provider that is down fails quickly, or lets a share of the calls hang until the timeout."""
 FAILED_COST = 0.2
 """The share of its price that a call costs which a provider failed: what was sent is paid for."""
 SLOWER = 6.0
@@ -91,7 +91,7 @@ FEWEST, MOST = 10, 100_000
 
 
 class Span(NamedTuple):
-    """A trouble in seconds, and whom it is about."""
+    """A fault: when, in seconds, and which agents or providers it affects."""
 
     kind: str
     begins_s: float
@@ -146,7 +146,7 @@ class World:
         if kind == CONVOY:
             locks = sorted({self.lock_of(number) for number in range(self.agents)})
             return frozenset(random.sample(locks, math.ceil(len(locks) * LOCKS_SHARE)))
-        # Whoever stands in for others stays well, and so do those that many ask.
+        # Agents that stand in for others stay healthy, and so do those that many others use.
         well = [n for n in range(self.agents) if n % TEAM != TEAM - 1 and not self.is_pooled(n)]
         sick = random.sample(well, math.ceil(self.agents * SICK_SHARE))
         return frozenset(self.names[number] for number in sorted(sick))
@@ -227,7 +227,7 @@ class World:
         return BURN_PAUSE_S if sick is not None and sick.kind == BURN else pause_s
 
     def held_s(self, lock: str, now_s: float) -> float:
-        """How long whoever gets a lock now keeps it."""
+        """How long a lock that is acquired now is held."""
         return CONVOY_HELD_S if _meets(self._held, lock, now_s) else HELD_S
 
 

@@ -142,7 +142,7 @@ def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[BatchV
 
 
 def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -> "Choose | None":
-    """Asks a person at this view; one question at a time, whichever task asks."""
+    """Prompts the user in this view; one question at a time."""
     from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some batches
 
     if not is_attended():
@@ -160,7 +160,7 @@ def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -
 
 
 class _TaskView(RunView):
-    """Tells a task's notebook what its run does. Told by the task's thread."""
+    """Writes the progress of a task's run to its notebook. Called by the task's thread."""
 
     def __init__(self, notebook: Notebook, table: "BatchTable", name: str) -> None:
         self._notebook, self._table, self._name = notebook, table, name

@@ -58,7 +58,7 @@ class TableRow(NamedTuple):
 
 
 def by_trouble(views: Iterable[View]) -> list[View]:
-    """Those that need somebody first: held open, open, probing, worried, held otherwise, with isolated processes, hot."""
+    """Those that need attention first: held open, open, probing, worried, held otherwise, with isolated processes, hot."""
     return sorted(
         views,
         key=lambda view: (
@@ -111,7 +111,7 @@ def summary(views: Sequence[View]) -> str:
 
 
 def lamp(view: View, signs: Signs) -> Text:
-    """The lamp and the phase; a circuit held open is dark whatever the evidence says."""
+    """The lamp and the phase; a circuit held open is dark regardless of the evidence."""
     phase = view.circuit.phase
     shown = {Phase.OPEN: signs.open, Phase.HALF_OPEN: signs.half_open}.get(phase, signs.closed)
     style = STYLES[phase]
@@ -247,7 +247,7 @@ def _narrow(row: TableRow, width: int, signs: Signs) -> list[Text]:
         for count, label in zip(row.counts, _COUNTS, strict=True)
         if count != "0"
     )
-    two_lines = 2 * width - 4  # as much of a name as anybody wants to read
+    two_lines = 2 * width - 4  # the longest readable name
     lines = wrapped(_name(row, min(cell_len(_named(row)), two_lines), signs), width, 2)
     lines += wrapped(Text.assemble("  ", first), width, 2)
     lines += wrapped(Text(f"  {counts}", "dim"), width, 2) if counts else []
@@ -352,7 +352,7 @@ class Page:
         self._field("last seen", clock_time(circuit.seen_s, self._now_s))
 
     def _was_reset(self) -> bool:
-        """Whether the events here tell of a reset: totals begin anew with it."""
+        """Whether the events include a reset: it clears the totals."""
         return any(entry.event.reason.startswith("reset") for entry in self._entries)
 
     def _next_probe(self) -> str:
@@ -548,7 +548,7 @@ class NowView:
         try:
             found = self._sources.now()
         except (StoreError, OSError):
-            return []  # the table says what is wrong
+            return []  # the table shows what is wrong
         items = found["attention"]
         lines: list[Text] = []
         for item in items[: max(most // 2, 1)]:

@@ -94,11 +94,11 @@ class Board(NamedTuple):
     last_error: str
     nudge: str
     stopping: int
-    """How often somebody asked to stop."""
+    """Number of requests to stop."""
 
 
 class Notebook:
-    """Takes down what the view is told. Told by one thread, looked at by another."""
+    """Keeps what the view receives. Written by one thread, read by another."""
 
     def __init__(self, clock: Callable[[], float], stopping: Callable[[], int]) -> None:
         self._clock = clock
@@ -521,14 +521,14 @@ def cut(text: Text, size: Size) -> Text:
 
 
 COPIED = ("  kept: ", "  report: ", "  receipt: ", "  continue: ")
-"""Lines that are not broken by us, so that what is in them can be copied."""
+"""Lines without wrapping, so that they can be copied."""
 
 
 @contextmanager
 def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[RunView]:
     """The view that fits: a live screen at a terminal, plain lines anywhere else.
 
-    `stopping` tells how often somebody asked the run to stop.
+    `stopping` returns the number of requests to stop.
     """
     if as_json:
         yield LineView(sys.stderr)
@@ -545,7 +545,7 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[RunView]
 
 
 def chooser(view: RunView, wait_s: float) -> "Choose | None":
-    """Asks a person at this view what to do about a stuck agent; `None`: nobody is there."""
+    """Prompts the user in this view what to do about a stuck agent; `None`: no terminal."""
     from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some runs
 
     if not isinstance(view, LiveView) or not is_attended():
@@ -559,7 +559,7 @@ def chooser(view: RunView, wait_s: float) -> "Choose | None":
 
 
 class LiveView(RunView):
-    """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
+    """Draws a run on a terminal. Updated by the run's thread, drawn by its own."""
 
     def __init__(
         self,
@@ -577,7 +577,7 @@ class LiveView(RunView):
         self._live.begin()
 
     def paused(self) -> AbstractContextManager[None]:
-        """The normal screen meanwhile, to ask somebody something."""
+        """The normal screen meanwhile, for a prompt."""
         return self._live.paused()
 
     def waiting(self, why: str, left_s: float) -> None:
@@ -641,5 +641,5 @@ class LiveView(RunView):
 
 
 def _is_in(frame: list[Text], evidence: str) -> bool:
-    """Whether the line of a detector says it already, and in full."""
+    """Whether the line of a detector shows it already, in full."""
     return any(line.plain.endswith(f"  {evidence}") for line in frame)

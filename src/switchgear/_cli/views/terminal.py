@@ -115,7 +115,7 @@ PATIENCE_S = 2.0
 
 
 class LiveScreen:
-    """Draws what `frame` gives, until it is closed. Begun, paused and closed by one thread at a time."""
+    """Draws what `frame` gives, until it is closed. Started, paused and closed by one thread at a time."""
 
     def __init__(self, screen: Screen, frame: Callable[[], Text]) -> None:
         self._screen = screen
@@ -139,7 +139,7 @@ class LiveScreen:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The normal screen meanwhile, to ask somebody something."""
+        """The normal screen meanwhile, for a prompt."""
         self.close()
         try:
             yield
@@ -181,11 +181,11 @@ class LiveScreen:
 
 
 SLICE_S = 0.2
-"""How often it is looked whether the answer is still wanted."""
+"""How often to check whether the answer is still wanted."""
 
 
 def is_attended() -> bool:
-    """Whether somebody is there to be asked."""
+    """Whether there is a terminal for a prompt."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -212,10 +212,10 @@ def ask(
     alone: str = "the escalation decides",
     stopped: Callable[[], int] = int,
 ) -> str | None:
-    """Show the block and ask which option; `None`: nobody answered in `wait_s` seconds.
+    """Show the block and prompt for an option; `None`: no answer within `wait_s` seconds.
 
-    `source` is the descriptor that is read; default: standard input. `alone` says what happens
-    without an answer, `stopped` whether nobody needs one any more.
+    `source` is the descriptor that is read; default: standard input. `alone` describes what happens
+    without an answer, `stopped` whether it is no longer needed.
     """
     source = sys.stdin.fileno() if source is None else source
     say("\n".join(clean(line, 300) for line in block.splitlines()), err=True)
@@ -255,7 +255,7 @@ ProgressReport = Callable[[int, int], object]
 
 @contextmanager
 def progress(what: str, *, hidden: bool, passes: int = 1) -> Iterator[ProgressReport | None]:
-    """A function to call with what is done and all there is; `None` where nobody would see it.
+    """A function to call with what is done and all there is; `None` where it would not be visible.
 
     A call with 0 done begins the next of the `passes`; the bar and its estimate are about all.
     """

@@ -1,8 +1,8 @@
-"""Inserting our entries into the text of settings, and cutting them out: everything else stays.
+"""Inserts the entries of Switchgear into the text of settings, and removes them: everything else stays.
 
 Settings hold `{"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": "command", "command": …}]}]}}`
 for every agent that has hooks. What is inserted begins directly behind something of the owner's
-and ends directly behind our own text, so cutting it out is the exact inverse.
+and ends directly after the inserted text, so removing it is the exact inverse.
 """
 
 import json
@@ -193,7 +193,7 @@ HOOKS = "hooks"
 Group = dict[str, Any]
 IsOurs = Callable[[str], bool]
 Containers = dict[str, str | None]
-"""What held nothing before us, by its path: `None` if we made it, else the text inside it."""
+"""Containers that were empty before, by path: `None` if they were created, else the text inside."""
 
 
 class WrongShape(ValueError):
@@ -201,7 +201,7 @@ class WrongShape(ValueError):
 
 
 class FoundHook(NamedTuple):
-    """One command of ours in the settings."""
+    """One Switchgear command in the settings."""
 
     event: str
     command: str
@@ -223,7 +223,7 @@ class _Place(NamedTuple):
 
 
 def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[FoundHook]:
-    """Our commands, in the order of the text. Raises `NotJson`, `WrongShape`.
+    """The Switchgear commands, in the order of the text. Raises `NotJson`, `WrongShape`.
 
     `comments`: whether the agent takes them; if not, they are an error.
     """
@@ -265,9 +265,9 @@ def _insert_one(text: str, event: str, group: Group, containers: Containers) -> 
 
 
 def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
-    """The text without our commands, and without what they leave empty.
+    """The text without the Switchgear commands, and without what they leave empty.
 
-    `containers` is what `insert` told; without it, what becomes empty is taken for ours.
+    `containers` is what `insert` returned; without it, everything that becomes empty is removed.
     """
     while True:
         place = next((each for each in _places(parse(text)) if ours(each.command)), None)
@@ -380,7 +380,7 @@ def _cut_one(text: str, place: _Place, containers: Containers | None) -> str:
 
 
 def _stays(containers: Containers | None, path: str) -> bool:
-    """Whether something stays though it is empty: it was there before us."""
+    """Whether an empty container stays: it was there before the insertion."""
     return containers is not None and containers.get(path, "") is not None
 
 

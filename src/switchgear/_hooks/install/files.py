@@ -1,7 +1,7 @@
 """Files of other programs, changed as carefully as they would: whole or not at all.
 
 A write goes to a temporary file that takes the old one's place; the mode stays, and a link stays a
-link. What was there before, and what we made of it, is remembered in the user's state folder, never
+link. The original and the changed content are kept in the user's state folder, never
 beside the settings: a project's folder is for the project's files.
 """
 
@@ -40,13 +40,13 @@ class Journal(NamedTuple):
     """What one installation did to one file."""
 
     after_sha256: str
-    """Of the file as we left it: if it still is so, nothing else has changed."""
+    """Digest of the file after the change: if it still matches, nothing else has changed."""
     before: bytes | None
-    """The file without us; `None`: there was none."""
+    """The original file; `None`: there was none."""
     containers: dict[str, str | None]
-    """What `edit.insert` told."""
+    """What `edit.insert` returned."""
     folders: tuple[str, ...] = ()
-    """Folders that we made for the file, innermost first."""
+    """Folders that were created for the file, innermost first."""
 
 
 def digest(data: bytes) -> str:
@@ -57,7 +57,7 @@ def digest(data: bytes) -> str:
 def read(path: str) -> bytes | None:
     """What a file holds; `None`: there is none. Raises `CannotChange`."""
     try:
-        # A pipe in its place must not keep us waiting for a writer.
+        # A pipe in its place must not block until there is a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -100,7 +100,7 @@ def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
         try:
             os.rmdir(folder)
         except OSError:
-            return  # somebody else has put something there
+            return  # another process has put something there
 
 
 def _demand_same(path: str, seen: bytes | None) -> None:
@@ -141,7 +141,7 @@ def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
 
 
 def _checked(told: dict[str, Any], before: bytes | None) -> Journal | None:
-    """A journal that was read; `None`: it is not one of ours."""
+    """A journal that was read; `None`: it is not a Switchgear journal."""
     after, containers, folders = told["after"], told["containers"], told["folders"]
     texts = [after, *containers, *folders, *(each for each in containers.values() if each)]
     good = all(isinstance(text, str) for text in texts)
@@ -149,9 +149,9 @@ def _checked(told: dict[str, Any], before: bytes | None) -> Journal | None:
 
 
 class Memory:
-    """What we know of one file: its journal, its backups and a lock. Used by one thread.
+    """The saved state of one file: its journal, its backups and a lock. Used by one thread.
 
-    `with Memory(path).locked():` keeps other installations of ours away from the file.
+    `with Memory(path).locked():` keeps other Switchgear installations away from the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -163,7 +163,7 @@ class Memory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone with the file, among those who ask. Raises OSError."""
+        """Lock the file against other Switchgear processes. Raises OSError."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         path = os.path.join(self.folder, "lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,7 +1,7 @@
-"""Saved copies of the settings and plugins that hold our hooks, and their repair.
+"""Saved copies of the settings and plugins with Switchgear hooks, and their repair.
 
-`switchgear hooks install` saves each file, `uninstall` drops the copy. A file that then lacks our
-entries, or switches hooks off, was changed without an operator: our entries are put back with the
+`switchgear hooks install` saves each file, `uninstall` drops the copy. A file that then lacks the
+entries, or switches hooks off, was changed without an operator: the entries are restored with the
 rest of the file as it is; a file that is gone or cannot be parsed is restored as a whole. Copies lie
 in the user's state folder, never in the project. No link is followed on the way to a repaired file.
 """
@@ -57,7 +57,7 @@ class Repaired(NamedTuple):
 
 
 def save(agent: str, scope: str, folder: str) -> None:
-    """Save the file as it is: an operator has installed our hooks in it. Raises OSError."""
+    """Save the file as it is: an operator has installed hooks in it. Raises OSError."""
     hooked, path = HOOKED[agent], _path(agent, scope, folder)
     data = files.read(path)
     if data is None:
@@ -69,14 +69,14 @@ def save(agent: str, scope: str, folder: str) -> None:
 
 
 def is_saved(agent: str, scope: str, folder: str) -> bool:
-    """Whether there is a copy: an operator has installed our hooks, and not taken them out."""
+    """Whether there is a copy: an operator has installed hooks, and not removed them."""
     return _read(_path(agent, scope, folder)) is not None
 
 
 def forget(agent: str, scope: str, folder: str) -> None:
-    """Drop the copy: an operator takes our hooks out. Raises OSError.
+    """Drop the copy: an operator removes the hooks. Raises OSError.
 
-    An empty record stays, which tells it from a copy that something else removed.
+    An empty record stays, to distinguish it from a copy that something else removed.
     """
     record = _record(_path(agent, scope, folder))
     if os.path.lexists(record):
@@ -84,7 +84,7 @@ def forget(agent: str, scope: str, folder: str) -> None:
 
 
 def is_forgotten(path: str) -> bool:
-    """Whether an operator took our hooks out of a file, and nothing has put them back since."""
+    """Whether an operator removed the hooks from a file, and they were not installed since."""
     try:
         with open(_record(path), "rb") as file:
             return file.read(8).strip() == b"null"
@@ -126,7 +126,7 @@ def _is_of(saved: SavedHooks, real: str) -> bool:
 def repair(folder: str) -> Repaired:
     """Look at every file that guards a project, and revert what no operator did.
 
-    A file that has our hooks and no copy yet, of an earlier installation, is saved.
+    A file with hooks of an earlier installation and no copy yet is saved.
     """
     _adopt(folder)
     done: list[str] = []
@@ -151,7 +151,7 @@ def _adopt(folder: str) -> None:
                         save(name, scope, folder)
 
 
-# Files with our entries
+# Files with entries of Switchgear
 
 
 def _repair_file(saved: SavedHooks) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _text(data: bytes) -> str:
 
 
 def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str, str, str]]:
-    """Our entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson.
+    """The Switchgear entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson.
 
     `reader`: only as this agent could read them. One that takes no comments ignores the whole file.
     """
@@ -239,7 +239,7 @@ def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str,
 
 
 def _with_entries(now: bytes, good: bytes) -> bytes:
-    """The settings of now with our entries as they were in the good copy."""
+    """The current settings with the Switchgear entries of the saved copy."""
     groups: dict[str, edit.Group] = {}
     for each in edit.find(_text(good), is_ours):
         ours = [hook for hook in each.group["hooks"] if hook.get("command") == each.command]
@@ -328,7 +328,7 @@ def _put(saved: SavedHooks, data: bytes) -> None:
 def put_back(base: str, path: str, data: bytes, mode: int) -> None:
     """Write a file below the folder `base` without following a link. Raises OSError.
 
-    What lies in the way (a link, a file for a folder, a folder for a file) is renamed aside.
+    Obstacles (a link, a file in place of a folder, a folder in place of a file) are renamed.
     """
     *folders, name = os.path.relpath(path, base).split(os.sep)
     here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -400,7 +400,7 @@ def keep_aside(path: str, data: bytes) -> str:
 
 
 def _path(agent: str, scope: str, folder: str) -> str:
-    """The file of a scope, by the folder without links; links below it are looked at."""
+    """The file of a scope, by the folder without links; links below it are checked."""
     return HOOKED[agent].file(scope, os.path.realpath(folder))
 
 

@@ -1,4 +1,4 @@
-"""Our hooks in the files of agents: entries in their settings, plugins for OpenCode and pi.
+"""Hooks in the files of agents: entries in their settings, plugins for OpenCode and pi.
 
 What agents accept was tried with the real programs: Claude Code and Qwen Code ignore an invalid file
 silently, Gemini CLI does not start, Codex reports it in the middle of a run. A plugin has two parts, the
@@ -34,9 +34,9 @@ class InstallChange(NamedTuple):
     changed: bool
     """`False`: everything was as it should be already."""
     backup: str | None = None
-    """Where a copy of the file lies as it was; `None`: there was none, or nothing changed."""
+    """The path of a copy of the original file; `None`: there was none, or nothing changed."""
     removed: bool = False
-    """Whether the file is gone: it was there only for us."""
+    """Whether the file was removed: it contained only the hooks."""
 
 
 class InstallState(NamedTuple):
@@ -45,7 +45,7 @@ class InstallState(NamedTuple):
     path: str
     exists: bool = True
     commands: tuple[str, ...] = ()
-    """The different command lines of ours that it holds."""
+    """The different Switchgear command lines in it."""
     events: tuple[str, ...] = ()
     """The events for which one of them is there."""
     missing: tuple[str, ...] = ()
@@ -61,12 +61,12 @@ class InstallState(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether anything of ours is there."""
+        """Whether any Switchgear hook is installed."""
         return bool(self.commands)
 
 
 class HookFile(Protocol):
-    """One file in which our hook can be: settings that we share, or a plugin of our own.
+    """One file that can contain the hook: shared settings, or a plugin of Switchgear.
 
     All but `look` raise `CannotChange` for a file that is left alone.
     """
@@ -74,7 +74,7 @@ class HookFile(Protocol):
     path: str
 
     def install(self) -> InstallChange:
-        """Put the hook in; twice is as good as once."""
+        """Install the hook. Idempotent."""
         ...
 
     def uninstall(self) -> InstallChange:
@@ -128,7 +128,7 @@ def groups(agent: HookSettings, command: str) -> dict[str, Group]:
 
 
 def wired(folder: str) -> list[str]:
-    """The settings and plugins of all agents that hold a hook of ours."""
+    """The settings and plugins of all agents with a Switchgear hook."""
     files = {agent.file(scope, folder) for agent in HOOKED.values() for scope in agent.scopes}
     return sorted(path for path in files if _mentions_us(path))
 
@@ -146,7 +146,7 @@ def _mentions_us(path: str) -> bool:
 
 
 def is_ours(command: str) -> bool:
-    """Whether a command line of some settings runs our hook, of this installation or another.
+    """Whether a command line runs a Switchgear hook, of this installation or another.
 
     >>> is_ours("python3 -I -S /opt/switchgear/hooks/entry.py codex"), is_ours("ls")
     (True, False)
@@ -182,7 +182,7 @@ class PluginFile:
         self._memory = Memory(self.path)
 
     def install(self) -> InstallChange:
-        """Write our file; somebody else's of the same name is left alone."""
+        """Write the plugin; another file of the same name is left alone."""
         data = self._made()
         with self._memory.locked():
             now = files.read(self.path)
@@ -199,7 +199,7 @@ class PluginFile:
         return InstallChange(self.path, changed=True, backup=backup)
 
     def uninstall(self) -> InstallChange:
-        """Remove our file, and the folders that were made for it."""
+        """Remove the plugin, and the folders that were created for it."""
         if not os.path.lexists(self.path):
             return InstallChange(self.path, changed=False)
         with self._memory.locked():
@@ -250,7 +250,7 @@ def _part(name: str) -> str:
 
 
 def _told(data: bytes) -> dict[str, Any] | None:
-    """What a file of ours says of itself; `None`: it is not ours."""
+    """The header of a plugin; `None`: it is not a Switchgear plugin."""
     for line in data.decode(errors="replace").splitlines():
         if line.startswith(_PLUGINS_MARK):
             try:
@@ -267,7 +267,7 @@ _MARK = "\ufeff"
 
 
 def switched_off(agent: HookSettings, folder: str) -> str:
-    """The setting and its file; empty: hooks are not switched off. What cannot be read says nothing."""
+    """The setting and its file; empty: hooks are not switched off. Unreadable files count as not switching off."""
     for scope in agent.scopes:
         path = agent.file(scope, folder)
         for each in (path, *other_files(agent, path)):
@@ -310,7 +310,7 @@ class SettingsFile:
         self._memory = Memory(self.path)
 
     def install(self) -> InstallChange:
-        """Put our hooks in; the owner's bytes stay."""
+        """Insert the hooks; all other bytes stay."""
         with self._memory.locked():
             now = files.read(self.path)
             if self._is_complete(self._found(now)):
@@ -366,7 +366,7 @@ class SettingsFile:
         )
 
     def commands(self) -> dict[str, str]:
-        """Our command for each event."""
+        """The command for each event."""
         return {each.event: each.command for each in self._found(files.read(self.path))}
 
     def _found(self, data: bytes | None) -> list[edit.FoundHook]:
@@ -375,13 +375,13 @@ class SettingsFile:
             return edit.find(text, is_ours, comments=self.agent.comments) if text.strip() else []
 
     def _is_complete(self, found: list[edit.FoundHook]) -> bool:
-        """Whether each event has our group, as this version makes it, and nothing else is ours."""
+        """Whether each event has exactly the group that this version creates."""
         return len(found) == len(self._groups) and all(
             self._groups.get(each.event) == each.group for each in found
         )
 
     def _before(self, now: bytes | None, journal: Journal | None) -> bytes | None:
-        """The file as it would be without us; `None`: there would be none."""
+        """The file without the hooks; `None`: it would not exist."""
         if now is None:
             return None
         if journal is not None and files.digest(now) == journal.after_sha256:

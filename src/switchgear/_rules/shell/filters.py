@@ -235,7 +235,7 @@ _GUARD_KINDS = frozenset(("json", "yaml", "toml", "js", "ts", "config", "f", "d"
 """Types of files, as `rg -t` names them, of which the guard has some."""
 _GREPS = frozenset(("grep", "egrep", "fgrep", "zgrep"))
 _HIDES = frozenset(("rg", "ag", "ack", "fd", "fdfind", "tree"))
-"""Programs that leave out hidden files unless they are told otherwise."""
+"""Programs that skip hidden files by default."""
 _PRINTS_WORDS = frozenset(
     (
         *("stat", "file", "wc", "md5sum", "sha1sum", "sha256sum", "sha512sum", "cksum", "b2sum"),
@@ -262,7 +262,7 @@ def finds(rest: Sequence[str]) -> list[str]:
         if word.startswith(("-", "(", "!")):
             break
         starts.append(word)
-    name = "empty" if "-empty" in rest else ANY  # what is empty is nothing that anybody protects
+    name = "empty" if "-empty" in rest else ANY  # an empty name protects nothing
     path, before, depth = "", "", ""
     for test, value in zip(rest, rest[1:], strict=False):
         if before in {"-not", "!"}:
@@ -315,7 +315,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def _rows(rest: list[str], text: str) -> str | None:
-    """Some of the lines: which ones does not matter to who must expect any of them."""
+    """Some of the lines: which ones does not matter: any must be expected."""
     del rest
     return text
 
@@ -454,7 +454,7 @@ def _replaced(rest: list[str], text: str) -> str | None:
     if rest and all(word == "-n" or not word.strip("0123456789,$dp") for word in rest):
         return text
     if len(rest) == 1 and rest[0][:1] == "s" and _is_listing(text):
-        return text  # a part of each name, as far as can be told
+        return text  # a part of each name, as far as known
     if len(rest) != 1 or len(rest[0]) < 4 or rest[0][0] != "s":
         return None
     parts = rest[0].split(rest[0][1])

@@ -4,7 +4,7 @@ A rule about `rm` is worth little if `r\m`, `X=rm; $X`, `sh -c 'rm …'`, `$(…
 gets past it. Quotes, variables, functions, substitutions, braces, here documents and folders
 changed on the way are followed as far as that can be done without running anything; what cannot be
 known is `UNKNOWN`. This is a reader of honest commands and simple tricks, not a sandbox: a text that
-is computed, fetched, or lies in a script file is beyond it.
+is computed, fetched, or in a script file is beyond it.
 
 One pass over the text, whose length, depth and number of words are bounded.
 """
@@ -100,7 +100,7 @@ class ShellCommand(NamedTuple):
     redirects: Sequence[Redirect] = ()
     cwd: str = ""
     piped: str | None = None
-    """What the command before it in a pipe would print, if that can be told."""
+    """What the command before it in a pipe would print, if known."""
     pipe: str = ""
     """The pipe it is in; those that run inside of it begin with its name and a slash."""
     secrets: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class ShellCommand(NamedTuple):
     mounts: tuple[str, ...] = ()
     """In a container: the folders of this machine that it sees."""
     written: str | None = None
-    """The text that it writes into a file, if that can be told."""
+    """The text that it writes into a file, if known."""
     variables: Mapping[str, str] = {}
     """What the shell around it has set, for a shell in it."""
 
@@ -182,7 +182,7 @@ class _Reader(WordReader):
         super().__init__(text, setting)
         self.commands: list[ShellCommand] = []
         self.printed: str | None = None
-        """What the last command would print, if that can be told."""
+        """What the last command would print, if known."""
         self.reads_loop = False
         """Whether lines of a text behind `done` are read by a `read` before it."""
         self.line_values: list[str] = []
@@ -260,7 +260,7 @@ class _Reader(WordReader):
         return UNKNOWN if inner.commands else ""
 
     def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
-        """Read another text as commands of this one; `mark` tells the same shell from another."""
+        """Read another text as commands of this one; `mark` distinguishes the same shell from another."""
         self._work.take_step(20)  # as much as that costs
         setting = self._setting._replace(
             cwd=self._cwd,
@@ -470,7 +470,7 @@ class _Reader(WordReader):
                     self._keep(source._replace(pipe=inner))
 
     def _reads_lines(self, op: str, target: str) -> None:
-        """A loop reads its lines from a text behind it: then everything is read once more."""
+        """A loop reads its lines from a text behind it: then everything is read again."""
         if op == "<":
             op, target = "<<<", self._names_in(target) or ""
         if op == "<<<" and target:
@@ -702,7 +702,7 @@ def _assigned(word: str) -> str:
 
 
 def _printed(command: ShellCommand, setting: Setting) -> str | None:
-    """What a command prints, for the few of which it can be told."""
+    """What a command prints, for the few where it is known."""
     program, *rest = unwrapped(command.words) or ("",)
     program = program.rpartition("/")[2]
     below = listed_below(program, rest)

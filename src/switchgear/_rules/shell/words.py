@@ -12,7 +12,7 @@ from typing import NamedTuple
 from switchgear._rules.patterns import glob_matches, is_wild
 
 UNKNOWN = "\ufffc"
-"""Stands in a word for what only running the command would tell."""
+"""Stands in a word for what is known only at run time."""
 MOST_WORDS = 1_024
 """Words that braces and variables may make of one."""
 MOST_FILLED_IN = 400_000
@@ -87,7 +87,7 @@ class Work:
             raise TooLong(f"shell text of more than {MOST_CHARACTERS} characters")
 
     def take_step(self, count: int = 1) -> None:
-        """Some more characters were looked at one by one."""
+        """Count more characters that were read one by one."""
         self.steps += count
         if self.steps > MOST_STEPS:
             raise TooLong(f"more than {MOST_STEPS} shell words and signs in one call")
@@ -120,7 +120,7 @@ class Setting(NamedTuple):
     """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
     work: Work | None = None
     unset: str = ""
-    """What a variable is that nobody set; `UNKNOWN` where it may be set before the text is run."""
+    """The value of an unset variable; `UNKNOWN` where it may be set before the text is run."""
 
 
 class WordReader:
@@ -137,7 +137,7 @@ class WordReader:
         self._level = 0
         self._masks: dict[str, str] = {}
         self._unset = setting.unset
-        """What a variable is that nobody set; `UNKNOWN` once something unread may have set it."""
+        """The value of an unset variable; `UNKNOWN` once something unread may have set it."""
         self._secrets: set[str] = set()
         """Variables with keys that the present command uses."""
         self._held: dict[str, frozenset[str]] = {}
@@ -146,7 +146,7 @@ class WordReader:
         """Up to where the body of a function is read, whose arguments are not known."""
 
     def _run(self, text: str) -> str:
-        """What the commands of a substitution print, as far as it can be told."""
+        """What the commands of a substitution print, as far as known."""
         raise NotImplementedError
 
     def _mask(self, signs: str) -> str:
@@ -212,7 +212,7 @@ class WordReader:
         return self._text[self._at + 1 : self._at + 2]
 
     def _home(self) -> str:
-        """`~` alone or before a slash is ours; somebody else's is just not ours."""
+        """`~` alone or before a slash is the user's home; `~name` is another."""
         following = self._text[self._at : self._at + 1]
         if following in {"+", "-"}:
             self._at += 1
@@ -459,7 +459,7 @@ class WordReader:
         return self._of_unset()
 
     def _of_unset(self) -> str:
-        """A variable that nobody set is empty; `$BUILD/cache` names a folder that we cannot know."""
+        """An unset variable is empty; `$BUILD/cache` names an unknown folder."""
         text, at = self._text, self._at
         if text[at : at + 1] == "}":
             at += 1

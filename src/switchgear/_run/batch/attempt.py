@@ -67,7 +67,7 @@ class Attempt(NamedTuple):
     view: RunView = RunView()
     interrupt: Interrupt | None = None
     choose: Choose | None = None
-    """Asks the user what to do about a stuck agent; `None`: no terminal."""
+    """Prompts the user about a stuck agent; `None`: no terminal."""
     circuit: str = ""
     """The circuit of the loop; empty: the one of the folder, the task and the agent."""
 
@@ -196,7 +196,7 @@ def _given_up(place: AttemptDependencies, loop: str) -> str | None:
 
 
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
-    """The progress of the run; `None`: it has not begun."""
+    """The progress of the run; `None`: it has not started."""
     try:
         state = RunState.load(record.read()["state"])
     except RunUnreadable:
@@ -271,7 +271,7 @@ def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str
 
 
 def restarted(progress: Progress) -> Progress:
-    """For a start from scratch: a new run that knows nothing of the last one; what it cost stays."""
+    """For a start from scratch: a new run without the state of the last one; its cost stays."""
     runs = progress.runs if progress.run is None else (*progress.runs, progress.run)
     return progress._replace(
         status=Status.WAITING,
@@ -332,7 +332,7 @@ class SpawnCircuit:
     def block(self) -> str:
         """The message CIRCUIT BREAKER TRIPPED."""
         circuit = self._breaker.snapshot()
-        with suppress(StoreError):  # then what this process knows must do
+        with suppress(StoreError):  # then the local state must do
             view = self._panel.view(SPAWN)
             circuit = circuit if view is None else view.circuit
         return messages.circuit_tripped(circuit, self._panel.store.now_s())
@@ -349,7 +349,7 @@ class SpawnCircuit:
 
     @property
     def outage(self) -> float:
-        """Tells one outage from the next: when it began."""
+        """Identifies an outage: when it started."""
         return self._breaker.snapshot().outage.opened_at_s
 
     def force(self, by: str, why: str) -> str | None:

@@ -68,7 +68,7 @@ class Task(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Tells whether the task was changed; what is done when its time is over is not part of it."""
+        """Changes with the task; what is done when its time is over is not part of it."""
         whole = repr((*self[:5], sorted(self.flags.items()), self.cwd, self.worktree))
         return blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 

@@ -206,7 +206,7 @@ def with_run_state(progress: Progress, runs: Path) -> Progress:
         held = RunFolder(runs / progress.run).read()
         state = RunState.load(held["state"])
     except (RunUnreadable, ValueError, TypeError, AttributeError):
-        return progress  # it had not begun
+        return progress  # it had not started
     end = held.get("end") or {}
     progress = progress._replace(
         iterations=state.iterations,
@@ -397,7 +397,7 @@ class TaskFolders:
         return progress._replace(folder=str(tree / inside), branch=branch)
 
     def _tree(self, top: Path, task: Task) -> Path:
-        """Beside the repository: our own folder in it is closed to agents, by the rules of hooks."""
+        """Beside the repository: the rules of hooks keep agents out of `.switchgear` in it."""
         return top.parent / f"{top.name}-trees" / self._home.name / self._part(task)
 
     def _part(self, task: Task) -> str:
@@ -417,7 +417,7 @@ class TaskFolders:
 
 
 def _commit(tree: Path, arguments: list[str]) -> None:
-    """A commit by the user, or by us where git does not know who that is."""
+    """A commit by the user, or by Switchgear where git has no user."""
     try:
         run_git(tree, ["config", "user.email"])
         who = []

@@ -146,7 +146,7 @@ class Scheduler:
         """Whether the loss of the store was reported."""
         self._statuses = {name: each.status for name, each in kept.progress.items()}
         self._unbegun = list(batch.tasks)
-        """The tasks that have not begun, and some that have."""
+        """The tasks that have not started, and some that have."""
         self._begun = 0
         """About how many of them have."""
         self._may_block = True

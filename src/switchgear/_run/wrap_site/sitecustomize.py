@@ -51,7 +51,7 @@ class _GuardingFinder:
         self._busy: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The module with the guard behind its loader; `None`: not one of ours."""
+        """The module with the guard behind its loader; `None`: not a guarded module."""
         if name == "switchgear" and importlib.machinery.PathFinder.find_spec(name, path) is None:
             init = os.path.join(self._package, "__init__.py")
             return importlib.util.spec_from_file_location(

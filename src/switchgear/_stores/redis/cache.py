@@ -1,6 +1,6 @@
 """What this process remembers of the circuits in the server, and how it signs what it writes.
 
-The copy saves a read before each write: the server says when it is old. It is also what a server
+The copy saves a read before each write: the server rejects it when it is old. It is also what a server
 that lost its data is given back.
 """
 
@@ -58,7 +58,7 @@ class KnownCircuits:
         return self.token().partition("-")[0]
 
     def identity(self, message: Message) -> str:
-        """A name for one message, by which the server knows it when it is sent again."""
+        """A name for one message, by which the server recognises it when it is sent again."""
         name = self.token().replace("-", PLUS)
         source = message.source if isinstance(message, Record) else None
         if source is None:
@@ -184,7 +184,7 @@ class Push:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody wants to hear."""
+        """Whether there are listeners."""
         return bool(self._listeners)
 
     @property
@@ -195,7 +195,7 @@ class Push:
 
     def add(self, listener: Listener) -> None:
         """Call this with every circuit that another process moved, or that the server has lost."""
-        if self._pid != os.getpid():  # the thread stayed with the parent, and so did who listened
+        if self._pid != os.getpid():  # the thread and the listeners stayed with the parent
             self._pid, self._thread, self._listeners = os.getpid(), None, []
             self._on_warm = []
         self._listeners.append(listener)
@@ -238,7 +238,7 @@ class Push:
             failures += 1
 
     def _hear(self, channel: Any, *, until_subscribed: bool = False) -> None:
-        """Hear one message, or that the server is alive; raise if it is not."""
+        """Receive one message or a ping; raise if the server is gone."""
         deadline_s = monotonic() + self._timeout_s
         asked = False
         while not self._stop.is_set():

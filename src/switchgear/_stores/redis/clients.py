@@ -120,8 +120,8 @@ WORDS = {
 def store_error(
     label: str, error: BaseException, timeout_s: float, secret: str | None
 ) -> StoreError:
-    """What an error of the client or the server is to us."""
-    import redis.exceptions as of_redis  # noqa: PLC0415  only who uses Redis loads it
+    """The store error for an error of the client or the server."""
+    import redis.exceptions as of_redis  # noqa: PLC0415  only loaded for Redis
 
     text = str(error) or type(error).__name__
     if secret:
@@ -139,7 +139,7 @@ def store_error(
 
 
 def is_known(error: BaseException) -> bool:
-    """Whether the error says what is wrong with the server, so that asking again does not help."""
+    """Whether the error is permanent, so that retrying does not help."""
     return any(_says(error, str(error), words) for words, *_ in BY_WORD)
 
 
@@ -155,7 +155,7 @@ GUESSES_S = 3600.0
 
 
 class ServerClock:
-    """Seconds since the epoch on the server: our monotonic clock plus what every answer tells.
+    """Seconds since the epoch on the server: the monotonic clock plus the offset in every reply.
 
     Until the first answer it is this machine's wall clock. From then on it never runs backwards.
     Thread-safe.
@@ -185,7 +185,7 @@ class ServerClock:
         return self._offset_s is None and self._guessed_s - GUESSES_S <= now_s <= self._guessed_s
 
     def corrected(self, guess_s: float) -> float:
-        """What a guess would have been, had we known the server's clock by then."""
+        """A guess, corrected by the server's clock."""
         return guess_s + self() - self._wall()
 
     def learn(self, server_s: float, asked_s: float, answered_s: float) -> None:
@@ -213,7 +213,7 @@ class ServerClock:
 
 
 def facts(client: Any, names: Names, *, cluster: bool) -> dict[str, str]:
-    """What the node that holds our keys says of itself."""
+    """The INFO of the node with the keys of Switchgear."""
     target: dict[str, Any] = {}
     if cluster:
         target["target_nodes"] = client.get_node_from_key(names.root)
@@ -253,7 +253,7 @@ def _persistence(client: Any, info: dict[str, Any], target: dict[str, Any]) -> s
         return "append-only file"
     try:
         saves = client.config_get("save", **target).get("save")
-    except Exception:  # noqa: BLE001  many servers do not tell
+    except Exception:  # noqa: BLE001  many servers do not provide it
         return "snapshots, if any: the server does not say"
     if saves:
         return f"snapshots ({saves}): a crash loses what came after the last one"
@@ -264,7 +264,7 @@ DEFAULT_PORT = 6379
 
 
 class Address(NamedTuple):
-    """What a URL says. Its repr shows no password."""
+    """A parsed URL. Its repr shows no password."""
 
     label: str
     url: str
@@ -274,7 +274,7 @@ class Address(NamedTuple):
     """Other nodes of a Cluster to begin with: `redis+cluster://one:7000,two:7000`."""
     secret: str | None = None
     namespace: str | None = None
-    """What the URL says all keys begin with: `?namespace=NAME`."""
+    """The prefix of all keys, from `?namespace=NAME`."""
 
     def __repr__(self) -> str:
         return f"<Address {self.label}>"
@@ -358,7 +358,7 @@ def missing_package(label: str) -> StoreUnavailable:
 
 
 _of_parents: list[object] = []
-"""Connections that belong to the process we were forked from: neither used nor closed here."""
+"""Connections of the parent process after a fork: neither used nor closed here."""
 
 
 class Clients:
@@ -366,7 +366,7 @@ class Clients:
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         try:
-            from redis import exceptions  # noqa: PLC0415  only who uses Redis loads it
+            from redis import exceptions  # noqa: PLC0415  only loaded for Redis
         except ImportError as error:
             raise missing_package(address.label) from error
         self._address = address
@@ -446,7 +446,7 @@ class Clients:
         client = self._by_loop.get(loop)
         if client is None:
             client = self._by_loop[loop] = self._for_tasks()
-            # `asyncio.run` ends the generators of its loop: so it closes our connections too.
+            # `asyncio.run` ends the generators of its loop: so it closes the connections, too.
             keeper = self._keeper(loop, client)
             self._keepers[id(loop)] = keeper
             await anext(keeper)
@@ -508,7 +508,7 @@ class Clients:
         )
 
     def _options(self) -> dict[str, Any]:
-        # RESP 2 is what every server speaks, and needs no greeting on each new connection.
+        # Every server supports RESP 2, which needs no greeting on each new connection.
         return {
             "socket_timeout": self._timeout_s,
             "socket_connect_timeout": self._timeout_s,

@@ -2,7 +2,7 @@
 
 `{"stamp":"17-3f9a-5","format":1,"circuit":{…},"policy":{…}}`: JSON that a person can read. The
 stamp comes first, so that the server compares it without parsing: version, writer, number of the
-write. No two writes share one, even if a server forgets and versions begin anew.
+write. No two writes share one, even if a server forgets and versions restart.
 """
 
 import json

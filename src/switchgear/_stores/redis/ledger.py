@@ -1,8 +1,8 @@
 """Values and lines of a ledger on a server: read, amend, and commit if the value is still the same.
 
-The script compares and sets, and knows neither money nor locks. A value begins with a number that
-grows with each commit; who names the number they have read may replace the value, and who may not
-is told what is there now, so that another try costs one more round trip.
+The script compares and sets, and contains nothing about money or locks. A value begins with a number that
+grows with each commit; a writer that passes the number it has read may replace the value, and another one
+gets the current value, so that another attempt costs one more round trip.
 
 An amendment has an identity and leaves a receipt, as a message to a circuit does: one whose reply
 was lost is asked for again and not done again.
@@ -86,7 +86,7 @@ class RedisLedger:
         deadline_s = time.monotonic() + PATIENCE_S
         tries = 0
         with self._translated():
-            self._reader()  # the server has told the time
+            self._reader()  # the server has returned the time
             _, have, _ = self._ask(keys, (b"?", b""))
             while True:
                 number, value = self._read(shelf, key, have)

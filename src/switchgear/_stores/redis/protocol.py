@@ -1,8 +1,8 @@
 """How a message is folded into a circuit that others change too. No I/O: generators of calls.
 
-A generator yields what to ask the server and is sent the answer, so that one text serves both the
+A generator yields requests to the server and is sent the replies, so that one text serves both the
 blocking and the asyncio client. Two tries by compare-and-set; then the message queues in the
-inbox, where the first in the queue folds everybody's messages in one commit and answers them.
+inbox, where the first in the queue folds all messages in one commit and answers them.
 """
 
 import re
@@ -59,7 +59,7 @@ class FoldBase(NamedTuple):
     fits: bool = True
     """Whether the stored policy is the one that judges now."""
     restored: str = ""
-    """Why this is our own copy and not the server's."""
+    """Why this is the local copy and not the server's."""
 
 
 class FoldStart(NamedTuple):
@@ -105,7 +105,7 @@ def last_seq(key: str, entries: Any) -> int:
 
 
 def salvaged_version(raw: bytes) -> int:
-    """The version that a value we cannot read had, as far as can be seen."""
+    """The version of an unreadable value, as far as known."""
     found = re.match(rb'\{"stamp":"(\d{1,15})-', raw)
     return int(found[1]) if found else 0
 
@@ -131,7 +131,7 @@ class Folded:
         self.steps[mail.token.encode()] = done
 
     def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
-        """What to answer whom. We know our own, and who cannot be understood waits in vain."""
+        """The replies to the queue. Our own is known, and unreadable messages get none."""
         return tuple(
             (
                 token,
@@ -153,7 +153,7 @@ def fold_queue(
     """Fold the messages in their order.
 
     One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
-    left to its owner, who comes next and knows it. If the owner is gone (we are not patient), it
+    left to its owner, which comes next and has it. If the owner is gone, it
     is folded as well as we can, or not at all: it must not block the queue.
     """
     folded = Folded(circuit, policy)
@@ -186,7 +186,7 @@ def _judge(texts: PolicyTexts, text: str) -> Policy | None:
 
 
 def _with_source(mail: envelope.Mail) -> Message:
-    """The message with what its identity says: which process reports all that it has counted."""
+    """The message with its identity: which process reports all that it has counted."""
     process, _, number = mail.token.partition(PLUS)
     _, is_report, dates = number.partition(REPORT)
     if not is_report or not isinstance(mail.message, Record):
@@ -205,7 +205,7 @@ TRIES_AFTER_CUT = 3
 PATIENCE_S = 0.1
 """How long a process in the queue waits for the first one before it takes its place."""
 GRACE_S = 1.0
-"""How much longer than the idle time the server keeps a circuit: who misses it knows why."""
+"""How much longer than the idle time the server keeps a circuit, so that a missing one was idle."""
 TAIL = 1000
 """How many events are searched for the last number of a circuit whose state is lost."""
 
@@ -223,7 +223,7 @@ class Cut(Exception):
     def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
         self.final = final
-        """Whether it is of no use to ask again at once."""
+        """Whether an immediate retry is useless."""
 
 
 class Protocol:
@@ -387,7 +387,7 @@ class Protocol:
         return bool(removed)
 
     def look(self) -> Generator[Call, Any, None]:
-        """Ask for nothing but the time, of the node that holds our keys."""
+        """Request only the time, from the node with the keys of Switchgear."""
         nonce = self.known.token()
         yield from asked(Exchange(b"?").call(self.names, "", keep=1, idle_ms=1, nonce=nonce))
 
@@ -412,7 +412,7 @@ class Protocol:
     def scan(self, cursor: bytes, pattern: str, count: int) -> Generator[Call, Any, Any]:
         """The next cursor, and the names behind this one that match."""
         nonce = self.known.token()
-        # The key says only on which node of a Cluster: ours are all on one.
+        # The key only selects the node of a Cluster: all keys are on one.
         call = Script(script.SCAN, (self.names.root,), (nonce, cursor, pattern, count), nonce)
         reply = yield from asked(call)
         return reply[0]
@@ -422,7 +422,7 @@ class Protocol:
     def _queue(
         self, key: str, policy: Policy, mail: Mail, lost: Lost
     ) -> Generator[Call, Any, Step]:
-        """Wait in the inbox for an answer; lead when it is our turn, or when no process does."""
+        """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does."""
         self.known.heat(key, hot=len(lost.waiting) > 1)
         deadline_s = monotonic() + self._timeout_s
         patient = True
@@ -527,7 +527,7 @@ class Protocol:
     ) -> Generator[Call, Any, Lost | Received | None]:
         idle_ms = max(1, int(self._idle_s * 1000))
         for _ in range(TRIES_IN_TIME):
-            # A server that was frozen must not do what its client has given up and tells again.
+            # A server that was frozen must not apply what its client has given up and sends again.
             until_s = self._clock() + self._timeout_s if self._clock.is_set else None
             reply = yield exchange.call(
                 self.names,
@@ -647,7 +647,7 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
 
 
 def _outcome(message: Message, done: Step) -> bytes:
-    """What the receipt of a message says: only what the circuit itself does not tell."""
+    """The content of a message's receipt: only what is not in the circuit itself."""
     if done.events or isinstance(message, Acquire):
         return envelope.seal_answer(done.verdict, done.events)
     return script.APPLIED

@@ -1,8 +1,8 @@
-"""The one script that runs inside the server: compare, set, and a queue for those who lost.
+"""The one script that runs inside the server: compare, set, and a queue for the other writers.
 
-It knows no breaker words. A value begins with a stamp that no two writes share; who names the
-stamp they have read may replace the value. Who may not is told the winner's value, and may leave a
-message in the inbox: while that is not empty, only somebody who takes messages out of it commits.
+It contains no breaker logic. A value begins with a stamp that no two writes share; a writer that passes the
+stamp it has read may replace the value. Another one gets the winner's value, and may leave a
+message in the inbox: while that is not empty, only a writer that takes messages out of it commits.
 
 Each message has an identity. The commit that applies it writes a receipt under that identity, in
 the same script: a message that is sent again, because its reply was lost, finds the receipt and is
@@ -216,7 +216,7 @@ class Script(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for an answer. A script cannot wait, so no nonce tells this reply from an earlier one.
+    """Wait for an answer. A script cannot wait, so no nonce distinguishes this reply from an earlier one.
 
     An earlier reply about the same message is as good, and that nothing came only means to look.
     """
@@ -251,7 +251,7 @@ class Received(NamedTuple):
     have: bytes | None
     """The value now."""
     receipt: bytes
-    """What it came to, as `envelope.seal_answer` writes it; `APPLIED` where the value says it all."""
+    """What it came to, as `envelope.seal_answer` writes it; `APPLIED` where the value is enough."""
 
 
 APPLIED = b"1"
@@ -315,7 +315,7 @@ class Names(NamedTuple):
         return f"{self.root}note:{name}"
 
     def turn(self, name: str) -> str:
-        """Where it says whose turn with that note it is."""
+        """The key with the holder of that note's lock."""
         return f"{self.root}turn:{name}"
 
     def unreadable(self, key: str, now_s: float) -> str:
@@ -334,7 +334,7 @@ class Exchange(NamedTuple):
     """How the new value begins: a call that was sent twice is done once."""
     ttl_ms: int | None = None
     alone: bool = True
-    """Whether others who wait come first."""
+    """Whether other waiters come first."""
     aside: str = ""
     entry: bytes = b""
     token: str = ""
@@ -345,7 +345,7 @@ class Exchange(NamedTuple):
     identity: str = ""
     """The message that this applies, or asks for the receipt of."""
     outcome: bytes = APPLIED
-    """What its receipt says."""
+    """The content of its receipt."""
     warm: bytes = b""
     """What is published when a shared circuit fails: which process, which circuit."""
 

@@ -33,7 +33,7 @@ from switchgear._system.clock import Clock
 TURN_MS = 5000
 """How long a turn is at most."""
 LOOK_S = 0.002
-"""How often one who waits looks whether it is their turn."""
+"""Seconds between two attempts of a waiter."""
 
 Ask = Callable[..., Any]
 """Sends a script with its keys and arguments, until its own reply arrives."""
@@ -41,7 +41,7 @@ Apply = Callable[[str, Policy, Message, float], Step]
 
 
 class RedisTransaction:
-    """A transaction while it is our turn. Used by one thread."""
+    """A transaction while the lock is held. Used by one thread."""
 
     __slots__ = ("_apply", "keep_s", "note", "now_s")
 
@@ -60,7 +60,7 @@ class RedisTransaction:
 def taken(
     ask: Ask, names: Names, name: str, apply: Apply, *, now_s: Callable[[], float], label: str
 ) -> Iterator[RedisTransaction]:
-    """Our turn with the note of that name. Raises `StoreUnavailable` if it does not come."""
+    """Hold the lock of a note. Raises `StoreUnavailable` if it is not acquired in time."""
     turn, note, token = names.turn(name), names.note(name), os.urandom(8).hex()
     until_s = monotonic() + 2 * TURN_MS / 1000
     while True:
@@ -106,7 +106,7 @@ class RedisStore:
       `redis+cluster://` and `rediss+cluster://`, with user, password and the options of the redis
       package: `rediss://:secret@host:6380/0?ssl_ca_certs=ca.pem`. A password is never shown.
     - `namespace`: what all keys begin with; installations with different ones do not meet.
-      Default: what the URL says by `?namespace=NAME`, else `switchgear`.
+      Default: `?namespace=NAME` of the URL, else `switchgear`.
     - `clock`: seconds since the epoch, for tests; default: the server's clock.
     - `timeout_s`: how long one answer of the server may take.
     - `keep_events`: about how many events the stream holds. `idle_s`: after how long a closed
@@ -159,11 +159,11 @@ class RedisStore:
         *,
         identity: str | None = None,
     ) -> Step:
-        """Fold a message by compare-and-set, or through the queue of those who compete.
+        """Fold a message by compare-and-set, or through the queue of competing writers.
 
         A `StoreError` with `in_doubt` leaves open whether it was folded. Sent again with that
         text as `identity`, it is folded unless it was. A thread that is interrupted here sends it
-        again in the same way, before the interrupt goes on: the caller must not report it once more.
+        again in the same way, before the interrupt goes on: the caller must not report it again.
         """
         again, name = identity is not None, identity or self._protocol.known.identity(message)
         try:
@@ -216,11 +216,11 @@ class RedisStore:
         return POLL_UNHEARD_S if self._push.has_listeners else POLL_S
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """Call the listener, in a thread of ours, with circuits that others moved."""
+        """Call the listener, in a background thread, with circuits that others moved."""
         self._push.add(listener)
 
     def on_warm(self, listener: Callable[[str], object]) -> None:
-        """Call the listener, in a thread of ours, with circuits on which others report failures."""
+        """Call the listener, in a background thread, with circuits on which others report failures."""
         self._push.add_warm(listener)
 
     def process(self) -> str:
@@ -328,7 +328,7 @@ class RedisStore:
         return self._server_clock() + self._timeout_s if self._server_clock.is_set else None
 
     def facts(self) -> dict[str, str]:
-        """Versions, sizes and settings, with a word where a setting endangers circuits."""
+        """Versions, sizes and settings, with a warning where a setting endangers circuits."""
         with self._translated():
             self._reader()
             shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
@@ -364,7 +364,7 @@ class RedisStore:
     # Talking to the server
 
     def _run(self, work: Generator[Call, Any, T]) -> T:
-        """Do what a generator asks for, by the client for threads."""
+        """Execute the requests of a generator, by the client for threads."""
         with self._translated():
             client = self._clients.blocking()
             reply: Any = None
@@ -450,7 +450,7 @@ class RedisStore:
 
     def _ask(self, text: str, keys: tuple[str, ...], *args: Any) -> Any:
         """The reply to a script that does the same when it is sent twice."""
-        self._reader()  # the server has told the time
+        self._reader()  # the server has returned the time
         return self._run(asked(self._protocol.script(text, keys, *args)))
 
     def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""The file of a SQLite store: how it is begun, opened, locked, and set aside when it is damaged.
+"""The file of a SQLite store: how it is created, opened, locked, and set aside when it is damaged.
 
 SQLite guards what is inside the file. What happens to the file as a whole (beginning it, moving
 a damaged one away) is guarded by a lock file beside it, so that many processes may meet the same
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _LACKS = ("no such table", "no such column", "has no column named")
-"""How SQLite says that a file is not laid out as its own version number promises."""
+"""SQLite errors for a file whose layout does not match its version number."""
 _WRITABLE = "make the file and its folder writable for this user, or choose another store"
 LEAST_BYTES = 65_536
 """A disk with less than this is full: SQLite's index of its log alone takes half of it."""
@@ -58,7 +58,7 @@ def is_for_want_of_space(error: sqlite3.Error, folder: str) -> bool:
 
 
 def from_sqlite(label: str, error: sqlite3.Error, busy_timeout_s: float, folder: str) -> StoreError:
-    """The store's error for one of SQLite's; `folder` is where the file lies."""
+    """The store's error for one of SQLite's; `folder` contains the file."""
     primary = _code(error) & 0xFF
     if is_locked(error):
         return locked_too_long(label, busy_timeout_s)
@@ -93,7 +93,7 @@ def locked_too_long(label: str, busy_timeout_s: float) -> StoreUnavailable:
 
 
 def is_full(folder: str) -> bool:
-    """Whether the disk on which the folder lies has no space left to speak of."""
+    """Whether the disk of the folder is nearly full."""
     try:
         disk = os.statvfs(folder)
     except OSError:
@@ -184,7 +184,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_lay_out, _add_ledger]
 
 
 def check(db: sqlite3.Connection, label: str) -> int:
-    """The layout of a file of ours. Raises `StoreCorrupt` for another program's database."""
+    """The layout of a Switchgear file. Raises `StoreCorrupt` for another program's database."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:
@@ -225,13 +225,13 @@ _UNKNOWN = "set aside"
 def remember_set_aside(
     db: sqlite3.Connection, stamps: Sequence[str], whys: Mapping[str, str]
 ) -> None:
-    """Note when files were set aside before this one was begun, and why, where that is known."""
+    """Note when files were set aside before this one was created, and why, if known."""
     rows = [(f"corrupt:{stamp}", whys.get(stamp) or _UNKNOWN) for stamp in stamps]
     db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
 
 
 def set_aside_stamps(db: sqlite3.Connection) -> dict[str, str]:
-    """When files were set aside before this one was begun, oldest first; and why, or ""."""
+    """When files were set aside before this one was created, oldest first; and why, or ""."""
     rows = db.execute(
         "SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM meta "
         "WHERE name >= 'corrupt:' AND name < 'corrupt;' ORDER BY name"
@@ -259,7 +259,7 @@ class Opened(NamedTuple):
     """Where the last commit is described; `None`: nowhere."""
 
     def close(self) -> None:
-        """Let go of the file and of what lies beside it."""
+        """Close the file and its companion files."""
         self.db.close()
         if self.head is not None:
             self.head.close()
@@ -278,7 +278,7 @@ class DatabaseFile:
         self._clock = clock
 
     def identity(self) -> tuple[int, int] | None:
-        """Which file lies at the path now: another one, if it was set aside or removed."""
+        """The identity of the file at the path: it changes if the file was set aside or removed."""
         try:
             there = os.stat(self.path)
         except OSError:
@@ -286,7 +286,7 @@ class DatabaseFile:
         return there.st_dev, there.st_ino
 
     def open(self) -> Opened:
-        """A connection to the file, which is begun if there is none and replaced if damaged."""
+        """A connection to the file, which is created if missing and replaced if damaged."""
         there = self._look()
         if there and not os.access(self._folder, os.W_OK):
             return self._open_to_read()
@@ -338,7 +338,7 @@ class DatabaseFile:
         return os.path.exists(self.aside(stamp))
 
     def aside(self, stamp: str) -> str:
-        """Where the file that was set aside at that time lies."""
+        """The path of the file that was set aside at that time."""
         return f"{self.path}.corrupt-{stamp}"
 
     # Under the lock file
@@ -513,7 +513,7 @@ class DatabaseFile:
             try:
                 os.rename(self.path + side, self.aside(stamp) + side)
             except FileNotFoundError:
-                if not side:  # removed: what lies aside instead is an empty file
+                if not side:  # removed: the file set aside instead is empty
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                     os.close(os.open(self.aside(stamp), flags, 0o600))
         try:  # noqa: SIM105  a hook does without contextlib
@@ -570,7 +570,7 @@ class DatabaseFile:
 
 
 def _kind(path: str) -> str | None:
-    """What lies at a path that should be a regular file; `None`: nothing, or a regular file."""
+    """What is at a path that should be a regular file; `None`: nothing, or a regular file."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:

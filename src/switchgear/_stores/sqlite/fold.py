@@ -247,9 +247,9 @@ def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
 
 
 def read_event(circuit: str, seq: int, stored: Any) -> Event:
-    """The inverse of `event_text`; what cannot be read is an event that says so.
+    """The inverse of `event_text`; an unreadable event becomes one that reports this.
 
-    So the numbers have no gap, and who follows the stream gets past it. Raises `Newer`.
+    So the numbers have no gap, and readers of the stream get past it. Raises `Newer`.
     """
     try:
         event = load_event(_values(stored))
@@ -676,14 +676,14 @@ class Folding:
                 db.execute("DELETE FROM events WHERE cursor <= ?", (newest - self.keep_events,))
 
     def seen(self, key: str, row: CircuitRow) -> StoredCircuit | None:
-        """The circuit of a row, if it is as we saw it last."""
+        """The circuit of a row, if it is unchanged."""
         known = self._known.get(key)
         if known and known.state == row.state and known.policy_text == row.policy:
             return StoredCircuit(known.circuit, known.policy)
         return None
 
     def _read(self, known: _KnownCircuit, row: CircuitRow) -> Circuit:
-        """The circuit of a row; parsed only if it is not as we saw it last."""
+        """The circuit of a row; parsed only if it has changed."""
         if row.state == known.state:
             return known.circuit
         return read_circuit(known.policy, known.circuit.key, row.state)

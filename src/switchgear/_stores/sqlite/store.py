@@ -1,4 +1,4 @@
-"""The store as a whole: what it answers, and the questions that only readers ask.
+"""The store: messages, and queries for readers.
 
 One `BEGIN IMMEDIATE` transaction per message: load, `step`, save with the events. A message that
 changes nothing only reads.
@@ -100,7 +100,7 @@ class Link:
                     raise
                 if asked_s < self._look_at_s:
                     return result
-                # Asked after the commit: what went into a file that was moved away is done anew.
+                # Checked after the commit: what went into a file that was moved away is repeated.
                 if opened.identity == self._file.identity():
                     self._look_at_s = asked_s + LOOK_S
                     if opened.read_only:
@@ -194,7 +194,7 @@ class Link:
         return StoreTooNew(self.label, str(newer), "use the newer Switchgear that wrote it")
 
     def asides(self) -> list[str]:
-        """Files that were set aside before this one was begun, and that are still there."""
+        """Files that were set aside before this one was created, and that still exist."""
         stamps = [stamp for stamp in self._stamps if self._file.lies_aside(stamp)]
         return [self._file.aside(stamp) for stamp in stamps]
 
@@ -209,7 +209,7 @@ class Link:
             self._let_go()
 
     def __del__(self) -> None:
-        # Who was merely forgotten lets go, too, but only of what its own process opened.
+        # A store that is garbage-collected closes, too, but only what its own process opened.
         if getattr(self, "_opened", None) is not None and self._opened_by == os.getpid():
             self._let_go()
 
@@ -334,7 +334,7 @@ class Marks:
             view[last[1]] = at_s
 
     def of(self, key: str) -> Callable[[], float]:
-        """Tells when a circuit last failed, as far as is known; 0: never."""
+        """When a circuit last failed, as far as known; 0: never."""
         view = self._view if self._tried else self._opened()
         return float if view is None else partial(view.__getitem__, _slot(key))
 
@@ -365,7 +365,7 @@ def _mapped(path: str) -> "memoryview[float]":
         if there.st_size < _SIZE:
             os.posix_fallocate(
                 file, 0, _SIZE
-            )  # a hole in a full disk would kill who writes into it
+            )  # writing into a hole on a full disk would kill the process
         return memoryview(mmap.mmap(file, _SIZE)).cast("d")
     finally:
         os.close(file)
@@ -405,7 +405,7 @@ class BootClock:
         self.read: Clock = time.time
         if self._name is not None:
             self.read = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-        # Until the shared anchor is known, our own: the time goes on while the file is away.
+        # Until the shared anchor is known, a local one: time continues while the file is missing.
         self.anchor_s = self._own_anchor_s()
         self.is_shared: bool = self._name is None
 
@@ -430,7 +430,7 @@ class BootClock:
         return True
 
     def teach(self, db: sqlite3.Connection) -> None:
-        """Write our anchor for the others. In a transaction, after `learn` found none."""
+        """Write the anchor for other processes. In a transaction, after `learn` found none."""
         if not self.is_shared:  # else the file is a new one, and time must not jump because of it
             self.anchor_s = self._own_anchor_s()
         # Anchors of earlier starts are of no use any more.
@@ -461,8 +461,8 @@ class SqliteStore:
     seconds (`synchronous=NORMAL`: the file stays whole, its newest transactions may be missing),
     because waiting for the disk would cost each message milliseconds.
 
-    A damaged file, or one that lacks commits, is moved aside and a new one begun; circuits then
-    start anew with an event that says so, until an operator has taken the file that was moved aside
+    A damaged file, or one that lacks commits, is moved aside and a new one is created; circuits then
+    start from scratch, with an event, until an operator has taken the file that was moved aside
     away.
 
     >>> import tempfile, os
@@ -550,7 +550,7 @@ class SqliteStore:
             raise self._corrupt(f"{number} cannot be read; the first is {unreadable[0]}")
 
     def lost(self) -> StoreCorrupt | None:
-        """Why a circuit that is not here may have been: a damaged file that lies aside."""
+        """Why a missing circuit may be lost: a damaged file was set aside."""
         self._link.run(_nothing)
         asides = self._link.asides()
         if not asides:
@@ -601,7 +601,7 @@ class SqliteStore:
         return SqliteLedger(self._link, self.now_s)
 
     def failure_mark(self, key: str) -> Callable[[], float]:
-        """Tells when some process last reported a failure of a circuit; 0: nothing is known of one."""
+        """When a process last reported a failure of a circuit; 0: none is known."""
         return self._marks.of(key)
 
     def process(self) -> str:

@@ -1,0 +1,256 @@
+"""The six patterns of stuck runs, each beside work that looks like it and goes on."""
+
+import pytest
+
+from switchgear import AgentStep, Signal
+from switchgear.config import preset_policy
+from switchgear.detectors import Stagnation
+
+WORDS = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "klmnp"]
+RETHINKS = (
+    "The parser still rejects the header, so the length field must be read in the wrong order here.",
+    "Since the parser still rejects the header, the length field must be read in the wrong order.",
+    "The length field must be read in the wrong order here, as the parser still rejects the header.",
+)
+
+
+def step(
+    tool: str, args: str, result: str | None = None, thought: str = "", *, ok: bool = True
+) -> Signal:
+    return Signal(ok=ok, step=AgentStep(tool, args, result, thought or None))
+
+
+def new_thought(n: int) -> str:
+    """A thought of twelve words that no other one has."""
+    return " ".join(f"{WORDS[n]}{word}" for word in WORDS[:12])
+
+
+def heat(steps: list[Signal]) -> float:
+    """The highest heat over these steps, with the limit of the preset `default`."""
+    [detector] = preset_policy("default").detectors
+    assert isinstance(detector, Stagnation)
+    memory, hottest = detector.start(), 0.0
+    for each in steps:
+        memory = detector.fold(memory, each, 0.0)
+        hottest = max(hottest, detector.heat(memory, 0.0))
+    return hottest
+
+
+# 1. Turns without a tool call.
+
+
+@pytest.mark.parametrize("reply", ["Please go on.", "No tool call found.\nUse exactly one tool."])
+def test_turns_without_a_tool_call_that_get_one_reply_are_stopped(reply: str) -> None:
+    assert heat([step("", f"I plan {word}", reply) for word in WORDS[:8]]) >= 1
+
+
+def test_turns_without_a_tool_call_that_get_new_replies_go_on() -> None:
+    assert heat([step("", f"I ask for {word}", f"It is {word}") for word in WORDS]) < 0.7
+
+
+def test_a_reply_between_tool_calls_that_work_goes_on() -> None:
+    steps = []
+    for word in WORDS:
+        steps.append(step("", f"Next is {word}", "Please go on."))
+        steps += [step("read", f"src/{word}{n}.py", f"def {word}{n}") for n in "ab"]
+    assert heat(steps) < 1
+
+
+# 2. Edit, check, same outcome.
+
+
+@pytest.mark.parametrize("outcome", ["E assert 3 == 4\n1 failed in 0.{n} s", "error: x.c:7: no y"])
+def test_an_edit_and_the_same_failure_in_turn_are_stopped(outcome: str) -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:15]):
+        steps.append(step("edit", f"a.py return {word}", "saved"))
+        steps.append(step("bash", "make check", outcome.replace("{n}", str(n)), ok=False))
+    assert heat(steps) >= 1
+
+
+def test_an_edit_and_another_failure_in_turn_go_on() -> None:
+    steps = []
+    for word in WORDS:
+        steps.append(step("edit", f"a.py return {word}", "saved"))
+        steps.append(step("bash", "make check", f"E {word} is not defined", ok=False))
+    assert heat(steps) < 0.7
+
+
+def test_a_failure_count_that_falls_goes_on() -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:30]):
+        steps.append(step("edit", f"a.py return {word}", "saved"))
+        steps.append(step("bash", "make check", f"{30 - n} failed, {n} passed", ok=n == 29))
+    assert heat(steps) < 0.7
+
+
+def test_red_and_green_in_turn_go_on() -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:30]):
+        steps.append(step("edit", f"test_a.py assert {word}", "saved"))
+        steps.append(step("bash", "pytest", f"E {word}\n1 failed", ok=False))
+        steps.append(step("edit", f"a.py def {word}: return {WORDS[n + 40]}", "saved"))
+        steps.append(step("bash", "pytest", "all passed"))
+    assert heat(steps) < 0.7
+
+
+def test_red_and_green_in_turn_go_on_without_a_new_word_if_the_failing_tests_are_known() -> None:
+    steps = []
+    for word in WORDS[:30]:
+        red = step("bash", "pytest", f"E {word}\n1 failed", ok=False)
+        steps.append(step("edit", f"test_a.py assert {word}", "saved"))
+        steps.append(red._replace(failing_tests=word))
+        steps.append(step("edit", f"a.py def {word}", "saved"))
+        steps.append(step("bash", "pytest", "all passed"))
+    assert heat(steps) < 0.7
+
+
+# 3. Files that the agent itself created.
+
+
+def trained(metric: list[float]) -> list[Signal]:
+    """One new script after another, and the metric of each."""
+    steps = []
+    for n, value in enumerate(metric):
+        name, thought = f"train_{WORDS[n]}.py", RETHINKS[n % 3]
+        steps.append(step("create", f"{name} model = {WORDS[n]}", "saved", thought))
+        steps.append(step("bash", f"python {name}", f"accuracy {value:.2f}", thought))
+    return steps
+
+
+def test_new_scripts_whose_metric_goes_up_and_down_are_stopped() -> None:
+    assert heat(trained([0.39, 0.43, 0.42, 0.32, 0.37, 0.41, 0.36, 0.42, 0.40])) >= 1
+
+
+def test_new_scripts_pay_nothing_back_while_a_metric_goes_up_and_down() -> None:
+    values = [0.39, 0.43, 0.42, 0.40, 0.41, 0.42]
+    flat, grows = heat(trained(values)), heat(trained([0.3 + 0.05 * n for n in range(6)]))
+    assert flat > grows + 0.3
+
+
+def test_new_scripts_whose_metric_grows_go_on() -> None:
+    steps = []
+    for n, each in enumerate(trained([0.30 + 0.02 * n for n in range(30)])):
+        assert each.step is not None
+        steps.append(each._replace(step=each.step._replace(thought=new_thought(n))))
+    assert heat(steps) < 0.7
+
+
+def test_new_files_of_a_growing_project_go_on() -> None:
+    steps = []
+    for n, word in enumerate(WORDS):
+        steps.append(step("create", f"src/{word}.py def {word}", "saved", new_thought(n)))
+        steps.append(step("bash", "pytest", f"{n + 1} passed", new_thought(n) + " check"))
+    assert heat(steps) < 1
+
+
+# 4. The same lines read again.
+
+
+def test_line_ranges_that_are_read_again_are_stopped() -> None:
+    ranges = [("1,40", "import a\nx = 1"), ("40,80", "def f():\n    y = 2"), ("80,99", "z = 3")]
+    rounds = [step("bash", f"sed -n {r}p a.py", text) for r, text in ranges]
+    assert heat(rounds * 6) >= 1
+
+
+def test_line_ranges_read_again_with_the_same_thoughts_are_stopped_sooner() -> None:
+    ranges = [("1,40", "import a\nx = 1"), ("40,80", "def f():\n    y = 2"), ("80,99", "z = 3")]
+    rounds = [
+        step("bash", f"sed -n {r}p a.py", text, RETHINKS[n]) for n, (r, text) in enumerate(ranges)
+    ]
+    assert heat(rounds * 3) >= 1
+
+
+def test_a_new_search_between_the_same_reads_and_thoughts_pays_for_little() -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:15]):
+        steps.append(step("bash", "sed -n 1,40p a.py", "import a\nx = 1", RETHINKS[n % 3]))
+        steps.append(step("bash", f"grep {word}", "", RETHINKS[(n + 1) % 3]))
+    assert heat(steps) >= 1
+
+
+def test_a_long_file_read_range_by_range_goes_on() -> None:
+    steps = [
+        step("bash", f"sed -n {40 * n},{40 * n + 39}p a.py", f"def {word}():\n    {word} = {n}")
+        for n, word in enumerate(WORDS)
+    ]
+    assert heat(steps) < 0.7
+
+
+def test_searches_with_new_finds_go_on() -> None:
+    steps = [step("grep", word, f"src/{word}.py:1: {word}") for word in WORDS]
+    assert heat(steps) < 0.7
+
+
+# 5. Refusals, timeouts, numbers as texts, prose that hardly differs.
+
+
+@pytest.mark.parametrize(
+    "reply", ["already done", "The file already exists.", "Permission denied", "Invalid request: 1"]
+)
+def test_a_refusal_that_is_no_error_is_stopped(reply: str) -> None:
+    pairs = ({"id": 22}, {"id": "22"})
+    assert heat([step("book", str(pairs[n % 2]), reply) for n in range(9)]) >= 1
+
+
+def test_commands_that_all_time_out_are_stopped() -> None:
+    steps = [
+        step("bash", f"./{word}", f"timed out after {n} s", ok=False)
+        for n, word in enumerate(WORDS[:20])
+    ]
+    assert heat(steps) >= 1
+
+
+def test_arguments_in_nearly_the_same_prose_are_stopped() -> None:
+    asked = "Ask the planner how the {} failing import of the settings can be repaired at last"
+    steps = [
+        step("ask", asked.format(("old", "same", "old")[n % 3]), "I do not know.")
+        for n in range(24)
+    ]
+    assert heat(steps) >= 1
+
+
+def test_success_after_twelve_refusals_that_each_led_to_another_try_goes_on() -> None:
+    steps = [
+        step("bash", f"{word} a.py", "Permission denied", new_thought(n), ok=False)
+        for n, word in enumerate(WORDS[:12])
+    ]
+    assert heat([*steps, step("bash", "sudo make", "built", new_thought(20))]) < 1
+
+
+def test_twelve_refusals_with_the_same_thought_are_stopped() -> None:
+    steps = [
+        step("bash", f"{word} a.py", "Permission denied", RETHINKS[n % 3], ok=False)
+        for n, word in enumerate(WORDS[:12])
+    ]
+    assert heat(steps) >= 1
+
+
+def test_a_tool_that_refuses_to_overwrite_goes_on() -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:20]):
+        steps.append(step("create", f"a.py {word}", f"a.py exists: {word}", ok=False))
+        steps.append(step("bash", f"rm a.py && echo {word}", word))
+        steps.append(step("create", f"a.py {word} {WORDS[n + 30]}", f"created {word}"))
+        steps.append(step("bash", "python a.py", f"{word} is the output"))
+    assert heat(steps) < 0.7
+
+
+def test_a_batch_with_uniform_rounds_goes_on() -> None:
+    steps = []
+    for word in WORDS:
+        steps.append(step("read", f"src/{word}.py", f"def {word}"))
+        steps.append(step("edit", f"src/{word}.py {word}_new", "saved"))
+        steps.append(step("bash", f"pytest src/{word}.py", "1 passed"))
+    assert heat(steps) < 0.7
+
+
+# 6. No sign at all: work that a small limit ended.
+
+
+def test_work_without_any_sign_goes_on() -> None:
+    steps = [
+        step("bash", f"{word} --show src/{word}.c", f"{word}: line {n}", new_thought(n))
+        for n, word in enumerate(WORDS)
+    ]
+    assert heat(steps) == 0
