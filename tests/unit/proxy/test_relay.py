@@ -126,7 +126,7 @@ def test_a_large_body_of_an_unguarded_request_is_streamed() -> None:
     assert len(up.heard[0].body) == 5_000_000
 
 
-def test_five_failures_open_the_circuit_and_the_sixth_request_is_told_to_wait() -> None:
+def test_five_failures_open_the_circuit_and_the_sixth_request_gets_a_retry_after() -> None:
     with behind_proxy(answers(OVERLOADED)) as (up, stage):
         statuses = [stage.post(ask()).status for _ in range(5)]
         got = stage.post(ask())
@@ -227,7 +227,7 @@ def test_without_a_healthy_fallback_the_error_of_the_upstream_is_returned() -> N
     assert (len(first.heard), len(second.heard)) == (1, 1)
 
 
-def test_a_stream_that_has_begun_is_never_sent_to_the_fallback() -> None:
+def test_a_stream_that_has_started_is_never_sent_to_the_fallback() -> None:
     def speak(client: socket.socket, _: Heard) -> None:
         client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         client.sendall(message_stream(cut=True))

@@ -120,7 +120,7 @@ def test_a_target_of_the_configuration_and_of_the_command_is_notified_once(tmp_p
     assert (tmp_path / "got").read_text().count('"run_ended"') == 1
 
 
-def test_a_notice_that_does_not_arrive_is_said_and_never_raised() -> None:
+def test_a_notice_that_does_not_arrive_is_reported_and_never_raised() -> None:
     receipt = receipt_of({"id": "r"})
     targets = targets_of(["command:false", "command:no-such-program-anywhere"])
     said = failed_notices(notify_run_end(targets, receipt, []))
