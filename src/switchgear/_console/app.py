@@ -39,6 +39,7 @@ from switchgear._console.access import (
 from switchgear._console.actions import LONGEST_KEY, Actions, ApiAnswer, Conflict, operator_digest
 from switchgear._console.endpoints import ENDPOINTS, Endpoint, document
 from switchgear._console.metrics import ConsoleMetrics
+from switchgear._console.requests import RequestMissing
 from switchgear._console.sources import NotFound, Sources, state_of
 from switchgear._console.stream import Client, EventHub, cursor_key
 from switchgear._console.values import finite
@@ -240,6 +241,11 @@ class Console:
         """One incident."""
         return as_json(await asyncio.to_thread(self.sources.incident, _id(request)))
 
+    async def requests(self, request: Request) -> Response:
+        """The requests of agents."""
+        del request
+        return as_json({"requests": await asyncio.to_thread(self.sources.requests)})
+
     async def fleet(self, request: Request) -> Response:
         """The fleet."""
         del request
@@ -312,6 +318,11 @@ class Console:
         answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
         self._now = None
         return _acted(answer)
+
+    async def answer_request(self, request: Request) -> Response:
+        """Grant or deny a request of an agent."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        return _acted(await asyncio.to_thread(self.actions.answer_request, name, given, key))
 
 
 def _nothing() -> None:
@@ -437,9 +448,13 @@ class RequestGate:
 
     async def _denied(self, scope: Scope) -> Denied | None:
         headers = Headers(scope=scope)
-        denied = self._console.places.denied(headers)
+        if any(len(headers.getlist(name)) > 1 for name in ("host", "origin", "authorization")):
+            return Denied(400, "host", "Host, Origin and Authorization must be sent once")
         path: str = scope["path"]
-        if denied is not None or not path.startswith(GUARDED) or path == OPENAPI:
+        is_open = not path.startswith(GUARDED) or path == OPENAPI
+        is_page = is_open and scope["method"] in {"GET", "HEAD"}
+        denied = self._console.places.denied(headers, is_page=is_page)
+        if denied is not None or is_open:
             return denied  # the files of the page hold no data
         address = scope["client"][0] if scope.get("client") else "local"
         token = bearer(headers.get("authorization"))
@@ -484,6 +499,7 @@ _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
     (RunUnreadable, 404, "not_found"),
     (BatchUnreadable, 404, "not_found"),
     (IncidentTrouble, 404, "not_found"),
+    (RequestMissing, 404, "not_found"),
     (Conflict, 409, "conflict"),
     (OverrideRefused, 403, "refused"),
     (StoreError, 503, "store"),

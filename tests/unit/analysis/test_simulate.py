@@ -10,7 +10,7 @@ from switchgear._analysis.simulate.engine import Harm
 from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import Breakers, Category, default_breakers, external_dep, latency
-from switchgear._report.simulate_page import page
+from switchgear._report.analysis_pages import simulation_page
 
 SINGLE = ("outage", "slow-down", "poisoned-agent", "budget-burn", "lock-convoy")
 
@@ -149,7 +149,7 @@ def test_a_circuit_that_is_still_open_at_the_end_has_not_recovered() -> None:
     assert "not before the end" in str(blocks(result)[0])
 
 
-def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_said() -> None:
+def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_reported() -> None:
     touchy = with_category(external_dep=external_dep(threshold=1, failing_share=0))
     result = simulate("budget-burn", agents=20, hours=0.2, noise=0.05, breakers=touchy)
     assert result.guarded.wrong_trips > 0
@@ -203,7 +203,7 @@ def test_an_unknown_scenario_is_answered_with_the_nearest() -> None:
 
 
 def test_the_page_has_both_sides_and_loads_nothing() -> None:
-    html = page(result_of("outage"))
+    html = simulation_page(result_of("outage"))
     assert html.count("<svg") >= 2
     assert "without" in html
     assert "with breakers" in html
@@ -212,7 +212,7 @@ def test_the_page_has_both_sides_and_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_lies_within_its_time(name: str) -> None:
+def test_every_scenario_is_within_its_time(name: str) -> None:
     for trouble in SCENARIOS[name].troubles:
         assert 0 < trouble.begins < trouble.ends < 1
 

@@ -4,15 +4,22 @@ import json
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
+import click
 import pytest
 
+from switchgear._cli import main
+from switchgear._cli.views.circuits import NowView
+from switchgear._cli.views.terminal import Screen
 from switchgear._config import Config
 from switchgear._console.access import Places, RequestRate
 from switchgear._console.endpoints import ENDPOINTS, SCHEMAS, document
+from switchgear._console.requests import add_request
 from switchgear._core.types import Mode, Record, Signal
+from switchgear._hooks.session import Notes, note_name
 from unit.console_stage import CLIENT, HOME, OPERATOR, READ, Stage, bearer, stage
 
 
@@ -253,6 +260,23 @@ def test_the_own_page_and_other_names_of_this_machine_are_accepted(on: Stage) ->
         assert on.get("/v1/now", Host=host).status_code == 200
 
 
+def test_a_link_of_another_site_leads_to_the_page_but_never_to_data(on: Stage) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    followed = {**link, "Sec-Fetch-Dest": "document"}
+    assert on.client.get("/run/r1", headers=followed).status_code == 200
+    assert on.client.get("/v1/now", headers=bearer(READ) | followed).status_code == 403
+    for framed in ({**link, "Sec-Fetch-Dest": "iframe"}, {**followed, "Sec-Fetch-Mode": "no-cors"}):
+        assert on.client.get("/run/r1", headers=framed).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
+def test_a_header_that_decides_is_sent_once(on: Stage, name: str) -> None:
+    good = {"Host": "127.0.0.1", "Origin": "http://127.0.0.1", **bearer(READ)}
+    twice = [*good.items(), (name, good[name])]
+    assert on.client.get("/v1/now", headers=list(good.items())).status_code == 200
+    assert on.client.get("/v1/now", headers=twice).status_code == 400
+
+
 @pytest.mark.parametrize("token", [READ, CLIENT])
 def test_only_the_operator_token_overrides(on: Stage, token: str) -> None:
     trip(on)
@@ -379,3 +403,63 @@ def test_an_unknown_path_or_method_is_an_error_in_json(on: Stage) -> None:
     assert on.get("/v1/nothing").json()["code"] == "not_found"
     answer = on.client.delete("/v1/circuits", headers=bearer(OPERATOR))
     assert (answer.status_code, answer.json()["code"]) == (405, "method")
+
+
+def test_the_terminal_shows_the_same_items_in_the_same_order_with_the_same_commands(
+    on: Stage,
+) -> None:
+    trip(on)
+    trip(on, "tool/search")
+    on.panel.order("db/main", by="ann", why="migration", mode=Mode.HELD_OPEN)
+    on.panel.budgets.open("atlas", 10_000_000, who="ann")
+    on.panel.budgets.charge("atlas", 9_000_000)
+    items = on.get("/v1/now").json()["attention"]
+    session: Any = SimpleNamespace(panel=on.panel, config=on.sources.config)
+    with click.Context(main):
+        screen = Screen()
+    for width in (80, 120):
+        shown = [line.plain for line in NowView(session).lines(width, 60, screen)]
+        places = [
+            next(at for at, line in enumerate(shown) if f"  {item['name']} (" in line)
+            for item in items
+        ]
+        assert len(items) == 4
+        assert places == sorted(places)
+        for item in items:
+            assert any(item["command"] in line for line in shown)
+            assert any(item["action"] in line for line in shown)
+    short = [line.plain for line in NowView(session).lines(80, 6, screen)]
+    assert short[0] == "Needs attention (4)"
+    assert items[0]["command"] in "\n".join(short)
+
+
+# Requests of agents
+
+
+def test_an_operator_answers_a_request_and_granted_time_extends_the_session(on: Stage) -> None:
+    store = on.panel.store.inner
+
+    def begin(tx: Any) -> None:
+        tx.note = Notes("claude-code", began_s=tx.now_s, heard_s=tx.now_s, limit_s=60.0).dump()
+
+    store.transact(note_name("s1"), begin)
+    made = add_request(store.transact, "s1", "time", 600, "the build is slow")
+    [row] = on.get("/v1/requests").json()["requests"]
+    assert (row["id"], row["wish"], row["state"]) == (made.id, "10 minutes", "open")
+    answer = {"action": "grant", "by": "ann", "why": "once"}
+    path = f"/v1/requests/{made.id}/answer"
+    assert on.post(path, answer, CLIENT).status_code == 403, "an agent answers nothing"
+    done = on.post(path, answer, OPERATOR).json()
+    assert done["done"] == "10 minutes granted; the session may take 600 s longer"
+    [row] = on.get("/v1/requests").json()["requests"]
+    assert (row["state"], row["by"], row["answer"]) == ("granted", "ann", "once")
+    again = on.post(path, {**answer, "action": "deny"}, OPERATOR)
+    assert again.status_code == 422
+    assert "granted already" in again.json()["error"]
+
+
+def test_an_answer_to_no_request_or_without_a_reason_is_refused(on: Stage) -> None:
+    answer = {"action": "deny", "by": "ann", "why": "no"}
+    assert on.post("/v1/requests/none/answer", answer, OPERATOR).status_code == 404
+    for wrong in ({**answer, "action": "perhaps"}, {"action": "deny", "by": "ann"}):
+        assert on.post("/v1/requests/none/answer", wrong, OPERATOR).status_code == 422
