@@ -185,7 +185,7 @@ def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
         )
     except (ValueError, ImportError) as error:
         yield CheckResult(PROBLEM, redact(str(error)))
-    if choice.value == "memory:":
+    if choice.value in {"memory:", "memory://"}:
         yield CheckResult(WARNING, "the store is memory: it ends with each process", "name a file")
 
 

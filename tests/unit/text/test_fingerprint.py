@@ -120,7 +120,7 @@ def test_what_differs_in_variables_only_is_the_same_error(one: str, other: str) 
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_codes_ports_and_names_tell_errors_apart(one: str, other: str) -> None:
+def test_codes_ports_and_names_distinguish_errors(one: str, other: str) -> None:
     assert fingerprint(one) != fingerprint(other)
 
 
@@ -249,6 +249,12 @@ def test_a_gist_has_up_to_forty_words_of_a_longer_one_the_beginning_and_the_end(
     words = [f"w{number}" for number in range(41)]
     assert gist(" ".join(words[:40])) == " ".join(words[:40])
     assert gist(" ".join(words)) == " ".join([*words[:28], "…", *words[29:]])
+
+
+def test_a_gist_repeats_no_line_that_an_earlier_one_quotes() -> None:
+    text = "validation failed with exit code 4: ERROR: not found: a\nwarning\nERROR: not found: a"
+    assert gist(text) == "validation failed with exit code 4: ERROR: not found: a"
+    assert gist("error: a\nerror: ab") == "error: a error: ab"
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=range(len(GOLDEN)))
