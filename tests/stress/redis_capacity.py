@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-from servers.server import running
 
+from servers.server import running
 from switchgear import Panel, Policy, Signal, detectors
 from switchgear._remote.job import JobSpec, Parcel
 from switchgear._remote.jobs import Jobs
