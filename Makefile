@@ -18,10 +18,10 @@ demo:  ## watch an agent get stuck and be stopped (about 20 seconds, no key, not
 	  if [ $$code -ne 10 ]; then exit $$code; fi; \
 	  echo "Stopped by the breaker, exit code 10: that is how this demonstration should end."
 
-test:  ## set up and run the tests, all but the long ones (about 10 minutes)
+test:  ## set up and run the tests, all but the long ones and the integrations (about 8 minutes)
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/integrations
 
 stress:  ## the long tests: stress, chaos, and property tests at full depth
 	@scripts/venv $(VENV) -e '.[dev]'

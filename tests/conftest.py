@@ -23,8 +23,8 @@ from depth import is_kept
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
-settings.register_profile("default", deadline=None, max_examples=30)
-settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+settings.register_profile("default", deadline=None, max_examples=15)
+settings.register_profile("ci", deadline=None, max_examples=15, derandomize=True, print_blob=True)
 settings.register_profile(
     "stress", deadline=None, max_examples=500, derandomize=True, suppress_health_check=QUIET
 )
@@ -74,7 +74,9 @@ def _no_resident_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
                 os.kill(int(entry.parent.name), signal.SIGTERM)
 
 
-# A shell starts background jobs with SIGINT ignored, and children inherit that: a test that
-# interrupts a command would wait for ever.
+# A shell starts background jobs with SIGINT ignored, `nohup` with SIGHUP, and children inherit that:
+# a test that signals a command would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

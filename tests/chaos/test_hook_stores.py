@@ -309,7 +309,7 @@ def test_news_that_are_locked_block_nothing(project: Path) -> None:
 @pytest.mark.parametrize(
     "damage", ["", "{", "[]", "null", '{"format": 3}', "\0" * 100, "x" * 2_000_000]
 )
-def test_a_damaged_compiled_configuration_is_made_anew(project: Path, damage: str) -> None:
+def test_a_damaged_compiled_configuration_is_rebuilt(project: Path, damage: str) -> None:
     ready(project)
     compiled = project / ".switchgear" / "hooks.json"
     compiled.write_text(damage)
@@ -318,7 +318,7 @@ def test_a_damaged_compiled_configuration_is_made_anew(project: Path, damage: st
 
 
 @pytest.mark.stress
-def test_a_compiled_configuration_that_lacks_parts_is_made_anew(project: Path) -> None:
+def test_a_compiled_configuration_that_lacks_parts_is_rebuilt(project: Path) -> None:
     ready(project)
     compiled = project / ".switchgear" / "hooks.json"
     whole = json.loads(compiled.read_text())

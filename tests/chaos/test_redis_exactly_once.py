@@ -153,7 +153,7 @@ def test_four_failures_whose_replies_are_all_lost_do_not_open_a_circuit_of_five(
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut", "duplicate"])
-def test_a_backlog_whose_replies_are_lost_is_told_once(server: Server, fault: str) -> None:
+def test_a_backlog_whose_replies_are_lost_is_saved_once(server: Server, fault: str) -> None:
     with store_behind(server) as (store, proxy):
         panel = Panel(store)
         breaker = panel.breaker("api", CALM)

@@ -71,7 +71,7 @@ def test_a_killed_server_is_unreachable_at_once_and_used_again_when_it_is_back(
     assert store.now_s() >= before_s
 
 
-def test_tasks_are_told_as_quickly(server: Server, store: RedisStore) -> None:
+def test_tasks_are_recorded_as_quickly(server: Server, store: RedisStore) -> None:
     async def main() -> None:
         await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
         server.kill()

@@ -25,7 +25,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
-def test_clients_killed_while_they_queue_lose_nothing_and_block_nobody(server: Server) -> None:
+def test_clients_killed_in_the_queue_lose_nothing_and_block_no_others(server: Server) -> None:
     # Forked, so that a process costs milliseconds; each makes connections of its own.
     fork = multiprocessing.get_context("fork")
     luck = random.Random(7)

@@ -80,7 +80,9 @@ def _closing(backend: Backend) -> Iterator[Backend]:
 
 def _on_redis(url: str) -> Backend:
     namespace = f"test-{next(_numbers)}"
-    return Backend(lambda **options: RedisStore(url, namespace=namespace, **options))
+    # A machine under load keeps eight writers waiting for longer than the default of a second.
+    given = {"namespace": namespace, "timeout_s": 10.0}
+    return Backend(lambda **options: RedisStore(url, **{**given, **options}))
 
 
 @cache

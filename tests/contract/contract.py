@@ -228,7 +228,7 @@ class StoreContract(KeepingContract, TransactionContract):
         together(*[ask(store) for store in handles * 4])
         assert (len(admitted), sum(admitted)) == (16, 1)
 
-    def test_what_many_tell_at_once_is_all_counted(self, backend: Backend) -> None:
+    def test_concurrent_records_are_all_counted(self, backend: Backend) -> None:
         handles = [backend.open() for _ in range(2)]
         policy = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=1e-3, max_s=1e-3))
 
@@ -258,7 +258,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert store.apply("api", POLICY, remark, NOW_S).events[0].kind is EventKind.STORE_LOST
         assert store.events()[0].event.kind is EventKind.STORE_LOST
 
-    def test_a_store_tells_facts_about_itself(self, store: Store) -> None:
+    def test_a_store_returns_facts_about_itself(self, store: Store) -> None:
         tell(store, "api", OK)
         facts: dict[str, Any] = dict(store.facts())
         assert facts

@@ -54,7 +54,7 @@ class KeepingContract:
         assert store.events(after=everything[-1].cursor) == []
 
     @pytest.mark.parametrize("after", ["xx", "", "1.5", "²", "9" * 5000, "1-2-3"])
-    def test_what_is_no_cursor_is_said_to_be_none(self, store: Store, after: str) -> None:
+    def test_an_invalid_cursor_is_reported(self, store: Store, after: str) -> None:
         with pytest.raises(ValueError, match=r"^after is .*: it must be a cursor of this stream$"):
             store.events(after=after)
 

@@ -20,7 +20,7 @@ class TransactionContract:
     all_or_nothing: ClassVar[bool] = True
     """Whether a transaction over several circuits can be undone."""
 
-    def test_a_transaction_tells_several_circuits_and_keeps_a_note(self, store: Store) -> None:
+    def test_a_transaction_sends_to_several_circuits_and_keeps_a_note(self, store: Store) -> None:
         def work(inside: Transaction) -> int:
             assert inside.note is None
             inside.apply("one", POLICY, FAILED)
@@ -50,7 +50,7 @@ class TransactionContract:
         assert numbers(store.events()) == [1, 2]
         assert store.apply("api", POLICY, hold(Mode.AUTO), store.now_s()).events[0].seq == 3
 
-    def test_what_a_transaction_saw_and_what_is_told_later_add_up(self, store: Store) -> None:
+    def test_what_a_transaction_saw_and_what_is_recorded_later_add_up(self, store: Store) -> None:
         for _ in range(3):
             store.transact("a", lambda inside: inside.apply("api", POLICY, OK))
             store.apply("api", POLICY, OK, store.now_s())

@@ -79,7 +79,7 @@ class LedgerContract:
         ledger.amend("shelf", "key", lambda _, __: Amended(None, 1, lines))
         assert tuple(ledger.lines("shelf", "key")) == lines
 
-    def test_nobody_comes_in_between(self, backend: Backend) -> None:
+    def test_no_other_writer_comes_in_between(self, backend: Backend) -> None:
         ledgers = [ledger_of(backend.open()) for _ in range(4)]
 
         def often(ledger: Ledger) -> None:

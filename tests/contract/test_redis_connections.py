@@ -16,7 +16,7 @@ from switchgear._core.types import Circuit
 from switchgear._stores.redis import RedisStore
 
 
-def test_a_server_that_forgot_the_scripts_is_told_them_again(
+def test_a_server_that_forgot_the_scripts_gets_them_again(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -41,7 +41,7 @@ def test_a_url_brings_tls_and_a_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("login", [":wr0ng-secret@", ""])
-def test_a_wrong_or_missing_password_is_said_and_never_shown(login: str) -> None:
+def test_a_wrong_or_missing_password_is_reported_and_never_shown(login: str) -> None:
     with running("--requirepass", "right") as server:
         store = RedisStore(f"valkey://{login}127.0.0.1:{server.port}/0")
         with pytest.raises(StoreUnavailable, match="refused the user or the password") as caught:

@@ -27,7 +27,7 @@ from switchgear._stores.redis import RedisStore
         '{"stamp":"7-x-1","format":1,"circuit":7}',
     ],
 )
-def test_state_that_cannot_be_read_is_kept_beside_and_the_circuit_starts_anew(
+def test_unreadable_state_is_set_aside_and_the_circuit_starts_from_scratch(
     server: Server, store: RedisStore, raw: str
 ) -> None:
     trip(store)
@@ -73,7 +73,7 @@ def test_state_of_a_newer_switchgear_is_left_alone(server: Server, store: RedisS
         fresh.close()
 
 
-def test_a_key_that_holds_something_else_is_said_to(server: Server, store: RedisStore) -> None:
+def test_a_key_with_another_content_is_reported(server: Server, store: RedisStore) -> None:
     server.say("HSET", KEY, "a", "b")
     with pytest.raises(StoreCorrupt, match="has another content"):
         tell(store)

@@ -119,7 +119,7 @@ def test_what_is_documented_is_enough_and_nothing_of_it_too_much(kind: str) -> N
         assert {command.split("|")[0] for command in commands} - used(nodes) == set()
 
 
-def test_a_missing_permission_is_said_with_all_that_are_needed() -> None:
+def test_a_missing_permission_is_reported_with_all_that_are_needed() -> None:
     with running() as server:
         make_user([server], [command for command in COMMANDS if command != "XADD"])
         store = RedisStore(as_user(server.url))

@@ -38,7 +38,7 @@ def left_behind(server: Server, *messages: Record, policy: Policy = POLICY) -> N
         server.say("RPUSH", INBOX, entry.decode())
 
 
-def test_messages_of_a_process_that_died_in_the_queue_are_heard_before_the_next(
+def test_messages_of_a_process_that_died_in_the_queue_are_applied_before_the_next(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -53,9 +53,7 @@ def test_messages_of_a_process_that_died_in_the_queue_are_heard_before_the_next(
     assert not store.apply("api", POLICY, Acquire(), store.now_s()).verdict.admitted
 
 
-def test_a_message_that_nobody_can_read_does_not_block_the_queue(
-    server: Server, store: RedisStore
-) -> None:
+def test_an_unreadable_message_does_not_block_the_queue(server: Server, store: RedisStore) -> None:
     tell(store)
     server.say("RPUSH", INBOX, "dead-1\nrubbish", "dead-2\n[[],1,{}]", "no newline at all")
     left_behind(server, FAILED)

@@ -277,7 +277,7 @@ def test_an_open_circuit_of_spawning_is_dealt_with_by_policy(
         assert "s for op/agent_spawn" not in done.stderr
 
 
-def test_a_stuck_task_climbs_the_ladder_and_is_skipped(project: Project) -> None:
+def test_a_stuck_task_escalates_and_is_skipped(project: Project) -> None:
     loops = "[tell(type='tool', name='bash', arguments=str(i), ok=False, error='no such host') for i in range(9)]; time.sleep(30)"
     project.tasks("defaults: {stuck: true}", a=f"timeout: 60s | {loops}", b=DONE)
     (project.path / "switchgear.yaml").write_text("interventions: {when_alone: [nudge]}\n")
@@ -369,7 +369,7 @@ def test_a_killed_batch_is_resumed_and_nothing_done_is_repeated(project: Project
     assert again["end"] == "incomplete"
 
 
-def test_what_failed_goes_on_when_it_is_told_to(project: Project) -> None:
+def test_a_failed_task_is_resumed_on_request(project: Project) -> None:
     flaky = "fail('Error: x') if times('tries') == 1 else (write(name), done())"
     project.tasks(a=f"max_iterations: 1 | {flaky}", b=f"needs: [a] | {DONE}")
     assert project.json()["end"] == "incomplete"
@@ -452,7 +452,7 @@ def test_a_node_that_cannot_be_used_starts_nothing(
     assert not (project.path / ".switchgear" / "batches").exists()
 
 
-def test_nothing_to_resume_is_said(project: Project) -> None:
+def test_nothing_to_resume_is_reported(project: Project) -> None:
     project.tasks(a=DONE)
     for words in (["--resume"], ["--resume", "nope"]):
         done = project(*words)
@@ -615,7 +615,7 @@ def test_a_batch_notifies_its_targets_at_its_end(project: Project) -> None:
     assert "no-such-program" in lost["why"]
 
 
-def test_configured_targets_hear_of_the_end_of_a_batch(project: Project) -> None:
+def test_configured_targets_are_notified_of_the_end_of_a_batch(project: Project) -> None:
     project.tasks(a="|" + DONE)
     taken, other = project.beside / "taken.jsonl", project.beside / "other.jsonl"
     (project.path / "switchgear.yaml").write_text(
@@ -664,7 +664,7 @@ def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_defect_of_ours_after_a_task_has_run_is_exit_code_1_and_the_batch_goes_on(
+def test_a_defect_of_switchgear_after_a_task_has_run_is_exit_code_1_and_the_batch_goes_on(
     project: Project,
 ) -> None:
     project.tasks(a=DONE, b=f"needs: [a] | {DONE}")
@@ -679,7 +679,7 @@ def test_a_defect_of_ours_after_a_task_has_run_is_exit_code_1_and_the_batch_goes
     assert project.log == ["a", "b"], "what was done is not done again"
 
 
-def test_a_defect_of_ours_before_any_task_is_exit_code_2(project: Project) -> None:
+def test_a_defect_of_switchgear_before_any_task_is_exit_code_2(project: Project) -> None:
     project.tasks(a=DONE)
     done = with_defect(project, "_block")
     assert done.returncode == 2

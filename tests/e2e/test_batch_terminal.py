@@ -56,7 +56,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         each.close()
 
 
-def test_whoever_sits_there_chooses_what_becomes_of_a_task_whose_time_is_over(start: Start) -> None:
+def test_the_user_chooses_what_to_do_with_a_task_that_timed_out(start: Start) -> None:
     batch = start(("a", "60", ", timeout: 5s"), ("b", "0", ", needs: [a]"))
     batch.read_until("TASK TIMED OUT")
     batch.read_until("[Accept partial]")
@@ -67,7 +67,7 @@ def test_whoever_sits_there_chooses_what_becomes_of_a_task_whose_time_is_over(st
 
 
 @pytest.mark.parametrize(("choice", "code"), [("skip", 21), ("abort", 22), ("force", 21)])
-def test_whoever_sits_there_chooses_what_to_do_about_an_open_circuit(
+def test_the_user_chooses_what_to_do_about_an_open_circuit(
     start: Start, choice: str, code: int
 ) -> None:
     batch = start(("a", "no", ""), ("b", "0", ""), config=CONFIGURED)

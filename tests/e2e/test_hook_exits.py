@@ -384,7 +384,7 @@ def test_a_part_of_the_core_that_cannot_be_imported_does_not_admit(
         assert refuses("claude-code", code, out)
 
 
-def test_a_file_of_ours_that_cannot_be_read_in_time_does_not_admit(
+def test_a_file_of_switchgear_that_cannot_be_read_in_time_does_not_admit(
     copied: Path, project: Path
 ) -> None:
     """The deadline begins with the process, not with the modules that it imports."""

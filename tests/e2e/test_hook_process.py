@@ -73,7 +73,7 @@ def hold(project: Path, key: str) -> None:
     store_of(project).apply(key, known.policy_for(key), order, 0.0)
 
 
-def test_a_call_is_told_from_its_beginning_to_its_end(project: Path) -> None:
+def test_a_call_is_recorded_from_its_start_to_its_end(project: Path) -> None:
     assert hook(project, before("Bash", {"command": "git push"})) == (0, "", "")
     assert hook(project, after("Bash", {"command": "git push"})) == (0, "", "")
     found = store_of(project).get("op/git_operations")
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_refused_whatever_is_configured_about_circuits(
     assert len(undecided(project)) == 2
 
 
-def test_a_store_that_is_gone_is_said_and_told_when_it_is_back(project: Path) -> None:
+def test_a_lost_store_is_reported_and_so_is_its_return(project: Path) -> None:
     hook(project, before())
     place = project / ".switchgear" / "state.db"
     for side in ("-wal", "-shm", ""):
@@ -244,7 +244,7 @@ def test_a_store_that_is_gone_refuses_where_that_is_configured(project: Path) ->
     assert hook(project, after()).told.keys() == {"systemMessage"}
 
 
-def test_a_configuration_that_cannot_be_read_is_said_and_the_last_one_decides(
+def test_a_configuration_that_cannot_be_read_is_reported_and_the_last_one_decides(
     project: Path,
 ) -> None:
     config = project / "home" / ".config" / "switchgear" / "switchgear.yaml"

@@ -32,7 +32,7 @@ def test_hooks_meet_on_a_server(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
+def test_a_server_that_is_gone_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     write_config(tmp_path / "switchgear.yaml", "store: redis://127.0.0.1:1/0\n")
     ran = hook(tmp_path, before())

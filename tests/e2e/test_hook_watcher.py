@@ -96,7 +96,7 @@ def test_a_silent_agent_is_stopped_when_its_time_is_over(tmp_path: Path) -> None
     assert code == -signal.SIGINT
 
 
-def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
+def test_a_real_watcher_detects_a_silent_agent_and_its_hint_is_delivered_once(
     tmp_path: Path,
 ) -> None:
     process = started(tmp_path, PATIENT)
@@ -139,7 +139,7 @@ def test_a_killed_agent_is_over_and_not_silent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [("watch", "--interval", "0.1"), ("serve", "--port", "0")])
-def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
+def test_without_a_known_process_any_active_watcher_records_the_silence(
     tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
     process = started(tmp_path, PATIENT, "robot.py")

@@ -57,7 +57,7 @@ def test_the_presets_are_scored_beside_what_others_publish(tmp_path: Path) -> No
     ).strip() == done.stdout.strip()
 
 
-def test_what_is_no_corpus_is_said_in_a_line(tmp_path: Path) -> None:
+def test_what_is_no_corpus_is_reported_in_a_line(tmp_path: Path) -> None:
     done = measure(str(tmp_path))
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path} has no score.py: is it the corpus?\n"

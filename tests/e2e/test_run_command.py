@@ -249,7 +249,7 @@ def test_commit_commits(project: Project) -> None:
         (["runs", "show", "nope"], "there are no runs yet"),
     ],
 )
-def test_what_was_told_wrongly_is_one_sentence_and_exit_code_2(
+def test_a_usage_error_is_one_sentence_and_exit_code_2(
     project: Project, words: list[str], said: str
 ) -> None:
     done = project(*words)
@@ -259,7 +259,9 @@ def test_what_was_told_wrongly_is_one_sentence_and_exit_code_2(
     assert not (project.path / ".switchgear" / "runs").exists()
 
 
-def test_an_agent_that_is_not_installed_is_said_with_the_way_to_get_it(project: Project) -> None:
+def test_an_agent_that_is_not_installed_is_reported_with_the_way_to_get_it(
+    project: Project,
+) -> None:
     project.env["PATH"] = "/usr/bin:/bin"
     done = project("run", "x", "--agent", "goose")
     assert done.returncode == 16
@@ -279,7 +281,7 @@ def test_a_command_that_is_not_there_makes_no_run(project: Project) -> None:
     assert not (project.path / ".switchgear" / "runs").exists()
 
 
-def test_a_task_that_validate_took_for_its_command_is_said(project: Project) -> None:
+def test_a_task_that_validate_took_for_its_command_is_reported(project: Project) -> None:
     done = project("run", "--validate", "make the tests pass", "--agent", "claude")
     assert done.returncode == 2
     assert "--validate took 'make the tests pass' as its command" in done.stderr
@@ -366,7 +368,7 @@ def test_a_dry_run_shows_what_would_happen_and_leaves_nothing(project: Project) 
     assert sorted(project.path.iterdir()) == before
 
 
-def test_a_dry_run_estimates_from_past_runs_and_tells_an_open_circuit(project: Project) -> None:
+def test_a_dry_run_estimates_from_past_runs_and_reports_an_open_circuit(project: Project) -> None:
     spends = (
         "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.3); sys.exit(1)"
     )
@@ -382,7 +384,7 @@ def test_a_dry_run_estimates_from_past_runs_and_tells_an_open_circuit(project: P
     assert sorted(each.name for each in (project.path / ".switchgear" / "runs").iterdir()) == runs
 
 
-def test_a_tripped_run_tells_configured_targets_and_those_of_notify(project: Project) -> None:
+def test_a_tripped_run_notifies_configured_targets_and_those_of_notify(project: Project) -> None:
     out = project.path.parent
     (project.path / "switchgear.yaml").write_text(
         "notifications:\n"
@@ -518,7 +520,7 @@ def test_a_circuit_that_is_held_open_is_not_closed_by_force(project: Project) ->
     assert f"switchgear release {first['circuit']}" in again.stderr
 
 
-def test_two_runs_in_one_folder_are_told_of_each_other(project: Project) -> None:
+def test_two_runs_in_one_folder_report_each_other(project: Project) -> None:
     body = "write('started', 'x'); time.sleep(300 if 'slow' in prompt else 0)"
     slow = project.start("run", "slow", agent=body)
     wait_for(project.path / "started")
@@ -559,7 +561,7 @@ def test_an_answer_unblocks(project: Project) -> None:
     assert "Blue, of course." in (project.path / "answer").read_text()
 
 
-def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -> None:
+def test_runs_are_listed_and_shown_and_a_damaged_one_is_reported(project: Project) -> None:
     project("run", "first", agent="write('a', 'b')")
     project("run", "second", agent="sys.exit(1)")
     root = project.path / ".switchgear" / "runs"

@@ -117,7 +117,7 @@ def test_a_signal_during_the_saving_still_saves(project: Project) -> None:
     assert kept(project, result, "a") == "b"
 
 
-def test_two_signals_during_the_saving_end_it_and_that_is_said(project: Project) -> None:
+def test_two_signals_during_saving_end_it_with_a_message(project: Project) -> None:
     slow = project.path.parent / "bin"
     slow.mkdir()
     real = subprocess.run(

@@ -42,7 +42,7 @@ def stuck(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         terminal.close()
 
 
-def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Terminal]) -> None:
+def test_an_answer_at_the_terminal_is_applied(stuck: Callable[..., Terminal]) -> None:
     terminal = stuck("--timeout", "10m")
     terminal.read_until("What now (1 nudge/2 extend/3 abort, in 30 s the escalation decides)?")
     shown = terminal.output.rpartition(LEAVE)[2].replace("\r\n", "\n")

@@ -16,7 +16,7 @@ from switchgear.integrations.asgi import RefusalMiddleware
 from switchgear.testing import FakeClock
 
 
-def test_five_failures_open_the_circuit_and_the_sixth_request_is_answered_by_us() -> None:
+def test_five_failures_open_the_circuit_and_the_proxy_answers_the_sixth_request() -> None:
     clock = FakeClock(1000.0)
     panel = Panel("memory:", clock=clock)
     breaker = panel.breaker("provider/x")

@@ -66,7 +66,7 @@ def _fast_stamina() -> Iterator[None]:
         yield
 
 
-def test_without_us_tenacity_hammers_the_refusing_circuit(provider: Provider) -> None:
+def test_without_the_integration_tenacity_hammers_the_refusing_circuit(provider: Provider) -> None:
     retrying = Retrying(stop=stop_after_attempt(50), sleep=provider.sleep)
     with pytest.raises(RetryError):
         retrying(provider.call)

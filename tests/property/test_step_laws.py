@@ -86,7 +86,7 @@ def test_n_equal_signals_are_one_with_count_n(
 
 @patiently
 @given(walkers(), FEW_SIGNALS, st.booleans())
-def test_everything_told_and_every_refusal_is_in_the_totals_once(
+def test_every_record_and_every_refusal_is_in_the_totals_once(
     walker: Walker, signal: Signal, with_permit: bool
 ) -> None:
     before = walker.circuit.totals

@@ -250,7 +250,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_an_interrupt_while_successes_are_told_leaves_them_to_be_told(
+def test_an_interrupt_while_successes_are_recorded_leaves_them_to_be_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaker = CircuitBreaker("api", threshold=2)
@@ -268,7 +268,7 @@ def test_an_interrupt_while_successes_are_told_leaves_them_to_be_told(
     assert breaker.totals[:2] == (1000, 2)
 
 
-def test_an_interrupt_while_refusals_are_told_leaves_them_to_be_told(
+def test_an_interrupt_while_refusals_are_recorded_leaves_them_to_be_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaker = CircuitBreaker("api", threshold=1)
@@ -282,7 +282,7 @@ def test_an_interrupt_while_refusals_are_told_leaves_them_to_be_told(
     assert breaker.totals.refused == 7
 
 
-def test_what_an_interrupt_kept_from_being_told_in_time_is_late(
+def test_a_result_delayed_by_an_interrupt_is_stale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaker = CircuitBreaker("api", threshold=1)
@@ -350,7 +350,7 @@ def test_an_interrupt_at_any_moment_of_a_report_never_counts_it_twice(
     assert counted[-1] == 3
 
 
-def test_an_interrupt_right_behind_a_commit_of_the_backlog_tells_it_once(
+def test_an_interrupt_right_after_a_commit_of_the_backlog_saves_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(tmp_path / "state.db")

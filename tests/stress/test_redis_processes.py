@@ -46,7 +46,9 @@ def check_conservation(store: RedisStore, seqs: list[list[int]], told: int) -> N
     assert stream == everybody[-len(stream) :], "and the stream has no gaps"
 
 
-def test_what_eight_processes_tell_one_circuit_is_folded_exactly_once(server: Server) -> None:
+def test_the_records_of_eight_processes_on_one_circuit_are_folded_exactly_once(
+    server: Server,
+) -> None:
     store = RedisStore(server.url)
     seqs = in_processes(tell_often, PROCESSES, server.url, TELLS)
     check_conservation(store, seqs, PROCESSES * TELLS)

@@ -9,7 +9,7 @@ from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 
 
-def test_a_sink_that_moves_its_own_circuit_hears_all_events_in_order() -> None:
+def test_a_sink_that_moves_its_own_circuit_receives_all_events_in_order() -> None:
     first, last = list[int](), list[int]()
 
     def resets(event: Event) -> None:
@@ -43,7 +43,7 @@ def test_events_of_two_circuits_that_move_each_other_keep_their_order() -> None:
     assert heard == [("a", 1), ("a", 1), ("b", 1)]
 
 
-def test_what_an_interrupted_sink_has_not_told_is_heard_next_time() -> None:
+def test_events_of_an_interrupted_sink_are_delivered_next_time() -> None:
     heard = list[int]()
 
     def interrupted_once(event: Event) -> None:

@@ -20,7 +20,7 @@ PROCESSES, TIMES = 8, 2000
 PATIENCE_S = 300.0
 
 
-def test_what_eight_processes_tell_is_what_is_folded(tmp_path: Path) -> None:
+def test_the_records_of_eight_processes_are_all_folded(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     tellers = [
         subprocess.Popen(

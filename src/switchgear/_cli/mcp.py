@@ -85,7 +85,7 @@ def answer(request_id: str, why: str, *, grant: bool | None) -> int:
     from switchgear._cli.context import open_session
     from switchgear._cli.run_options import who
     from switchgear._cli.trust import refuse_inside_an_agent
-    from switchgear._console.requests import GRANTED, TIME, RequestRefused, answer_request
+    from switchgear._console.requests import GRANTED, RequestRefused, answer_request, granted
 
     if grant is None:
         fail("pass --grant or --deny")
@@ -97,26 +97,6 @@ def answer(request_id: str, why: str, *, grant: bool | None) -> int:
         except RequestRefused as problem:
             fail(str(problem))
         say(clean(f"{done.id}: {done.wish} {done.state}", 300))
-        if done.state == GRANTED and done.kind == TIME:
-            say(clean(_extended(session, done.session, done.amount), 300))
-        elif done.state == GRANTED:
-            say("raise the limit of its budget: switchgear budgets set NODE DOLLARS")
+        if done.state == GRANTED:
+            say(clean(granted(session.transact, done), 300))
     return 0
-
-
-def _extended(session: "object", name: str, seconds: float) -> str:
-    """Extend the session's time limit; a sentence about it."""
-    from switchgear._cli.context import Session
-    from switchgear._hooks.session import Notes, extended, note_name
-    from switchgear._stores.base import Transaction
-
-    def work(tx: Transaction) -> str:
-        notes = Notes.load(tx.note)
-        if tx.note is None or notes.limit_s is None:
-            return "the session has no time limit: nothing to extend"
-        tx.note = extended(notes, seconds, tx.now_s).dump()
-        return f"the session may take {seconds:g} s longer"
-
-    if not isinstance(session, Session) or not name:
-        return "the request names no session: nothing to extend"
-    return session.transact(note_name(name), work)

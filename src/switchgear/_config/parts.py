@@ -48,7 +48,7 @@ def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
     required = {f"{name}_micros" for name in texts}
     return {
         argument.name: Field(REQUIRED, int)
-        if argument.name in required
+        if argument.name in required and argument.default is None
         else Field(
             REQUIRED if argument.default is argument.empty else argument.default,
             argument.annotation,

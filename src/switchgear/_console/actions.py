@@ -23,6 +23,7 @@ from switchgear._console.interventions import (
     options_of,
 )
 from switchgear._console.permits import dump_permit, load_permit
+from switchgear._console.requests import answer_request, granted
 from switchgear._console.sessions import notes_of
 from switchgear._console.sources import NotFound, Sources
 from switchgear._console.values import finite, of_event, stands
@@ -58,6 +59,8 @@ LONGEST_HOLD_S = 365 * 86_400.0
 MOST_AT_ONCE = 1_000_000
 MOST_ITERATIONS = 10_000
 MOST_MICROS = 10**12
+ANSWERS = ("grant", "deny")
+"""What a person says to a request of an agent."""
 VERDICTS = ("confirmed", "false_positive")
 """Whether the trip of an incident was right."""
 OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
@@ -183,6 +186,24 @@ class Actions:
             return {"incident": name, "done": "closed"}
 
         return self._once(key, f"{name}\0close {json.dumps(dict(given), sort_keys=True)}", work)
+
+    def answer_request(
+        self, name: str, given: Mapping[str, Any], key: str | None = None
+    ) -> ApiAnswer:
+        """Grant or deny a request of an agent. Raises ValueError, `RequestMissing`."""
+        _only(given, "action", "by", "why")
+        by, why = who_and_why(given)
+        action = given.get("action")
+        if action not in ANSWERS:
+            raise ValueError(f"action is {action!r:.60}: it must be one of {', '.join(ANSWERS)}")
+
+        def work() -> dict[str, Any]:
+            grant = action == "grant"
+            found = answer_request(self._transact, name, grant=grant, by=by, why=why)
+            more = f"; {granted(self._transact, found)}" if grant else ""
+            return {"request": found.id, "done": f"{found.wish} {found.state}{more}"}
+
+        return self._once(key, f"{name}\0answer {json.dumps(dict(given), sort_keys=True)}", work)
 
     def _intervention(
         self, given: Mapping[str, Any], actions: tuple[str, ...]

@@ -39,6 +39,7 @@ from switchgear._console.access import (
 from switchgear._console.actions import LONGEST_KEY, Actions, ApiAnswer, Conflict, operator_digest
 from switchgear._console.endpoints import ENDPOINTS, Endpoint, document
 from switchgear._console.metrics import ConsoleMetrics
+from switchgear._console.requests import RequestMissing
 from switchgear._console.sources import NotFound, Sources, state_of
 from switchgear._console.stream import Client, EventHub, cursor_key
 from switchgear._console.values import finite
@@ -240,6 +241,11 @@ class Console:
         """One incident."""
         return as_json(await asyncio.to_thread(self.sources.incident, _id(request)))
 
+    async def requests(self, request: Request) -> Response:
+        """The requests of agents."""
+        del request
+        return as_json({"requests": await asyncio.to_thread(self.sources.requests)})
+
     async def fleet(self, request: Request) -> Response:
         """The fleet."""
         del request
@@ -312,6 +318,11 @@ class Console:
         answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
         self._now = None
         return _acted(answer)
+
+    async def answer_request(self, request: Request) -> Response:
+        """Grant or deny a request of an agent."""
+        given, name, key = await _json(request), _id(request), _once(request)
+        return _acted(await asyncio.to_thread(self.actions.answer_request, name, given, key))
 
 
 def _nothing() -> None:
@@ -484,6 +495,7 @@ _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
     (RunUnreadable, 404, "not_found"),
     (BatchUnreadable, 404, "not_found"),
     (IncidentTrouble, 404, "not_found"),
+    (RequestMissing, 404, "not_found"),
     (Conflict, 409, "conflict"),
     (OverrideRefused, 403, "refused"),
     (StoreError, 503, "store"),

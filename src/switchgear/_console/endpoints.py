@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from switchgear import __version__
 from switchgear._console.access import Role
 from switchgear._console.actions import (
+    ANSWERS,
     INTERVENTIONS,
     LONGEST_KEY,
     LONGEST_TEXT,
@@ -86,6 +87,11 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/incidents/{id}/close", "close_incident", "Close an incident, with author and reason.",
         Role.OPERATOR, body="Closure",
+    ),
+    Endpoint("GET", "/v1/requests", "requests", "List requests of agents for more time or money, oldest first."),
+    Endpoint(
+        "POST", "/v1/requests/{id}/answer", "answer_request", "Grant or deny a request, with author and reason.",
+        Role.OPERATOR, body="RequestAnswer",
     ),
     Endpoint("GET", "/v1/fleet", "fleet", "Agents, routes, stories, providers and locks."),
     Endpoint("GET", "/v1/role", "role", "The role of the token that was sent."),
@@ -223,6 +229,17 @@ SCHEMAS: dict[str, dict[str, Any]] = {
                 "verdict": {"type": ["string", "null"], "enum": [*VERDICTS, None], "description": "Whether the trip was right."},
             },
             *("by", "why"),
+        ),
+        "additionalProperties": False,
+    },
+    "RequestAnswer": {
+        **_object(
+            {
+                "action": {"type": "string", "enum": [*ANSWERS]},
+                "by": {**_TEXT, "minLength": 1},
+                "why": {**_TEXT, "minLength": 1, "description": "What the agent reads."},
+            },
+            *("action", "by", "why"),
         ),
         "additionalProperties": False,
     },

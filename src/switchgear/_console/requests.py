@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from switchgear._hooks.session import Notes, note_name, remind
+from switchgear._hooks.session import Notes, extended, note_name, remind
 from switchgear._stores.base import Transaction
 from switchgear._stuck.messages import SAID
 from switchgear._text.redact import redact
@@ -52,7 +52,11 @@ class AgentRequest(NamedTuple):
 
 
 class RequestRefused(ValueError):
-    """A request that is not recorded, with the reason."""
+    """A request that is not recorded, or cannot be answered, with the reason."""
+
+
+class RequestMissing(RequestRefused):
+    """There is no such request."""
 
 
 def load(text: str | None) -> list[AgentRequest]:
@@ -121,7 +125,7 @@ def answer_request(
         rows = load(tx.note)
         place = next((n for n, row in enumerate(rows) if row.id == request_id), None)
         if place is None:
-            raise RequestRefused(f"there is no request {request_id!r}")
+            raise RequestMissing(f"there is no request {request_id!r}")
         if rows[place].state != OPEN:
             raise RequestRefused(f"request {request_id} was {rows[place].state} already")
         rows[place] = rows[place]._replace(
@@ -144,6 +148,24 @@ def answer_request(
     if answered.session:
         transact(note_name(answered.session), tell)
     return answered
+
+
+def granted(transact: Transact, request: AgentRequest) -> str:
+    """Do what a granted request changes: extend the time limit of its session. A sentence about it."""
+    if request.kind == MONEY:
+        return "raise the limit of its budget: switchgear budgets set NODE DOLLARS"
+    if not request.session:
+        return "the request names no session: nothing to extend"
+
+    def work(tx: Transaction) -> str:
+        notes = Notes.load(tx.note)
+        if tx.note is None or notes.limit_s is None:
+            return "the session has no time limit: nothing to extend"
+        tx.note = extended(notes, request.amount, tx.now_s).dump()
+        return f"the session may take {request.amount:g} s longer"
+
+    done: str = transact(note_name(request.session), work)
+    return done
 
 
 def _write(tx: Transaction, rows: list[AgentRequest]) -> None:

@@ -21,6 +21,7 @@ from switchgear._console.attention import (
     circuit_attention,
 )
 from switchgear._console.interventions import RUN_ACTIONS, options_of, run_objection
+from switchgear._console.requests import all_requests
 from switchgear._console.runs import run_row
 from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
 from switchgear._console.values import heat_of, of_entry, of_page, of_view
@@ -374,6 +375,11 @@ class Sources:
             raise ValueError(f"incident {name!r} is closed already")
         kept.close(name, by=by, why=why, mark=verdict, now_s=now_s)
         return str(kept.get(name)["circuit"])
+
+    def requests(self) -> list[dict[str, Any]]:
+        """The requests of agents for more time or money, oldest first."""
+        rows = all_requests(self.panel.store.transact)
+        return [{**row._asdict(), "wish": row.wish} for row in rows]
 
     def _incidents(self) -> Incidents:
         return Incidents(os.path.join(folder_of(self.panel.store.url), INCIDENTS))  # noqa: PTH118

@@ -182,7 +182,7 @@ class SpendVelocity(Detector):
     """Trips when money is spent `factor` (5) times as fast as before, by the session's own baseline.
 
     The rate of the last `window_s` seconds (300) is compared with the rate before them, which must
-    cover at least as long. At least `least_micros` (500,000: $0.50) must be spent in the window, so that a cheap
+    cover at least as long. At least `least_micros` (500,000: $0.50), or `least="$0.50"`, must be spent in the window, so that a cheap
     start is no reason. What costs nothing, or was not measured, changes nothing.
 
     >>> velocity, memory = SpendVelocity(window_s=60.0), SpendHistory()
@@ -200,8 +200,16 @@ class SpendVelocity(Detector):
     least_micros: int
 
     def __init__(
-        self, factor: float = 5.0, window_s: float = 300.0, least_micros: int = 500_000
+        self,
+        factor: float = 5.0,
+        window_s: float = 300.0,
+        least_micros: int = 500_000,
+        *,
+        least: Money | str | None = None,
     ) -> None:
+        if least is not None:
+            given = None if least_micros == 500_000 else least_micros
+            least_micros = micros_of("least", least, given) or 0
         self._set(
             factor=values.at_least("SpendVelocity.factor", factor, 1.0),
             window_s=values.window("SpendVelocity.window_s", window_s),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._fleet.categories import micros
+from switchgear._text.formats import Money, micros_of
 
 NAME = re.compile(r"[A-Za-z0-9](?:[\w.@:+-]{0,98}\w)?", re.ASCII)
 """Names of agents, providers and stories: they become parts of circuits' names and of paths."""
@@ -80,9 +81,16 @@ def agent(
     )
 
 
-def story(*, name: str, owner: str, budget_dollars: float | None = None) -> Story:
-    """A checked story. Raises ValueError."""
+def story(
+    *,
+    name: str,
+    owner: str,
+    budget_dollars: float | None = None,
+    budget: Money | str | None = None,
+) -> Story:
+    """A checked story; what it may cost is `budget="$3"` or `budget_dollars=3`. Raises ValueError."""
     amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
+    amount = micros_of("budget", budget, amount, other="_dollars")
     return Story(_name("story.name", name), values.text("story.owner", owner).strip(), amount)
 
 

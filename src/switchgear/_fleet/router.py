@@ -21,7 +21,7 @@ from switchgear._providers.errors import agent_signal, classify, provider_signal
 from switchgear._sinks.dispatch import log_warning
 from switchgear._system.clock import Clock, monotonic
 from switchgear._system.threads import beside
-from switchgear._text.formats import duration
+from switchgear._text.formats import Money, duration, micros_of
 from switchgear._text.redact import redact
 
 
@@ -298,6 +298,7 @@ class RouteOptions(TypedDict, total=False):
     locks: Collection[str]
     budget: str | None
     estimate_micros: int | None
+    estimate: Money | str | None
 
 
 class Router:
@@ -350,11 +351,12 @@ class Router:
         budget: str | None = None,
         estimate_micros: int | None = None,
         tried: Mapping[Candidate, str] | None = None,
+        estimate: Money | str | None = None,
     ) -> Route:
         """The worker for an agent now, with permits of all its circuits, and why the others were refused.
 
         `story` is what it is for and `locks` the resources it will need; `budget` a node of the
-        budgets, where `estimate_micros` is reserved; `tried` are those that failed, and how. The
+        budgets, where `estimate="$0.50"` or `estimate_micros` is reserved; `tried` are those that failed, and how. The
         route must be used: as a context manager, or by `tell` or `give_back`. Raises ValueError
         for an unknown agent.
         """
@@ -364,6 +366,7 @@ class Router:
             locks=locks,
             budget=budget,
             estimate_micros=estimate_micros,
+            estimate=estimate,
         )
 
     def _route(
@@ -376,6 +379,7 @@ class Router:
         locks: Collection[str] = (),
         budget: str | None = None,
         estimate_micros: int | None = None,
+        estimate: Money | str | None = None,
     ) -> Route:
         wanted = by.crew.agent(agent)
         route = Route(agent, story)
@@ -387,7 +391,7 @@ class Router:
             is_free = not locks or self._free(route, by, locks)
             if is_free and self._asked(route, shared, None, None):
                 found = self._first(route, by, wanted, tried)
-                if found is not None and self._reserved(route, budget, estimate_micros):
+                if found is not None and self._reserved(route, budget, estimate_micros, estimate):
                     route.choose(*found, rerouted=found != (agent, wanted.model))
                     self._note(wanted, found, route.refused)
                     return route
@@ -528,9 +532,17 @@ class Router:
             route.permits.append(Acquired(breaker, permit))
         return True
 
-    def _reserved(self, route: Route, budget: str | None, estimate_micros: int | None) -> bool:
+    def _reserved(
+        self,
+        route: Route,
+        budget: str | None,
+        estimate_micros: int | None,
+        estimate: Money | str | None,
+    ) -> bool:
         if budget is None:
             return True
+        if estimate is not None:
+            estimate_micros = micros_of("estimate", estimate, estimate_micros)
         try:
             route.reservation = self.panel.budgets.reserve(
                 budget, estimate_micros, owner=route.agent

@@ -35,16 +35,11 @@ class ModelProtocol(StrEnum):
     GEMINI_GENERATE = "gemini_generate"
     GEMINI_STREAM = "gemini_stream"
 
-    @property
-    def family(self) -> str:
+    def __init__(self, name: str) -> None:
+        self.family = "google" if name.startswith("gemini") else name.partition("_")[0]
         """Whose protocol it is: `anthropic`, `openai` or `google`."""
-        return _FAMILIES[self]
 
 
-_FAMILIES = {
-    protocol: "google" if protocol.startswith("gemini") else protocol.partition("_")[0]
-    for protocol in ModelProtocol
-}
 HOSTS: tuple[tuple[str, str], ...] = (
     ("api.anthropic.com", "anthropic"),
     ("api.openai.com", "openai"),
@@ -105,6 +100,7 @@ class ModelRequest(NamedTuple):
         return token_cost(self.model, self.most_usage(default_output_tokens), self.provider)
 
 
+@lru_cache(256)
 def protocol_of(path: str) -> ModelProtocol | None:
     """The protocol that a path belongs to, whatever stands before it; `None`: no known one.
 
@@ -183,9 +179,11 @@ _HIGH_BYTES = bytes(range(128, 256))
 
 
 def _decoded(headers: Mapping[str, str], body: bytes) -> bytes:
-    encoding = next(
-        (value for name, value in headers.items() if name.lower() == "content-encoding"), ""
-    )
+    if isinstance(headers, dict):
+        found = (value for name, value in headers.items() if name.lower() == "content-encoding")
+        encoding = next(found, "")
+    else:  # the headers of a client library, whatever the case of a name
+        encoding = headers.get("content-encoding", "")
     if encoding.strip().lower() not in {"gzip", "x-gzip", "deflate"}:
         return body
     try:
@@ -197,23 +195,35 @@ def _decoded(headers: Mapping[str, str], body: bytes) -> bytes:
 def _payload(text: bytes) -> dict[str, Any]:
     if text.count(b",") > _MOST_VALUES:
         return {}
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+    parsed = parsed_json(text)
     return parsed if isinstance(parsed, dict) else {}
 
 
+def parsed_json(data: bytes) -> Any:
+    """The value of a JSON text; `None`: it cannot be read."""
+    try:
+        # Given a text, `json` need not look for the encoding. UTF-16 begins with a mark or has a null byte here.
+        is_utf_8 = data[:1] == b"{" and data[1:2] != b"\0"
+        return json.loads(data.decode() if is_utf_8 else data)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _model(path: str, payload: Mapping[str, Any]) -> str:
+    of_path, is_certain = _model_in(path)
+    model = payload.get("model")
+    if not is_certain and isinstance(model, str) and model:
+        return model[:LONGEST_MODEL]
+    return of_path
+
+
+@lru_cache(256)
+def _model_in(path: str) -> tuple[str, bool]:
+    """The model that a path names, and whether it counts even if the body names another."""
     plain = unquote(path.partition("?")[0]).rstrip("/")
     gemini = _GEMINI.search(plain)
-    if gemini is not None:
-        return gemini[1][:LONGEST_MODEL]
-    model = payload.get("model")
-    if isinstance(model, str) and model:
-        return model[:LONGEST_MODEL]
-    deployment = _DEPLOYMENT.search(plain)
-    return deployment[1][:LONGEST_MODEL] if deployment is not None else ""
+    found = gemini or _DEPLOYMENT.search(plain)
+    return ("" if found is None else found[1][:LONGEST_MODEL]), gemini is not None
 
 
 _LIMITS: dict[ModelProtocol, tuple[str, ...]] = {

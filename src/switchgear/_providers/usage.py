@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from switchgear._providers.errors import ProviderError, classify_response
 from switchgear._providers.prices import TokenCost, TokenUsage, token_cost
 from switchgear._providers.table import ProviderErrorKind
-from switchgear._providers.traffic import ModelProtocol, ModelRequest
+from switchgear._providers.traffic import ModelProtocol, ModelRequest, parsed_json
 
 LONGEST_KEPT = 256 * 1024
 """Bytes of one event, or of a JSON body, that are kept whole; of a longer one both ends are kept."""
@@ -265,7 +265,7 @@ class ResponseMeter:
     # Whole bodies
 
     def _read_body(self, body: bytes) -> None:
-        parsed = None if self._is_cut else _json(body)
+        parsed = None if self._is_cut else parsed_json(body)
         if self._protocol.family == "google":
             self._read_gemini_body(body, parsed)
         elif isinstance(parsed, dict):
@@ -410,15 +410,8 @@ def _named(data: bytes, key: bytes) -> str:
     return "" if found is None else found[1].decode("utf-8", "replace")
 
 
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _object(data: bytes) -> dict[str, Any]:
-    found = _json(data)
+    found = parsed_json(data)
     return found if isinstance(found, dict) else {}
 
 

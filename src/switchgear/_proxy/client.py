@@ -291,6 +291,8 @@ class _UpstreamConnection(asyncio.Protocol):
                 self._fail(UpstreamBroken("the upstream sent too many headers"))
 
     def on_headers_complete(self) -> None:
+        if self._trouble is not None:
+            return
         response, parser = self._response, cast("httptools.HttpResponseParser", self._parser)
         response.status = parser.get_status_code()
         if response.status < 200:  # 100 Continue, 103 Early Hints: another head follows

@@ -273,9 +273,9 @@ class Guard:
         turns = turns_of(request.protocol, request.payload, known.calls)
         if not turns:
             return
-        keys = [turn.key for turn in turns]
-        if known.keys and keys[-1] in known.keys and len(set(keys)) == len(keys):
+        if known.keys and turns[-1].key in known.keys and _have_ids(turns):
             return  # the last step is recorded, and with it all before it
+        keys = [turn.key for turn in turns]
         if known.keys == frozenset(_numbered(keys)):
             return  # without ids: the same history again
         if time.monotonic() < self._away_until_s:
@@ -723,6 +723,12 @@ def proxy_policy(name: str, configured: Callable[[str], Policy | None]) -> Polic
             found = Policy(progress.detectors, Latched(), tripping_at=progress.tripping_at)
         return session_policy(found, progress)
     return found if found is not None else preset_policy("provider")
+
+
+def _have_ids(turns: list[ToolTurn]) -> bool:
+    """Whether every turn has ids, and none has those of another."""
+    ids = {tuple(call.id for call in turn.calls) for turn in turns}
+    return len(ids) == len(turns) and all(turn.has_ids for turn in turns)
 
 
 def _numbered(keys: list[str]) -> list[str]:

@@ -17,33 +17,50 @@ from switchgear._hooks.open_calls import step_of
 from switchgear._providers.traffic import ModelProtocol
 
 _CALLS = {"function_call", "custom_tool_call", "local_shell_call", "computer_call", "mcp_call"}
+_encode = json.JSONEncoder(default=str).encode
 _LONGEST = 20_000
 """Maximum number of characters of a result that are read."""
 
 
 class FinishedCall(NamedTuple):
-    """One finished tool call of an agent."""
+    """One finished tool call of an agent, as the request has it: most were recorded before."""
 
     id: str
     """The id that the model gave it; empty: the protocol has none."""
     tool: str
     args: Any
-    result: str
-    ok: bool | None
-    """Whether it succeeded; `None`: unknown."""
-    thought: str = ""
+    content: Any
+    """The result, as the protocol writes it."""
+    is_error: Any
+    """Whether the protocol says that it failed; `None`: it does not say."""
+    reply: Any
+    """What the model wrote with the call, as the protocol writes it."""
+
+    @property
+    def result(self) -> str:
+        """The end of the result as text."""
+        return _result(self.content)
 
     @property
     def facts(self) -> HookFacts:
         """The call as the hooks know it."""
+        result = self.result
+        code = fields.exit_code(result)
+        ok: bool | None = None
+        if self.is_error is True:
+            ok = False
+        elif code is not None:
+            ok = code == 0
+        elif self.is_error is False or result:
+            ok = True
         return HookFacts(
             *("proxy", "history", Moment.AFTER_TOOL, ""),
             tool=self.tool,
             args=self.args,
-            result=self.result,
-            thought=self.thought or None,
-            ok=self.ok,
-            error=self.result if self.ok is False else None,
+            result=result,
+            thought=_text(self.reply) or None,
+            ok=ok,
+            error=result if ok is False else None,
         )
 
 
@@ -55,10 +72,10 @@ class ToolTurn(NamedTuple):
     @property
     def key(self) -> str:
         """Identifies this turn: by the ids of its calls, or by their content."""
-        if all(call.id for call in self.calls):
-            text = json.dumps([[call.id, call.tool, call.args] for call in self.calls], default=str)
+        if self.has_ids:
+            text = _encode([[call.id, call.tool, call.args] for call in self.calls])
         else:
-            text = json.dumps([call[1:4] for call in self.calls], default=str)
+            text = _encode([[call.tool, call.args, call.result] for call in self.calls])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     @property
@@ -123,7 +140,7 @@ def is_user_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> bool:
 
 def _anthropic(messages: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
-    thought = ""
+    thought: Any = ""
     for message in _dicts(messages):
         blocks = _dicts(message.get("content"))
         if message.get("role") == "assistant":
@@ -132,7 +149,7 @@ def _anthropic(messages: Any) -> Iterator[ToolTurn]:
                 for block in blocks
                 if block.get("type") in {"tool_use", "server_tool_use", "mcp_tool_use"}
             ]
-            thought = _text(message.get("content"))
+            thought = message.get("content")
         elif open_calls:
             results = {
                 _str(block.get("tool_use_id")): block
@@ -152,7 +169,7 @@ def _anthropic(messages: Any) -> Iterator[ToolTurn]:
 def _chat(messages: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
     done: list[FinishedCall] = []
-    thought = ""
+    thought: Any = ""
     for message in _dicts(messages):
         if message.get("role") == "tool":
             wanted = _str(message.get("tool_call_id"))
@@ -172,7 +189,7 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
                 for call in _dicts(message.get("tool_calls"))
                 if isinstance(about := call.get("function") or call.get("custom"), dict)
             ]
-            thought = _text(message.get("content"))
+            thought = message.get("content")
     if done:
         yield ToolTurn(tuple(done))
 
@@ -180,7 +197,7 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
 def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn]:
     known = dict(made)
     done: list[FinishedCall] = []
-    thought = ""
+    thought: Any = ""
     for item in _dicts(items):
         kind = _str(item.get("type"))
         if kind.endswith("_output"):
@@ -195,7 +212,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn
             call = pending_call(item)
             known[call.id] = call
         elif item.get("role") == "assistant":
-            thought = _text(item.get("content"))
+            thought = item.get("content")
     if done:
         yield ToolTurn(tuple(done))
 
@@ -209,7 +226,7 @@ def pending_call(item: Mapping[str, Any]) -> PendingCall:
 
 def _gemini(contents: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
-    thought = ""
+    thought: Any = ""
     for content in _dicts(contents):
         parts = _dicts(content.get("parts"))
         if content.get("role") == "model":
@@ -220,7 +237,7 @@ def _gemini(contents: Any) -> Iterator[ToolTurn]:
             ]
             if calls:
                 open_calls = calls
-                thought = _text(parts)
+                thought = parts
             continue
         done = []
         for part in parts:
@@ -240,17 +257,8 @@ def _gemini(contents: Any) -> Iterator[ToolTurn]:
             yield ToolTurn(tuple(done))
 
 
-def _finished(call: PendingCall, content: Any, thought: str, is_error: Any) -> FinishedCall:
-    result = _result(content)
-    code = fields.exit_code(result)
-    ok: bool | None = None
-    if is_error is True:
-        ok = False
-    elif code is not None:
-        ok = code == 0
-    elif is_error is False or result:
-        ok = True
-    return FinishedCall(call.id, call.tool, call.args, result, ok, thought)
+def _finished(call: PendingCall, content: Any, reply: Any, is_error: Any) -> FinishedCall:
+    return FinishedCall(call.id, call.tool, call.args, content, is_error, reply)
 
 
 def _result(content: Any) -> str:

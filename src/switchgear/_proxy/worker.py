@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from switchgear._panel.panel import Panel
@@ -43,10 +44,11 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """Accept no more connections and end when those under way have ended. From any thread."""
+        """Accept no more connections and end when those under way have ended. From any thread. Idempotent."""
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
-            loop.call_soon_threadsafe(stop.set)
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(stop.set)
 
     async def serve(
         self,

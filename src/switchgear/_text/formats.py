@@ -122,8 +122,10 @@ def _parsed(text: str) -> int:
     return int(digits) * 1_000_000 + int(part.ljust(6, "0"))
 
 
-def micros_of(field: str, money: Any, micros: int | None) -> int | None:
+def micros_of(field: str, money: Any, micros: int | None, *, other: str = "_micros") -> int | None:
     """Micro-dollars of the argument `field` (`"$5"`, `Money`), or of `<field>_micros`.
+
+    `other` is how the name of the second argument ends.
 
     `None` if neither is given. Raises ValueError for both, and for what is not an amount of money.
 
@@ -133,9 +135,9 @@ def micros_of(field: str, money: Any, micros: int | None) -> int | None:
     if money is None:
         return micros
     if micros is not None:
-        raise ValueError(f"{field} and {field}_micros are both given: give one of them")
+        raise ValueError(f"{field} and {field}{other} are both given: give one of them")
     if not isinstance(money, str | Money):
-        example = f"write {field}='$5', or give {field}_micros"
+        example = f"write {field}='$5', or give {field}{other}"
         raise ValueError(f"{field} is {money!r}: it must be a text or Money; {example}")
     try:
         return int(Money(money))

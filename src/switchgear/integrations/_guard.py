@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 from urllib.parse import quote, urlsplit
 
@@ -206,8 +207,7 @@ class HttpGuard:
     def _circuit(self, host: str, request: ModelRequest | None) -> str:
         provider = provider_of(host) if request is None else request.provider
         model = "" if request is None else request.model
-        parts = {"host": host, "provider": provider, "model": model or provider}
-        return _FIELD.sub(lambda field: _part(parts[field[1]]), self._template)
+        return _circuit_name(self._template, host, provider, model)
 
     def start(self, attempt: HttpAttempt) -> "GuardedHttpCall":
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
@@ -750,6 +750,12 @@ def _checked_fallback(fallback: Any) -> Fallback:
             f"fallback is {fallback!r}: its base_url must begin with https:// or http://"
         )
     return fallback
+
+
+@lru_cache(256)
+def _circuit_name(template: str, host: str, provider: str, model: str) -> str:
+    parts = {"host": host, "provider": provider, "model": model or provider}
+    return _FIELD.sub(lambda field: _part(parts[field[1]]), template)
 
 
 def _part(text: str) -> str:

@@ -91,7 +91,7 @@ SILENT = ("qwen",)
 
 
 @pytest.mark.parametrize("scenario", ["server-errors", "refused"])
-def test_a_dead_provider_is_told_as_soon_as_the_agent_tells_it(
+def test_a_dead_provider_is_reported_as_soon_as_the_agent_reports_it(
     world: World, api: ScriptedApi, project: Path, scenario: str
 ) -> None:
     if world.agent.name in SILENT:

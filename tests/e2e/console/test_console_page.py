@@ -16,6 +16,7 @@ import pytest
 
 from e2e.console import demo_data
 from e2e.console.installing import axe, chromium, schemathesis
+from switchgear._console.requests import add_request, all_requests
 from switchgear._core.types import Record, Signal
 from switchgear._panel.panel import Panel
 from timeouts import LIMIT_S, end, eventually
@@ -351,6 +352,21 @@ def test_an_incident_shows_its_evidence_and_is_closed_on_the_page(tab: Tab, serv
     with served.panel() as panel:
         events = [entry.event for entry in panel.events(glob="provider/anthropic", limit=5)]
     assert any("the provider has recovered for good" in event.reason for event in events)
+
+
+def test_a_request_of_an_agent_is_answered_on_the_page(tab: Tab, served: Served) -> None:
+    with served.panel() as panel:
+        add_request(panel.store.transact, "0199f3d8-loop", "time", 600, "the build is slow")
+    page = tab.open("/")
+    page.wait_for_selector("h2:has-text('Requests of agents')")
+    page.get_by_label("Answer").get_by_role("button", name="Deny").click()
+    page.get_by_label("Your name").fill("ann")
+    page.get_by_label("Reason").fill("not today")
+    page.locator("dialog").get_by_role("button", name="Deny").click()
+    page.wait_for_selector("h2:has-text('Requests of agents')", state="detached")
+    with served.panel() as panel:
+        [row] = all_requests(panel.store.transact)
+    assert (row.state, row.by, row.answer) == ("denied", "ann", "not today")
 
 
 def test_the_score_of_a_session_begins_before_the_page_was_opened(tab: Tab) -> None:

@@ -116,7 +116,7 @@ def test_done_is_claimed_with_nothing_changed(repository: Path) -> None:
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_a_dead_provider_and_a_rate_limit_are_told(repository: Path) -> None:
+def test_a_dead_provider_and_a_rate_limit_are_reported(repository: Path) -> None:
     down = [
         event
         for event in iterate("provider-down", repository).events

@@ -169,7 +169,7 @@ def test_secrets_leave_no_reader() -> None:
         ("segmentation fault", "other", None),
     ],
 )
-def test_errors_of_providers_are_told_apart(
+def test_errors_of_providers_are_distinguished(
     text: str, kind: str, retry_after_s: float | None
 ) -> None:
     found = complaint(text)

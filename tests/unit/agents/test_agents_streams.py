@@ -115,7 +115,7 @@ def test_equal_calls_have_equal_keys_and_others_do_not() -> None:
     assert other.call_key not in keys
 
 
-def test_claude_tells_a_dead_provider_while_it_retries_and_at_the_end() -> None:
+def test_claude_reports_a_dead_provider_while_it_retries_and_at_the_end() -> None:
     events = read("claude-dead-provider", 1)
     found = errors(events)
     assert [(error.kind, error.status, error.final) for error in found] == [
@@ -151,7 +151,7 @@ def test_claude_counts_an_answer_in_several_lines_once_and_says_that_it_guesses(
     assert found.output_tokens > 100
 
 
-def test_claudes_sub_agents_are_told_apart_by_the_call_that_began_them() -> None:
+def test_claudes_sub_agents_are_distinguished_by_the_call_that_began_them() -> None:
     events = read("claude-sub-agent")
     helper = "toolu_a589739653b840a8b42b"
     inner, outer = steps(events)
@@ -181,7 +181,7 @@ def test_a_rejected_usage_limit_of_claude_is_a_rate_limit_with_its_end() -> None
     assert error.retry_after_s > 3600
 
 
-def test_codex_tells_its_retries_and_its_end() -> None:
+def test_codex_reports_its_retries_and_its_end() -> None:
     events = read("codex-dead-provider", 1)
     assert {error.kind for error in errors(events)} == {"overloaded"}
     assert [error.final for error in errors(events)] == [False, False, False, True]
@@ -334,7 +334,7 @@ Tokens: 1,000 sent, 90 received. Cost: $0.02 message, $0.03 session.
 """
 
 
-def test_aider_tells_edits_tokens_and_cost_in_plain_words() -> None:
+def test_aider_reports_edits_tokens_and_cost_in_plain_words() -> None:
     reader = AGENTS["aider"].reader()
     events = [*fed(reader, AIDER.encode().splitlines()), *reader.close(0)]
     [step] = steps(events)
@@ -383,7 +383,7 @@ the settings are missing
 """
 
 
-def test_mini_tells_commands_and_their_outcomes_in_plain_words() -> None:
+def test_mini_reports_commands_and_their_outcomes_in_plain_words() -> None:
     reader = AGENTS["mini"].reader()
     events = [*fed(reader, MINI.encode().splitlines()), *reader.close(0)]
     assert [(step.arguments, step.ok) for step in steps(events)] == [
@@ -439,7 +439,7 @@ LOGGED = (
         ('a \\"new\\" trouble', "other"),
     ],
 )
-def test_opencode_tells_in_its_log_that_it_tries_again(text: str, kind: str) -> None:
+def test_opencode_reports_retries_in_its_log(text: str, kind: str) -> None:
     line = LOGGED.format(small="false", text=text).encode()
     [error] = AGENTS["opencode"].reader().feed(line, stderr=True)
     assert isinstance(error, AgentError)
@@ -460,7 +460,7 @@ def test_nothing_else_in_opencodes_log_is_a_complaint(line: str) -> None:
     assert AGENTS["opencode"].reader().feed(line.encode(), stderr=True) == []
 
 
-def test_opencode_that_complains_without_its_log_is_heard_too() -> None:
+def test_errors_of_opencode_outside_its_log_are_read_too() -> None:
     [error] = AGENTS["opencode"].reader().feed(b"Error: connect ECONNREFUSED", stderr=True)
     assert isinstance(error, AgentError)
     assert error.kind == "connection"
@@ -495,7 +495,7 @@ def test_what_a_command_says_in_json_is_output_wherever_the_text_is(answer: obje
     assert reader.output_chars == 10
 
 
-def test_a_result_that_repeats_what_was_said_is_counted_once() -> None:
+def test_a_repeated_result_is_counted_once() -> None:
     reader = CommandReader()
     lines = [
         {"type": "text", "text": "All done, as asked."},

@@ -90,7 +90,7 @@ def test_the_environment_passes_through_without_the_token(
     assert done.events[0] == TextOutput("given too None")
 
 
-def test_no_descriptor_of_ours_reaches_the_agent(tmp_path: Path) -> None:
+def test_no_descriptor_of_switchgear_reaches_the_agent(tmp_path: Path) -> None:
     code = "import os; print(sorted(int(name) for name in os.listdir('/proc/self/fd')))"
     [event, *_] = run(code, tmp_path).events
     assert isinstance(event, TextOutput)
@@ -106,7 +106,7 @@ def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it(tmp_path: P
     assert "npm install -g @openai/codex" in done.problem
 
 
-def test_a_program_that_cannot_be_executed_is_said_so(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_executed_is_reported(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     program.write_bytes(b"\x7fELF but not really")
     program.chmod(0o755)
@@ -205,7 +205,7 @@ def test_it_may_be_stopped_from_another_thread(tmp_path: Path) -> None:
     stopper.join()
 
 
-def test_an_observer_that_raises_ends_the_agent_and_is_heard(tmp_path: Path) -> None:
+def test_an_observer_that_raises_ends_the_agent_and_its_error_is_raised(tmp_path: Path) -> None:
     def broken(event: StreamEvent) -> None:
         raise LookupError(event)
 
@@ -278,7 +278,7 @@ def test_what_an_agent_leaves_running_when_it_exits_is_ended_too(tmp_path: Path)
     assert {name for name, pid in pids(tmp_path).items() if alive(pid)} == set()
 
 
-def test_no_child_of_ours_is_left_unburied(tmp_path: Path) -> None:
+def test_no_child_process_is_left_a_zombie(tmp_path: Path) -> None:
     run("pass", tmp_path)
     tasks = Path(f"/proc/{os.getpid()}/task")
     children = [pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
@@ -286,7 +286,7 @@ def test_no_child_of_ours_is_left_unburied(tmp_path: Path) -> None:
     assert ours == []
 
 
-def test_the_tree_ends_when_we_die_without_a_word(tmp_path: Path) -> None:
+def test_the_process_tree_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     starter = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from unit.agents.test_process import *\n"

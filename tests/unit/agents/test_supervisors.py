@@ -131,7 +131,7 @@ def test_closing_leaves_none_and_may_be_done_twice() -> None:
     assert first.process.returncode is not None
 
 
-def test_it_goes_when_we_are_killed() -> None:
+def test_it_ends_when_its_parent_is_killed() -> None:
     script = """
 import sys, time
 from switchgear._agents.process import SupervisorPool

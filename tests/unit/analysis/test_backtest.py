@@ -223,7 +223,7 @@ def test_a_policy_of_a_file_is_taken_by_name(tmp_path: Path, empty_home: Path) -
         cli("backtest", str(path), "--policy", "legder")
 
 
-def test_outcomes_can_be_told_beside_the_recordings(tmp_path: Path, empty_home: Path) -> None:
+def test_outcomes_can_be_given_beside_the_recordings(tmp_path: Path, empty_home: Path) -> None:
     path = samples.write("swe-agent", tmp_path)
     told = tmp_path / "report.json"
     told.write_text(json.dumps({"resolved_ids": ["task-1"], "unresolved_ids": []}))
@@ -329,7 +329,7 @@ def test_a_circuit_in_shadow_mode_is_a_row_of_the_same_report() -> None:
 
 
 @pytest.mark.parametrize(("after", "saved"), [(0, 0), (1, 1), (2, 2)])
-def test_a_shadowed_circuit_that_nobody_asks_would_have_been_stopped_where_it_went_on(
+def test_a_shadowed_circuit_without_calls_would_have_been_stopped_where_it_went_on(
     after: int, saved: int
 ) -> None:
     clock = FakeClock(1000.0)

@@ -91,7 +91,7 @@ def test_the_end_of_a_run_suggests_an_outcome_and_says_why(
         run(shell("git log", "[main abc1234] x")),
     ],
 )
-def test_what_tells_nothing_is_unknown(recorded: RecordedRun) -> None:
+def test_a_run_without_evidence_has_no_outcome(recorded: RecordedRun) -> None:
     found = infer(recorded)
     assert (found.solved, found.how) == (None, "its end shows no outcome")
 

@@ -136,7 +136,7 @@ def test_a_threshold_that_cannot_be_reached_is_a_failure(
     assert says in why
 
 
-def test_a_detector_whose_facts_nobody_tells_on_its_path_is_a_failure(project: Path) -> None:
+def test_a_detector_whose_facts_are_not_recorded_on_its_path_is_a_failure(project: Path) -> None:
     config = "circuits: [{match: 'session/*', policy: {detectors: [words_debt, talk_debt]}}]"
     rows = [row for row in rows_of(project, config, "guards") if row.guard == "session/*"]
     bad = {row.reason.partition(":")[0]: row.reason for row in rows if row.status == "failed"}
@@ -245,7 +245,7 @@ def test_rules_of_the_configuration_are_refused_by_the_hooks(project: Path) -> N
     assert rows["rule no-prod"].detector == "rule no-prod"
 
 
-def test_circuits_of_rules_that_watch_for_no_breach_are_told_and_not_failures(
+def test_circuits_of_rules_that_watch_for_no_breach_are_reported_and_not_failures(
     project: Path,
 ) -> None:
     rows = rows_of(project, "circuits: [{match: '*', policy: failure_rate}]", "rule-breach")
@@ -309,7 +309,7 @@ def test_a_guard_that_is_broken_on_purpose_is_a_failure(  # noqa: PLR0917
     assert guard in failures(rows_of(project, "", name))
 
 
-def test_a_slow_provider_that_no_policy_minds_is_told_and_one_that_cannot_fire_fails(
+def test_a_slow_provider_without_a_policy_is_reported_and_a_policy_that_cannot_fire_fails(
     project: Path,
 ) -> None:
     rows = rows_of(project, f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]", "slow-provider")
@@ -321,7 +321,7 @@ def test_a_slow_provider_that_no_policy_minds_is_told_and_one_that_cannot_fire_f
     assert "all are admitted" in bad["provider/*"]
 
 
-def test_a_lock_whose_wait_nobody_minds_in_time_is_a_failure(project: Path) -> None:
+def test_a_lock_whose_long_wait_opens_no_circuit_is_a_failure(project: Path) -> None:
     policy = "{detectors: [{lock_wait: {limit_s: 200000}}]}"
     bad = failures(
         rows_of(project, f"circuits: [{{match: 'lock/*', policy: {policy}}}]", "lock-convoy")
@@ -361,7 +361,7 @@ def test_a_circuit_that_an_operator_holds_cannot_fire(mode: str, says: str) -> N
     assert "a trial; it admits everything" in done.stdout
 
 
-def test_a_store_whose_file_nobody_could_make_is_a_failure(project: Path) -> None:
+def test_a_store_whose_file_cannot_be_created_is_a_failure(project: Path) -> None:
     (project / "file").write_text("")
     held = bench(project)._replace(store_url=f"sqlite:///{project}/file/deep/state.db")
     [why] = failures(list(perform(held, ["standing"]))).values()

@@ -37,7 +37,7 @@ def by_guard(rows: list[GuardRow]) -> dict[str, GuardRow]:
 # What fires
 
 
-def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is_asked(
+def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_no_call_is_made(
     tmp_path: Path,
 ) -> None:
     rows = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))
@@ -147,13 +147,15 @@ def test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads(
         ("lock-convoy", "resource_lock"),
     ],
 )
-def test_a_category_that_is_switched_off_is_told(tmp_path: Path, name: str, category: str) -> None:
+def test_a_category_that_is_switched_off_is_reported(
+    tmp_path: Path, name: str, category: str
+) -> None:
     rows = rows_of(tmp_path, f"{FLEET}\nbreakers: {{{category}: {{enabled: false}}}}", name)
     assert {row.status for row in rows} == {GuardStatus.SKIPPED}
     assert all("switched off in `breakers`" in row.reason for row in rows)
 
 
-def test_a_row_of_circuits_that_watches_for_something_else_is_told(tmp_path: Path) -> None:
+def test_a_row_of_circuits_that_watches_for_something_else_is_reported(tmp_path: Path) -> None:
     policy = "{detectors: [{context_burn: {per_minute: 0.5}}]}"
     config = f"{FLEET}\ncircuits: [{{match: 'provider/*', policy: {policy}}}]"
     rows = rows_of(tmp_path, config, "dead-provider")
@@ -161,7 +163,7 @@ def test_a_row_of_circuits_that_watches_for_something_else_is_told(tmp_path: Pat
     assert "only context_burn" in rows[0].reason
 
 
-def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is_a_failure(
+def test_a_detector_whose_facts_the_router_does_not_record_is_a_failure(
     tmp_path: Path,
 ) -> None:
     policy = "{detectors: [{same_tool: {}}, {spend: {hard_cap_micros: 1000000}}]}"

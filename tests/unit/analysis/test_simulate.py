@@ -149,7 +149,7 @@ def test_a_circuit_that_is_still_open_at_the_end_has_not_recovered() -> None:
     assert "not before the end" in str(blocks(result)[0])
 
 
-def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_said() -> None:
+def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_reported() -> None:
     touchy = with_category(external_dep=external_dep(threshold=1, failing_share=0))
     result = simulate("budget-burn", agents=20, hours=0.2, noise=0.05, breakers=touchy)
     assert result.guarded.wrong_trips > 0
@@ -212,7 +212,7 @@ def test_the_page_has_both_sides_and_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_lies_within_its_time(name: str) -> None:
+def test_every_scenario_is_within_its_time(name: str) -> None:
     for trouble in SCENARIOS[name].troubles:
         assert 0 < trouble.begins < trouble.ends < 1
 

@@ -111,21 +111,21 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
         tune(str(path), "--false-stops", "5%", "--write", str(new))
 
 
-def test_too_little_data_is_said_with_the_rule(tmp_path: Path, row_of_two: Path) -> None:
+def test_too_little_data_is_reported_with_the_rule(tmp_path: Path, row_of_two: Path) -> None:
     done = tune(str(written(tmp_path, runs(20, 40))), "--false-stops", "1%")
     assert done.return_value == 3
     assert "20 runs are known to be solved, and they show a rate of 15.0% at best" in done.output
     assert "the rate is below 3/n. For 1.00% it takes 373" in done.output
 
 
-def test_without_failed_runs_nothing_can_be_said_of_catching() -> None:
+def test_without_failed_runs_the_catch_rate_is_unknown() -> None:
     profiles = [Profile(f"g{n}", True, 5, (None,)) for n in range(100)]
     problem = too_little(profiles, 0.05)
     assert problem is not None
     assert "0 runs are known to be unsolved: it takes 10" in problem.why
 
 
-def test_a_rate_that_nothing_keeps_is_said(tmp_path: Path, row_of_two: Path) -> None:
+def test_a_rate_that_nothing_keeps_is_reported(tmp_path: Path, row_of_two: Path) -> None:
     lines = runs(90, 40)
     for line in lines[:90]:
         line["steps"] = [{**line["steps"][0], "error": True}] * 30 + line["steps"]
@@ -175,7 +175,7 @@ def test_so_many_false_stops_are_allowed_that_the_rate_is_still_shown() -> None:
     assert choose(profiles, stops[:1], 0.05) is None
 
 
-def test_a_profile_tells_the_stop_of_every_factor_as_a_replay_does() -> None:
+def test_a_profile_has_the_same_stop_for_every_factor_as_a_replay() -> None:
     steps = tuple(RecordedStep("bash", ok=False, error="boom") for _ in range(30))
     run = RecordedRun("r", "f", "plain", steps=steps)
     profile = Profiling(Policy([_detectors.ConsecutiveFailures(4)])).profile(run)

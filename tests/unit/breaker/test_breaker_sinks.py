@@ -17,7 +17,7 @@ def broken(event: Event) -> NoReturn:
     raise RuntimeError("the sink is broken")
 
 
-def test_every_sink_hears_every_event_in_order_and_sees_the_state_it_describes() -> None:
+def test_every_sink_receives_every_event_in_order_with_the_state_it_describes() -> None:
     clock, first, second = FakeClock(), list[Event](), list[Event]()
     states = list[tuple[Phase, Phase]]()
 

@@ -69,14 +69,14 @@ def test_the_breaker_can_be_found_from_the_function(function: Any) -> None:
     assert function.breaker is breaker
 
 
-def test_what_kind_of_function_it_is_can_still_be_told() -> None:
+def test_the_kind_of_a_wrapped_function_can_still_be_determined() -> None:
     assert [inspect.iscoroutinefunction(f) for f in EVERY_KIND] == [False, True, False, False]
     assert [asyncio.iscoroutinefunction(f) for f in EVERY_KIND] == [False, True, False, False]
     assert [inspect.isgeneratorfunction(f) for f in EVERY_KIND] == [False, False, True, False]
     assert [inspect.isasyncgenfunction(f) for f in EVERY_KIND] == [False, False, False, True]
 
 
-def test_what_kind_of_function_an_object_or_partial_was_can_be_told_too() -> None:
+def test_the_kind_of_a_wrapped_object_or_partial_can_be_determined_too() -> None:
     class Provider:
         async def __call__(self) -> str:
             return "answer"

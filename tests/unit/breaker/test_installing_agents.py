@@ -101,7 +101,7 @@ def test_a_node_that_is_too_old_is_left_alone_and_another_brought(
     assert (installing.NODE in machine.done) == brought
 
 
-def test_a_second_run_asks_nobody(machine: Machine) -> None:
+def test_a_second_run_does_not_prompt(machine: Machine) -> None:
     machine.has("npm", NPM)
     for _ in range(2):
         install("codex")
@@ -131,7 +131,7 @@ def test_a_required_one_that_does_not_install_fails(
     assert main() == 1
 
 
-def test_what_was_never_installed_is_told_so(machine: Machine) -> None:
+def test_hooks_that_were_never_installed_are_reported(machine: Machine) -> None:
     assert why_missing("qwen") == "qwen is not installed; `make e2e` installs it"
 
 

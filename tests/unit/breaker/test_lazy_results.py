@@ -224,7 +224,7 @@ def test_a_task_that_is_cancelled_before_it_starts_warns_of_nothing_and_counts_n
     assert counts(breaker) == {}
 
 
-def test_one_that_nobody_awaits_is_warned_of_once_and_by_its_own_name() -> None:
+def test_an_unawaited_coroutine_is_warned_of_once_and_by_its_own_name() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -280,7 +280,7 @@ def test_the_status_shows_what_was_recorded() -> None:
     assert status.last_progress == NOON
 
 
-def test_the_last_progress_is_dated_by_the_clock_when_nobody_dates_it() -> None:
+def test_progress_without_a_date_is_dated_by_the_clock() -> None:
     loop = breaker()
     before = datetime.now(UTC)
     loop.record_progress(BUSY)

@@ -124,7 +124,7 @@ def test_a_reset_closes_forgets_the_evidence_and_says_so() -> None:
     assert breaker.call(int) == 0
 
 
-def test_a_reset_starts_the_backoff_afresh() -> None:
+def test_a_reset_starts_the_backoff_over() -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     clock.advance(60.0)

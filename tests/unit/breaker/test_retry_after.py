@@ -74,7 +74,9 @@ def wait_after(error: Exception) -> float | None:
         ({"retry_after": b"12"}, 12.0),
     ],
 )
-def test_an_attribute_of_the_exception_tells(attributes: dict[str, Any], wait_s: float) -> None:
+def test_an_attribute_of_the_exception_sets_the_wait(
+    attributes: dict[str, Any], wait_s: float
+) -> None:
     assert wait_after(RateLimited(**attributes)) == wait_s
 
 
@@ -97,7 +99,7 @@ def test_an_attribute_of_the_exception_tells(attributes: dict[str, Any], wait_s:
         (Headers(RETRY_AFTER_MS="700"), 0.7),
     ],
 )
-def test_a_header_of_the_response_tells_whatever_its_case(headers: object, wait_s: float) -> None:
+def test_a_header_of_the_response_counts_in_any_case(headers: object, wait_s: float) -> None:
     assert wait_after(RateLimited(response=Response(headers))) == wait_s
     assert wait_after(RateLimited(headers=headers)) == wait_s
 
@@ -130,7 +132,7 @@ def test_garbage_asks_for_nothing(garbage: object) -> None:
 
 
 @pytest.mark.parametrize("headers", [None, {}, "retry-after: 7", 7, object], ids=repr)
-def test_headers_in_a_form_that_nobody_knows_ask_for_nothing(headers: object) -> None:
+def test_headers_in_an_unknown_form_request_no_wait(headers: object) -> None:
     assert wait_after(RateLimited(response=Response(headers))) == BY_BACKOFF_S
 
 
@@ -165,7 +167,7 @@ def test_an_exception_that_raises_when_it_is_looked_at_asks_for_nothing() -> Non
     assert wait_after(Hostile()) == BY_BACKOFF_S
 
 
-def test_nobody_can_keep_a_circuit_open_for_more_than_an_hour() -> None:
+def test_a_circuit_cannot_stay_open_for_more_than_an_hour() -> None:
     assert wait_after(RateLimited(retry_after_s=86_400)) == 3600.0
 
 
@@ -250,7 +252,7 @@ def test_another_provider_whose_failure_is_being_handled_does_not() -> None:
     assert breaker.snapshot().outage.cooldown_s == 60.0
 
 
-def test_what_is_said_to_come_from_nothing_asks_nothing() -> None:
+def test_a_cause_of_none_requests_no_wait() -> None:
     error = RuntimeError("x")
     error.__context__ = asks(5.0)
     assert retry_after_s(error) == 5.0

@@ -118,7 +118,7 @@ def fails() -> None:
     raise OSError
 
 
-def test_the_success_that_fills_a_window_trips_whether_anybody_looks_or_not() -> None:
+def test_the_success_that_fills_a_window_trips_even_without_a_reader() -> None:
     breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(20, 0.5)]))
     for _ in range(11):
         with pytest.raises(OSError):
@@ -152,7 +152,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_decorated_calls_and_direct_tells_have_the_same_history(block: int) -> None:
+def test_decorated_calls_and_direct_records_have_the_same_history(block: int) -> None:
     """No reader in between: whether somebody looks must not matter."""
     for seed in range(block, 100, 5):
         random = Random(seed)

@@ -38,7 +38,7 @@ def test_it_counts_once_whatever_the_guards_look_like(outer: Shape, inner: Shape
 
 
 @every_outer
-def test_one_object_that_is_raised_anew_counts_at_every_call(outer: Shape) -> None:
+def test_one_object_that_is_raised_again_counts_at_every_call(outer: Shape) -> None:
     breaker, error = new_breaker(), ConnectionError("one object")
 
     def fails() -> None:
@@ -194,7 +194,7 @@ def test_across_tasks_it_counts_once(middle: Callable[..., Any]) -> None:
     asyncio.run(main())
 
 
-def test_one_object_raised_anew_in_coroutines_counts_at_every_call() -> None:
+def test_one_object_raised_again_in_coroutines_counts_at_every_call() -> None:
     breaker, error = new_breaker(), ConnectionError("one object")
 
     async def fails() -> None:

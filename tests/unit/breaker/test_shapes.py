@@ -83,7 +83,7 @@ def test_one_failed_probe_opens_again_at_once_and_counts_once(shape: Shape) -> N
 
 
 @every_shape
-def test_while_a_probe_is_under_way_nobody_else_gets_in(shape: Shape) -> None:
+def test_a_half_open_circuit_admits_no_other_call_during_a_probe(shape: Shape) -> None:
     clock, ran = FakeClock(), list[str]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     with pytest.raises(ConnectionError):

@@ -78,7 +78,7 @@ def test_an_open_circuit_comes_back_as_its_recovery_says_without_anyone_asking(
     assert breaker.state == state
 
 
-def test_a_call_needs_nobody_to_have_read_the_state_before_it() -> None:
+def test_a_call_works_without_a_read_of_the_state_before() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     breaker.record(FAILED)

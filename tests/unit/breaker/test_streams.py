@@ -59,7 +59,7 @@ def test_leave_is_asked_when_the_first_item_is_wanted_and_not_before() -> None:
     assert counts(breaker) == {"refused": 1}
 
 
-def test_a_stream_that_nobody_reads_was_no_call() -> None:
+def test_an_unread_stream_was_no_call() -> None:
     clock = FakeClock()
     breaker = probing(clock)
     breaker(numbers)(3).close()
@@ -69,7 +69,7 @@ def test_a_stream_that_nobody_reads_was_no_call() -> None:
     assert breaker.state == "closed"
 
 
-def test_the_outcome_is_told_when_the_last_item_was_read_and_not_before() -> None:
+def test_the_outcome_is_recorded_when_the_last_item_was_read_and_not_before() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     stream = breaker(numbers)(2)
     assert [next(stream), next(stream)] == [0, 1]

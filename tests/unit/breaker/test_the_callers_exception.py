@@ -157,7 +157,7 @@ def innermost(error: BaseException) -> traceback.FrameSummary:
 
 
 @every_shape
-def test_its_traceback_ends_where_it_was_raised_and_passes_few_frames_of_ours(
+def test_its_traceback_ends_where_it_was_raised_and_passes_few_frames_of_switchgear(
     shape: Shape,
 ) -> None:
     def the_line_that_fails() -> None:

@@ -97,7 +97,7 @@ def test_the_lease_is_renewed_while_the_process_lives(
     assert aside.settle(1) is None
 
 
-def test_a_store_that_cannot_be_told_of_the_end_is_said(budgets: Budgets) -> None:
+def test_a_store_that_cannot_save_the_end_is_reported(budgets: Budgets) -> None:
     aside = RunReservation(budgets, NODE, 5, owner="run")
     aside._held.path = "atlas/~restored-from-an-older-copy"
     said = aside.settle(1)
@@ -275,7 +275,7 @@ def test_an_attempt_that_never_began_costs_nothing(stage: Stage) -> None:
     assert stage.panel.budgets.free_micros("atlas") == 100
 
 
-def test_an_attempt_that_nobody_can_price_counts_in_full(stage: Stage) -> None:
+def test_an_attempt_of_unknown_price_counts_in_full(stage: Stage) -> None:
     def breaks(attempt: Attempt) -> AttemptOutcome:
         raise RuntimeError("a defect")
 

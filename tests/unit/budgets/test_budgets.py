@@ -87,7 +87,7 @@ def test_a_node_without_a_limit_draws_on_the_one_above(budgets: Budgets) -> None
         budgets.reserve("atlas/free", 2 * DOLLAR)
 
 
-def test_an_unknown_price_is_refused_unless_told(budgets: Budgets) -> None:
+def test_an_unknown_price_is_refused_by_default(budgets: Budgets) -> None:
     with pytest.raises(BudgetRefused, match="the price is unknown"):
         budgets.reserve("atlas", None)
     reservation = budgets.reserve("atlas", None, allow_unknown=True)
@@ -179,7 +179,7 @@ def test_only_a_reservation_is_settled_a_budget_stays_open(budgets: Budgets) -> 
     assert held.settle(10_000) == 10_000
 
 
-def test_what_cost_more_than_was_reserved_is_charged_and_said(budgets: Budgets) -> None:
+def test_what_cost_more_than_was_reserved_is_charged_and_reported(budgets: Budgets) -> None:
     heard: list[Line] = []
     budgets.listen(heard.append)
     budgets.reserve("atlas", 50_000, owner="coder").settle(80_000)
@@ -259,7 +259,7 @@ def test_a_node_that_is_exhausted_trips_its_circuit(panel: Panel, budgets: Budge
         budgets.reserve(story, 1)
 
 
-def test_the_circuit_of_an_agent_hears_what_its_reservations_cost(
+def test_the_circuit_of_an_agent_records_the_cost_of_its_reservations(
     panel: Panel, budgets: Budgets
 ) -> None:
     reservation = budgets.reserve("atlas", DOLLAR, circuit="agent/coder")
@@ -291,7 +291,7 @@ def test_a_panel_has_one_object_that_knows_who_listens(panel: Panel) -> None:
     assert [line.kind for line in heard] == ["exhausted"]
 
 
-def test_a_listener_that_raises_disturbs_nobody(
+def test_a_listener_that_raises_does_not_affect_others(
     budgets: Budgets, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: Line) -> None:
@@ -360,7 +360,9 @@ def test_a_bad_lease_or_policy_of_expiry_is_a_value_error(budgets: Budgets) -> N
         budgets.reserve("atlas", 1, on_expiry="lost")
 
 
-def test_a_circuit_that_no_store_can_keep_is_said_before_any_money_moves(budgets: Budgets) -> None:
+def test_a_circuit_that_no_store_can_keep_is_reported_before_any_money_moves(
+    budgets: Budgets,
+) -> None:
     before = budgets.book("atlas")
     for ask in (
         lambda: budgets.open("atlas/x", 1, circuit="x" * 501),

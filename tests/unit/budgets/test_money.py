@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from switchgear import Panel
+from switchgear import Panel, RunOptions, detectors
 from switchgear.budgets import Money
 from switchgear.detectors import Spend, TotalCost
+from switchgear.fleet import Fleet, agent, crew, story
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,21 @@ def test_both_ways_at_once_and_bare_numbers_are_refused() -> None:
             panel.budgets.limit("a")
     with pytest.raises(ValueError, match=r"Spend\.hard_cap_micros is None"):
         Spend()
+
+
+def test_every_limit_of_money_takes_a_text() -> None:
+    assert detectors.SpendVelocity(least="$0.25").least_micros == 250_000
+    assert detectors.SpendVelocity(least="$0.25") == detectors.SpendVelocity(least_micros=250_000)
+    assert story(name="S-1", owner="ana", budget="$3").budget_micros == 3_000_000
+    with pytest.raises(ValueError, match="budget and budget_dollars are both given"):
+        story(name="S-1", owner="ana", budget="$3", budget_dollars=3)
+    with pytest.raises(ValueError, match="least and least_micros are both given"):
+        detectors.SpendVelocity(least="$1", least_micros=2)
+    people = crew([agent(name="coder", owner="ana", provider="anthropic", model="opus")])
+    with Fleet.open("memory:", people) as fleet:
+        fleet.panel.budgets.open("atlas", limit=Money("$2"))
+        with fleet.route("coder", budget="atlas", estimate="$0.50"):
+            assert fleet.panel.budgets.free_micros("atlas") == 1_500_000
+        with pytest.raises(ValueError, match="estimate is 'half': write it as"):
+            fleet.route("coder", budget="atlas", estimate="half")
+    assert RunOptions("task", budget_micros=Money("$5")).budget_micros == 5_000_000

@@ -143,7 +143,7 @@ def changed(at: int, **fields: Any) -> str:
         (changed(0) + '\n{"type":"line","line":[]}', "locks have none"),
     ],
 )
-def test_accounts_that_are_not_whole_are_said_and_nothing_is_written(
+def test_accounts_that_are_not_whole_are_reported_and_nothing_is_written(
     given: str, message: str
 ) -> None:
     here = Panel("memory:", clock=FakeClock(NOW_S))

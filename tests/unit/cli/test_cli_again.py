@@ -64,7 +64,7 @@ def test_who_looks_again_and_again_makes_no_store_and_finds_the_one_that_comes(
 
 @pytest.mark.parametrize("target", ["api", "a*"])
 @pytest.mark.parametrize("verb", [("hold", "open"), ("release",), ("reset",)], ids=" ".join)
-def test_an_order_to_nobody_makes_no_store(
+def test_an_override_of_no_circuit_creates_no_store(
     project: Path, verb: tuple[str, ...], target: str
 ) -> None:
     refused = run(*verb, target, "--why", "x")
@@ -75,7 +75,7 @@ def test_an_order_to_nobody_makes_no_store(
 
 
 @pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
-def test_a_store_that_goes_is_told_once_and_awaited(
+def test_a_lost_store_is_reported_once_and_awaited(
     between_looks: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 ) -> None:
     clock = FakeClock()

@@ -40,7 +40,7 @@ def test_check_answers_by_its_exit_code(shell: Shell) -> None:
     assert shell.run("check", "").exit_code == 2
 
 
-def test_check_of_a_circuit_that_nobody_told_anything_makes_none(shell: Shell) -> None:
+def test_check_of_an_unknown_circuit_creates_none(shell: Shell) -> None:
     assert "nothing is known of it yet" in shell.run("check", "api").output
     assert shell.run("status").output.startswith("No circuits yet")
 
@@ -81,7 +81,7 @@ def test_a_held_circuit_says_who_holds_it(shell: Shell) -> None:
     assert "switchgear release api --why WHY" in refused.output
 
 
-def test_a_hold_that_overrules_the_evidence_is_told(shell: Shell) -> None:
+def test_a_hold_that_overrules_the_evidence_is_reported(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     shell.run("hold", "shadow", "api", "--why", "trying")
     admitted = shell.run("check", "api")
@@ -198,7 +198,7 @@ def test_a_permit_of_another_circuit_is_refused() -> None:
         load_permit("a/c", dump_permit("a/b", Permit(1)))
 
 
-def test_record_tells_json_how_the_circuit_stands(shell: Shell) -> None:
+def test_record_prints_the_state_of_the_circuit_as_json(shell: Shell) -> None:
     told = json.loads(shell.run("record", "api", "failure", "--count", "5", "--json").output)
     assert (told["phase"], told["admits"], told["retry_after_s"]) == ("open", False, 60.0)
     assert [event["after"] for event in told["events"]] == ["open"]

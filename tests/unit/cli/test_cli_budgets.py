@@ -79,7 +79,7 @@ def test_a_tree_is_shown_node_by_node_with_its_account(panel: Panel) -> None:
     assert told["lines"][0]["kind"] == "opened"
 
 
-def test_a_closed_root_is_said_to_be_closed(panel: Panel) -> None:
+def test_a_closed_root_is_reported_as_closed(panel: Panel) -> None:
     panel.budgets.open("other", 5)
     panel.budgets.close("other")
     assert run("budgets", "list").stdout.splitlines()[-1] == "other is closed"
@@ -109,7 +109,7 @@ def test_an_audit_that_adds_up_is_exit_code_0(panel: Panel) -> None:
     assert (result.exit_code, result.stdout) == (0, "atlas: $0.65 charged in 6 lines; adds up\n")
 
 
-def test_an_account_that_somebody_changed_is_exit_code_1(panel: Panel, tmp_path: Path) -> None:
+def test_an_account_that_was_tampered_with_is_exit_code_1(panel: Panel, tmp_path: Path) -> None:
     panel.close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as db, db:
         db.execute("UPDATE ledger_lines SET line = replace(line, '650000', '65')")

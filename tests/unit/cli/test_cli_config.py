@@ -32,7 +32,7 @@ def run(*args: str, **env: str) -> Result:
     return CliRunner().invoke(main, args, env=env)
 
 
-def test_check_tells_every_problem_with_file_and_line(project: Path) -> None:
+def test_check_reports_every_problem_with_file_and_line(project: Path) -> None:
     (project / "switchgear.yaml").write_text("stor: x\nretention: {events: 0}\n")
     done = run("config", "check")
     assert done.exit_code == 2
@@ -151,7 +151,7 @@ def test_the_doctor_warns_of_a_file_that_others_can_read(project: Path) -> None:
     assert "mode 0644" in findings(done)["warning"][0]
 
 
-def test_the_doctor_tells_of_a_damaged_file_that_was_set_aside(project: Path) -> None:
+def test_the_doctor_reports_a_damaged_file_that_was_set_aside(project: Path) -> None:
     run("record", "a", "success")
     (project / ".switchgear" / "state.db").write_bytes(b"not a database" * 1000)
     for side in ("-wal", "-shm"):
@@ -199,7 +199,7 @@ def test_the_doctor_minds_a_token_that_others_can_read(project: Path) -> None:
     assert run("doctor", "--token-file", "token").exit_code == 0
 
 
-def test_the_doctor_minds_a_configuration_that_everybody_may_write(project: Path) -> None:
+def test_the_doctor_reports_a_configuration_that_is_writable_by_everyone(project: Path) -> None:
     file = project / "switchgear.yaml"
     file.write_text("{}\n")
     file.chmod(0o666)
@@ -251,7 +251,7 @@ def test_a_seal_is_removed_with_its_token_and_not_while_it_is_configured(project
 
 
 @pytest.mark.parametrize(("other", "said"), [(None, "does not have"), ("b", "another operator")])
-def test_the_doctor_tells_when_the_store_asks_for_a_token_that_is_not_the_configured_one(
+def test_the_doctor_reports_a_store_that_needs_another_token_than_the_configured_one(
     project: Path, other: str | None, said: str
 ) -> None:
     configure(project, TOKEN)

@@ -55,7 +55,7 @@ def test_check_of_another_circuit_admits_and_says_that_its_state_is_lost(damaged
 
 
 @pytest.mark.parametrize("verb", [["status"], ["show", "api"], ["events"], ["export"]])
-def test_whoever_looks_is_told_that_something_was_lost(damaged: Path, verb: list[str]) -> None:
+def test_a_reader_gets_the_error_that_something_was_lost(damaged: Path, verb: list[str]) -> None:
     for _ in range(2):
         told = run(*verb)
         assert told.exit_code == 2, told.output
@@ -88,7 +88,7 @@ def test_a_kill_after_the_file_was_moved_away_is_not_taken_for_a_new_project(dam
     assert run("status").exit_code == 2
 
 
-def test_a_panel_tells_what_was_lost(damaged: Path) -> None:
+def test_a_panel_reports_what_was_lost(damaged: Path) -> None:
     with Panel(f"sqlite:///{damaged}") as panel:
         assert isinstance(panel.lost(), StoreCorrupt)
         with pytest.raises(StoreCorrupt, match="set aside"):

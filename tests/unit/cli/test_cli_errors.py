@@ -58,7 +58,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Panel:
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_a_store_that_is_gone_is_told_by_every_verb(broken: Panel, verb: list[str]) -> None:
+def test_a_lost_store_is_reported_by_every_verb(broken: Panel, verb: list[str]) -> None:
     said = one_sentence(run(*verb, panel=broken))
     assert said == (
         "switchgear: store redis://db cannot be reached: connection refused; check that it runs"
@@ -122,7 +122,9 @@ def test_bad_arguments_are_one_sentence(
     one_sentence(done)
 
 
-def test_a_defect_of_ours_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_switchgear_is_reported_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("oh\x1b[31m")
 

@@ -52,7 +52,7 @@ def test_an_agent_on_another_model_is_rerouted_and_back_when_its_provider_heals(
     assert "agent coder (ana): works, coder on p/m\n" in run(folder, "fleet", "status")[1]
 
 
-def test_a_route_is_told_in_words_and_as_json_and_nobody_is_exit_code_1(folder: Path) -> None:
+def test_a_route_is_printed_in_words_and_as_json_and_no_worker_is_exit_code_1(folder: Path) -> None:
     assert run(folder, "fleet", "route", "junior") == (0, "junior: junior on r/s\n")
     tell(folder, "rules/junior", violation="rule x")
     code, text = run(folder, "fleet", "route", "junior", "--json")
@@ -97,7 +97,7 @@ def test_who_has_a_lock_and_who_waits_is_seen_in_the_status_and_the_world() -> N
         (["budgets", "set", "atlas", "5", "--by", ""], "--by must not be empty"),
     ],
 )
-def test_money_that_is_none_is_said_and_no_budget_is_opened(
+def test_money_that_is_none_is_reported_and_no_budget_is_opened(
     folder: Path, args: list[str], message: str
 ) -> None:
     code, text = run(folder, *args)

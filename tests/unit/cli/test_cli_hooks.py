@@ -154,7 +154,7 @@ def test_where_there_is_an_operator_token_removing_hooks_needs_it(
     assert not (project / ".gemini").exists()
 
 
-def test_status_tells_of_every_agent_and_scope(project: Path) -> None:
+def test_status_lists_every_agent_and_scope(project: Path) -> None:
     run("install", "codex")
     lines = run("status").output.splitlines()
     assert len(lines) == 2 * len(AGENTS) + 1, "Claude Code has local settings, too"
@@ -279,7 +279,7 @@ def test_the_doctor_names_a_switch_that_is_off(project: Path) -> None:
     assert 'Claude Code runs no hooks: "disableAllHooks" is true' in done.output
 
 
-def test_the_doctor_tells_of_a_configuration_that_cannot_be_read(project: Path) -> None:
+def test_the_doctor_reports_an_unreadable_configuration(project: Path) -> None:
     run("install", "pi")
     (project / "switchgear.yaml").write_text("circuits: 5\n")
     done = run("doctor", "pi")
@@ -299,7 +299,7 @@ def test_in_ones_home_a_project_would_be_all_projects(
     assert run("doctor", "claude-code").exit_code == 0
 
 
-def test_without_the_token_a_refusal_is_not_tried_and_that_is_said(
+def test_without_the_token_a_refusal_is_not_tried_and_that_is_reported(
     project: Path, tmp_path: Path
 ) -> None:
     (project / "switchgear.yaml").write_text(SEALED)

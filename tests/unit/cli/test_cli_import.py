@@ -132,7 +132,7 @@ BAD: dict[str, tuple[list[bytes], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_line_is_told_with_its_number_and_nothing_is_written(what: str) -> None:
+def test_a_bad_line_is_reported_with_its_number_and_nothing_is_written(what: str) -> None:
     lines, message = BAD[what]
     panel = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(panel, "import", "-", given=b"\n".join(lines))
@@ -142,7 +142,7 @@ def test_a_bad_line_is_told_with_its_number_and_nothing_is_written(what: str) ->
     assert names(panel) == []
 
 
-def test_every_bad_line_is_told_up_to_a_limit() -> None:
+def test_every_bad_line_is_reported_up_to_a_limit() -> None:
     lines = [LINES[0], *[b"x"] * 30]
     with pytest.raises(BadLines) as caught:
         read_lines(lines, NOW_S)
@@ -151,7 +151,7 @@ def test_every_bad_line_is_told_up_to_a_limit() -> None:
     assert told[-1] == "and 10 more bad lines"
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     done = run(filled_panel(), "import", str(tmp_path / "none.jsonl"))
     assert done.exit_code == 2
     assert "No such file" in done.stderr

@@ -103,7 +103,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 # A stuck agent
 
 
-def test_when_nobody_is_there_the_block_is_printed_and_the_ladder_decides(desk: Desk) -> None:
+def test_without_a_terminal_the_block_is_printed_and_the_escalation_decides(desk: Desk) -> None:
     done = desk.run("s1")
     assert done.exit_code == 0
     assert done.output.startswith("AGENT APPEARS STUCK\n\nAgent: codex (s1)\nStuck score: 40/100")
@@ -115,7 +115,7 @@ def test_when_nobody_is_there_the_block_is_printed_and_the_ladder_decides(desk: 
     assert "Try a different approach." in desk.notes().pending[0]
 
 
-def test_nobody_helps_an_agent_that_is_not_stuck(desk: Desk) -> None:
+def test_an_agent_that_is_not_stuck_gets_no_intervention(desk: Desk) -> None:
     desk.with_panel(
         lambda panel: panel.breaker(SESSION).record(
             Signal(ok=True, step=AgentStep("Read", "b"), files_changed=1)
@@ -147,7 +147,7 @@ def test_an_abort_stops_the_agent_at_its_next_step(desk: Desk) -> None:
     assert desk.phase(SESSION) == "open"
 
 
-def test_without_anybody_configured_there_is_no_escalation(desk: Desk) -> None:
+def test_without_a_configured_agent_there_is_no_hand_over(desk: Desk) -> None:
     done = desk.run("s1", "--do", "escalate")
     assert done.exit_code == 2 or done.exception is not None
     assert desk.notes().stop is None
@@ -200,7 +200,7 @@ def test_force_closes_it_with_a_reason(desk: Desk) -> None:
     assert desk.phase(SPAWN) == "closed"
 
 
-def test_skip_holds_it_open_and_tells_the_agents_at_work(desk: Desk) -> None:
+def test_skip_holds_it_open_and_informs_active_agents(desk: Desk) -> None:
     done = desk.run(SPAWN, "--do", "skip", "--why", "not needed today")
     assert done.output.startswith(f"{SPAWN} is held open; 1 agent told to go on without it.")
     assert desk.notes().pending == (
@@ -208,7 +208,7 @@ def test_skip_holds_it_open_and_tells_the_agents_at_work(desk: Desk) -> None:
     )
 
 
-def test_force_admits_again_what_somebody_chose_to_skip(desk: Desk) -> None:
+def test_force_admits_again_what_an_operator_skipped(desk: Desk) -> None:
     desk.run(SPAWN, "--do", "skip", "--why", "not needed today")
     desk.run(SPAWN, "--do", "force", "--why", "needed after all")
 
@@ -275,7 +275,7 @@ def test_an_option_that_is_not_offered_is_refused(desk: Desk) -> None:
     assert desk.phase(SPAWN) == Phase.OPEN
 
 
-def test_what_is_unknown_is_said(desk: Desk) -> None:
+def test_what_is_unknown_is_reported(desk: Desk) -> None:
     assert desk.run("op/gti").exit_code != 0
 
 
@@ -317,7 +317,7 @@ def test_who_types_nonsense_is_asked_again(capsys: pytest.CaptureFixture[str]) -
     assert "'what?' is not one of them" in said
 
 
-def test_when_nobody_answers_nothing_is_chosen() -> None:
+def test_without_an_answer_nothing_is_chosen() -> None:
     reading, writing = os.pipe()
     assert ask("BLOCK", OPTIONS, 0.01, reading) is None
     os.close(reading)

@@ -109,7 +109,7 @@ def test_many_calm_circuits_are_not_all_shown_unless_asked_for(shell: Shell) -> 
     assert len(json.loads(shell.run("status", "--json").output)) == 61
 
 
-def test_a_glob_without_a_match_is_told_from_an_empty_store(shell: Shell) -> None:
+def test_a_glob_without_a_match_is_distinguished_from_an_empty_store(shell: Shell) -> None:
     assert "No circuits yet" in shell.run("status").output
     shell.record("a/b", ok=True)
     assert "No circuit matches 'x*'" in shell.run("status", "x*").output
@@ -165,7 +165,7 @@ def test_an_interval_must_be_above_nothing(shell: Shell, interval: str) -> None:
     assert shell.run("watch", "--times", "1", "--interval", interval).exit_code == 2
 
 
-def test_show_of_a_half_open_circuit_tells_of_the_probe_under_way(shell: Shell) -> None:
+def test_show_of_a_half_open_circuit_includes_the_probe_under_way(shell: Shell) -> None:
     shell.record("a", count=5)
     shell.clock.advance(60)
     assert "now: the next call is one" in shell.run("show", "a").output

@@ -96,7 +96,7 @@ def test_the_rules_that_hold_are_those_of_the_configuration(project: Path) -> No
     assert str(project / "switchgear.yaml") in told["protected"]
 
 
-def test_no_rules_is_said(project: Path) -> None:
+def test_no_rules_is_reported(project: Path) -> None:
     (project / "switchgear.yaml").write_text("rules: {builtin: []}")
     assert rules("list").stdout.startswith("No rules are in effect here.")
 

@@ -381,7 +381,7 @@ def test_status_leaves_out_ended_sessions_unless_they_are_held_or_asked_for(
     assert f"session/{FIRST}" in run("status").output, "whoever holds it has to release it"
 
 
-def test_a_session_that_was_not_heard_of_for_long_is_left_out_too(
+def test_a_session_without_recent_events_is_left_out_too(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")

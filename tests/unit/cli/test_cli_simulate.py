@@ -101,7 +101,7 @@ def test_bad_options_are_a_sentence_and_exit_code_2(words: tuple[str, ...], what
     assert "Traceback" not in done.stderr
 
 
-def test_a_report_that_cannot_be_written_is_said_before_the_simulation() -> None:
+def test_a_report_that_cannot_be_written_is_reported_before_the_simulation() -> None:
     done = simulate("day", "--agents", "100000", "--html", "gone/report.html")
     assert done.exit_code == 2
     assert "gone/report.html" in done.stderr

@@ -47,7 +47,7 @@ def test_a_fitted_text_takes_exactly_its_columns(text: str, width: int) -> None:
     assert cell_len(fitted(clean(text), width, UNICODE)) == width
 
 
-def test_a_long_name_loses_its_middle_because_the_ends_tell_names_apart() -> None:
+def test_a_long_name_loses_its_middle_because_the_ends_distinguish_names() -> None:
     assert fitted("provider/anthropic/claude", 13, UNICODE) == "provid…claude"
 
 

@@ -305,7 +305,7 @@ def test_the_variable_wins_even_if_there_is_no_such_file(
     assert find_config(str(tree / "home/project")) == str(tree / "home/project/switchgear.yaml")
 
 
-def test_a_link_that_leads_nowhere_is_found_so_that_it_is_told(tree: Path) -> None:
+def test_a_link_that_leads_nowhere_is_found_so_that_it_is_reported(tree: Path) -> None:
     link = tree / "home/project/switchgear.yaml"
     link.symlink_to("gone.yaml")
     assert find_config(str(tree / "home/project")) == str(link)

@@ -228,7 +228,7 @@ def test_every_key_is_alive(tmp_path: Path, name: str, key: str) -> None:
         ("stories: {S: 3}", "stories.S: is 3: it must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, text)
     assert message in str(refused.value)

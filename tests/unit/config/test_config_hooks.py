@@ -15,7 +15,7 @@ def loaded(folder: Path, text: str) -> Config:
     return load_config(path)
 
 
-def test_nothing_said_is_the_default(tmp_path: Path) -> None:
+def test_no_value_means_the_default(tmp_path: Path) -> None:
     assert loaded(tmp_path, "").hooks == Hooks("admit", 1800.0, None, None)
     assert loaded(tmp_path, "hooks:\n").hooks == Hooks()
 
@@ -40,7 +40,7 @@ def test_every_key_is_read(tmp_path: Path, key: str, value: Any) -> None:
         ("hooks: [1]", "must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, says: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, text)
     assert says in str(caught.value)

@@ -20,7 +20,7 @@ def test_a_loop_of_ones_own(tmp_path: Path) -> None:
     assert preset == LoopPreset("nightly", 9, "", "Be brief.", commit=True)
 
 
-def test_a_loop_extends_one_of_ours_or_one_before_it(tmp_path: Path) -> None:
+def test_a_loop_extends_a_built_in_one_or_one_before_it(tmp_path: Path) -> None:
     text = (
         "loops:\n"
         "  careful: {extends: migration-safety, max_iterations: 4}\n"
@@ -44,7 +44,7 @@ def test_a_loop_extends_one_of_ours_or_one_before_it(tmp_path: Path) -> None:
         ("{extends: 7}", "there is no such loop before it"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         loaded(tmp_path, f"loops:\n  a: {line}\n")
     assert message in str(raised.value)

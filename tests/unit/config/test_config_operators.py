@@ -286,7 +286,7 @@ def test_keys_of_earlier_versions_are_accepted_with_a_note_and_new_ones_without(
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_the_key_of_the_file(text: str, says: str) -> None:
+def test_what_is_wrong_is_reported_with_the_key_of_the_file(text: str, says: str) -> None:
     assert says in refused(text)
 
 
@@ -368,7 +368,7 @@ def test_a_budget_that_was_closed_stays_closed() -> None:
     assert "borealis: closed" in run("budgets", "apply")[1]
 
 
-def test_what_is_refused_is_said_and_the_rest_is_applied() -> None:
+def test_what_is_refused_is_reported_and_the_rest_is_applied() -> None:
     load(TREE.replace("limit_dollars: 20", "limit_dollars: 45"))
     code, text = run("budgets", "apply")
     assert code == 1
@@ -412,14 +412,14 @@ def test_without_the_token_a_changed_file_changes_no_limit() -> None:
         ("budgets: [atlas]", "it must be a mapping"),
     ],
 )
-def test_bad_budgets_are_said(text: str, says: str) -> None:
+def test_bad_budgets_are_reported(text: str, says: str) -> None:
     assert says in refused(text)
 
 
 # review
 
 
-def test_a_review_looks_back_as_far_as_it_is_told() -> None:
+def test_a_review_looks_back_to_the_given_time() -> None:
     config = load(
         "store: sqlite:///state.db\nagents: {coder: {owner: ana, provider: p, model: m}}\n"
     )

@@ -52,7 +52,7 @@ def test_an_error_carries_its_problems_and_pickles() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_lines() -> None:
+def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_lines() -> None:
     text = """\
 policies:
   patient:
@@ -254,7 +254,7 @@ ONE_LINERS = {
 
 
 @pytest.mark.parametrize(("text", "message"), ONE_LINERS.items())
-def test_a_problem_is_told_exactly(text: str, message: str) -> None:
+def test_a_problem_is_reported_exactly(text: str, message: str) -> None:
     [told] = problems(text)
     assert message in told
     assert told.startswith("switchgear.yaml:")
@@ -275,12 +275,12 @@ TOML_ONE_LINERS = {
 
 
 @pytest.mark.parametrize(("text", "message"), TOML_ONE_LINERS.items())
-def test_a_problem_of_a_toml_file_is_told_exactly(text: str, message: str) -> None:
+def test_a_problem_of_a_toml_file_is_reported_exactly(text: str, message: str) -> None:
     [told] = problems(text, "switchgear.toml")
     assert message in told
 
 
-def test_rules_that_can_never_be_used_are_told() -> None:
+def test_rules_that_can_never_be_used_are_reported() -> None:
     told = problems(
         "circuits:\n"
         "  - {match: a, policy: provider}\n"
@@ -300,12 +300,12 @@ def test_rules_that_can_never_be_used_are_told() -> None:
     ]
 
 
-def test_policies_that_extend_in_a_circle_are_told_with_the_circle() -> None:
+def test_policies_that_extend_in_a_circle_are_reported_with_the_circle() -> None:
     told = problems("policies:\n  a: {extends: b}\n  b: {extends: c}\n  c: {extends: a}\n")
     assert "policies.c.extends: is 'a': policies extend in a circle: a → b → c → a" in told[2]
 
 
-def test_a_bad_part_that_others_inherit_is_told_once() -> None:
+def test_a_bad_part_that_others_inherit_is_reported_once() -> None:
     [told] = problems(
         "policies:\n"
         "  a: {detectors: [slow_calls]}\n"
@@ -315,7 +315,7 @@ def test_a_bad_part_that_others_inherit_is_told_once() -> None:
     assert told.startswith("switchgear.yaml:2: policies.a.detectors[0]: slow_calls needs the key")
 
 
-def test_nothing_is_said_about_values_that_nobody_wrote() -> None:
+def test_nothing_is_reported_about_values_that_are_not_in_the_file() -> None:
     told = problems(
         "policies:\n"
         "  a: {detectors: [failure_rate: {window: x, min_calls: 50}]}\n"
@@ -354,47 +354,47 @@ def test_a_password_in_a_wrong_url_is_not_shown() -> None:
 # Files that are no text
 
 
-def test_a_missing_file_is_told() -> None:
+def test_a_missing_file_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"^gone\.yaml: cannot be read: No such file"):
         load_config("gone.yaml")
 
 
-def test_a_folder_is_told() -> None:
+def test_a_folder_is_reported() -> None:
     Path("x.yaml").mkdir()
     with pytest.raises(ConfigError, match=r"^x\.yaml: is not a regular file$"):
         load_config("x.yaml")
 
 
-def test_a_pipe_is_told_and_not_waited_for() -> None:
+def test_a_pipe_is_reported_and_not_waited_for() -> None:
     os.mkfifo("x.yaml")
     with pytest.raises(ConfigError, match=r"^x\.yaml: is not a regular file$"):
         load_config("x.yaml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_told() -> None:
+def test_a_file_that_may_not_be_read_is_reported() -> None:
     Path("x.yaml").touch(mode=0)
     with pytest.raises(ConfigError, match=r"^x\.yaml: cannot be read: Permission denied$"):
         load_config("x.yaml")
 
 
-def test_a_name_that_no_file_can_have_is_told() -> None:
+def test_a_name_that_no_file_can_have_is_reported() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config("a\0b.yaml")
 
 
-def test_a_name_of_another_kind_is_told() -> None:
+def test_a_name_of_another_kind_is_reported() -> None:
     assert problems("", "switchgear.ini") == [
         "switchgear.ini: the name must end in .yaml, .yml or .toml"
     ]
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line() -> None:
+def test_bytes_that_are_no_text_are_reported_with_their_line() -> None:
     assert problems(b"a: 1\nb: \xff\n") == ["switchgear.yaml:2: is not UTF-8 text: the byte 0xff"]
     assert problems("a: 1".encode("utf-16"))[0].endswith("is not UTF-8 text: the byte 0xff")
 
 
-def test_a_file_that_is_too_large_is_told() -> None:
+def test_a_file_that_is_too_large_is_reported() -> None:
     assert problems(b"#" * (LARGEST_BYTES + 1)) == ["switchgear.yaml: is larger than 256 KiB"]
 
 
@@ -417,12 +417,12 @@ def test_a_bomb_of_aliases_does_not_go_off() -> None:
     assert time.process_time() - started < 5
 
 
-def test_a_long_chain_of_aliases_is_told() -> None:
+def test_a_long_chain_of_aliases_is_reported() -> None:
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 2000))]
     assert "nested deeper than 32 levels, with aliases expanded" in problems("\n".join(lines))[0]
 
 
-def test_a_long_chain_of_policies_is_told() -> None:
+def test_a_long_chain_of_policies_is_reported() -> None:
     names = [f"p{n}" for n in range(LONGEST_CHAIN + 1)]
     lines = [f"  {name}: {{extends: {base}}}" for name, base in zip(names, names[1:], strict=False)]
     told = problems("policies:\n" + "\n".join(lines) + f"\n  {names[-1]}: {{extends: provider}}")
@@ -434,13 +434,13 @@ def test_a_long_chain_of_policies_is_told() -> None:
     ]
 
 
-def test_a_policy_with_a_crowd_of_detectors_is_told() -> None:
+def test_a_policy_with_a_crowd_of_detectors_is_reported() -> None:
     crowd = ", ".join(["failure_rate"] * (MOST_DETECTORS + 1))
     [told] = problems(f"policies: {{a: {{detectors: [{crowd}]}}}}")
     assert f"a.detectors: has {MOST_DETECTORS + 1} detectors: at most {MOST_DETECTORS}" in told
 
 
-def test_garbage_is_told_up_to_a_hundred_problems() -> None:
+def test_garbage_is_reported_up_to_a_hundred_problems() -> None:
     told = problems("".join(f"key{n}: 1\n" for n in range(5000)))
     assert len(told) == MOST_PROBLEMS + 1
     assert told[0] == "switchgear.yaml: has 100 problems or more; fix these first"

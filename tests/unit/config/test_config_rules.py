@@ -82,7 +82,7 @@ rules:
         ("rules: {own: [{name: x, tools: [x]}, {name: x, tools: [y]}]}", "another rule has that"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, f"# a comment\n{line}")
     assert "switchgear.yaml:2: " in str(caught.value)

@@ -253,7 +253,7 @@ def test_what_a_file_would_do_is_shown_before_it_is_trusted(project: Path) -> No
     assert record_of("switchgear.yaml") is not None
 
 
-def test_without_a_terminal_nothing_is_trusted_unless_told_so(project: Path) -> None:
+def test_without_a_terminal_nothing_is_trusted_without_yes(project: Path) -> None:
     (project / "switchgear.yaml").write_text("hooks: {lease_s: 22}\n")
     done = run("trust")
     assert done.exit_code == 2
@@ -426,7 +426,7 @@ def test_a_project_cannot_bring_its_own_records(
         trust_file(str(config))
 
 
-def test_a_state_folder_that_cannot_be_written_is_said(
+def test_a_state_folder_that_cannot_be_written_is_reported(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -12,7 +12,9 @@ import pytest
 from switchgear._config import Config
 from switchgear._console.access import Places, RequestRate
 from switchgear._console.endpoints import ENDPOINTS, SCHEMAS, document
+from switchgear._console.requests import add_request
 from switchgear._core.types import Mode, Record, Signal
+from switchgear._hooks.session import Notes, note_name
 from unit.console_stage import CLIENT, HOME, OPERATOR, READ, Stage, bearer, stage
 
 
@@ -379,3 +381,35 @@ def test_an_unknown_path_or_method_is_an_error_in_json(on: Stage) -> None:
     assert on.get("/v1/nothing").json()["code"] == "not_found"
     answer = on.client.delete("/v1/circuits", headers=bearer(OPERATOR))
     assert (answer.status_code, answer.json()["code"]) == (405, "method")
+
+
+# Requests of agents
+
+
+def test_an_operator_answers_a_request_and_granted_time_extends_the_session(on: Stage) -> None:
+    store = on.panel.store.inner
+
+    def begin(tx: Any) -> None:
+        tx.note = Notes("claude-code", began_s=tx.now_s, heard_s=tx.now_s, limit_s=60.0).dump()
+
+    store.transact(note_name("s1"), begin)
+    made = add_request(store.transact, "s1", "time", 600, "the build is slow")
+    [row] = on.get("/v1/requests").json()["requests"]
+    assert (row["id"], row["wish"], row["state"]) == (made.id, "10 minutes", "open")
+    answer = {"action": "grant", "by": "ann", "why": "once"}
+    path = f"/v1/requests/{made.id}/answer"
+    assert on.post(path, answer, CLIENT).status_code == 403, "an agent answers nothing"
+    done = on.post(path, answer, OPERATOR).json()
+    assert done["done"] == "10 minutes granted; the session may take 600 s longer"
+    [row] = on.get("/v1/requests").json()["requests"]
+    assert (row["state"], row["by"], row["answer"]) == ("granted", "ann", "once")
+    again = on.post(path, {**answer, "action": "deny"}, OPERATOR)
+    assert again.status_code == 422
+    assert "granted already" in again.json()["error"]
+
+
+def test_an_answer_to_no_request_or_without_a_reason_is_refused(on: Stage) -> None:
+    answer = {"action": "deny", "by": "ann", "why": "no"}
+    assert on.post("/v1/requests/none/answer", answer, OPERATOR).status_code == 404
+    for wrong in ({**answer, "action": "perhaps"}, {"action": "deny", "by": "ann"}):
+        assert on.post("/v1/requests/none/answer", wrong, OPERATOR).status_code == 422

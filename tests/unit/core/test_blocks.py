@@ -328,7 +328,7 @@ def test_an_old_block_that_fails_after_the_probe_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("first_out", ["old", "probe"])
-def test_of_stacks_that_cannot_be_told_apart_none_decides_and_the_next_call_is_the_probe(
+def test_of_indistinguishable_stacks_none_decides_and_the_next_call_is_the_probe(
     first_out: str,
 ) -> None:
     breaker, old, probe = with_an_old_block_and_a_probe(stacked)

@@ -99,7 +99,7 @@ def test_no_secret_reaches_an_event_or_the_state() -> None:
     assert "abcDEF123456789" not in repr(seen) + repr(breaker.snapshot())
 
 
-def test_a_secret_that_lies_across_the_cut_is_blanked_before_it_is_cut() -> None:
+def test_a_secret_across_the_cut_is_redacted_before_the_cut() -> None:
     kept = last_error_of(RuntimeError("x" * 190 + " sk-proj-abcDEF123456789"))
     assert "abc" not in kept
 

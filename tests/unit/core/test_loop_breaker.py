@@ -174,7 +174,7 @@ def test_held_open_it_names_the_holder_and_not_what_tripped_it_before() -> None:
     assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
 
 
-def test_in_shadow_mode_it_goes_on_and_tells_what_it_would_have_said() -> None:
+def test_in_shadow_mode_it_continues_and_reports_what_it_would_have_done() -> None:
     loop = LoopBreaker("loop/1")
     loop.shadow(by="ann", why="trial")
     assert [loop.record_failure(error) for error in "abc"] == [False, False, False]
@@ -210,7 +210,7 @@ def test_keys_that_rotate_are_the_same_error(fingerprint: str) -> None:
     assert loop.stats().unique_errors == 1
 
 
-def test_of_an_output_of_many_lines_those_are_kept_that_tell() -> None:
+def test_the_informative_lines_of_a_long_output_are_kept() -> None:
     loop = LoopBreaker("loop/1")
     loop.record_failure("collecting 12 items\n....F\nE  assert 1 == 2\nFAILED test_x.py::test_y\n")
     assert loop.status().error_counts == {"FAILED test_x.py::test_y": 1}
@@ -281,7 +281,7 @@ def test_it_pickles_with_its_state() -> None:
     assert not loop.is_tripped()
 
 
-def test_its_events_tell_of_the_warning_the_trip_and_the_way_back() -> None:
+def test_its_events_contain_the_warning_the_trip_and_the_recovery() -> None:
     events = list[Event]()
     clock = FakeClock()
     loop = LoopBreaker("loop/1", sinks=[events.append], clock=clock)

@@ -120,7 +120,7 @@ def test_the_text_of_a_held_circuit_says_who_holds_it_and_that_it_waits_for_a_re
     )
 
 
-def test_a_hold_names_who_holds_even_after_somebody_else_has_reset_the_evidence() -> None:
+def test_a_hold_keeps_its_author_after_another_operator_resets_the_evidence() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.hold_open(by="ann", why="maintenance")
     breaker.reset(by="bob", why="old evidence")
@@ -296,5 +296,5 @@ def test_one_root_catches_them_all() -> None:
 
 
 @pytest.mark.parametrize("args", [(), ("x",), ("x", "y", 1.0)])
-def test_one_that_somebody_else_made_can_be_printed(args: tuple[Any, ...]) -> None:
+def test_an_error_created_by_other_code_can_be_printed(args: tuple[Any, ...]) -> None:
     assert str(Rejected(*args)) == str(Exception(*args))

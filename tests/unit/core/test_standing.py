@@ -66,9 +66,7 @@ def test_a_wait_is_never_less_than_nothing(
         (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), -math.inf),
     ],
 )
-def test_a_snapshot_refuses_until_somebody_may_be_admitted(
-    circuit: Circuit, until_s: float
-) -> None:
+def test_a_snapshot_refuses_until_a_call_may_be_admitted(circuit: Circuit, until_s: float) -> None:
     assert refuses_until_s(POLICY, circuit) == until_s
 
 
@@ -138,7 +136,7 @@ def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() ->
 
 
 @pytest.mark.parametrize("kind", [EventKind.STORE_LOST, EventKind.UNDECIDED, EventKind.RULE_BROKEN])
-def test_a_remark_of_ours_is_an_event_of_its_own_kind(kind: EventKind) -> None:
+def test_a_remark_of_switchgear_is_an_event_of_its_own_kind(kind: EventKind) -> None:
     made = step(POLICY, NEW, Override("switchgear", "it is gone", kind=kind), 5.0)
     [event] = made.events
     assert (event.kind, event.reason, event.by) == (kind, "it is gone", "switchgear")

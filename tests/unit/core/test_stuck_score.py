@@ -90,7 +90,7 @@ def test_silence_and_repetition_together_intervene() -> None:
     assert score.points == 70
 
 
-def test_a_session_stays_open_until_it_is_reset_and_then_starts_afresh() -> None:
+def test_a_session_stays_open_until_it_is_reset_and_then_starts_over() -> None:
     circuit, _ = told([call("Read", "a")] * 21)
     later_s = circuit.seen_s + 86_400.0
     circuit = step(POLICY, circuit, Record(call("Write", "b", files=1)), later_s).circuit

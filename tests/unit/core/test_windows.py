@@ -312,7 +312,7 @@ def test_a_time_window_holds_the_last_thirty_slices(
     assert (quiet.total, quiet.hits, quiet.closed) == (0, 0, ())
 
 
-def test_a_slice_leaves_when_thirty_younger_ones_have_begun() -> None:
+def test_a_slice_expires_when_thirty_newer_ones_have_started() -> None:
     window = TimeWindow().at(0.0, 30.0).push(hit=True, count=2)
     window = window.at(1.0, 30.0).push(hit=False, count=3)
     assert window.dump() == [[0, 2, 2], [1, 3, 0]]

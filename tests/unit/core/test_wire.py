@@ -126,13 +126,13 @@ def test_an_old_schema_is_brought_up_step_by_step(monkeypatch: pytest.MonkeyPatc
 # Policies that have changed
 
 
-def test_detectors_of_one_kind_are_told_apart_by_number() -> None:
+def test_detectors_of_one_kind_are_distinguished_by_number() -> None:
     policy = Policy([ConsecutiveFailures(2), FailureRate(), *[ConsecutiveFailures(9)] * 2])
     names = [f"consecutive_failures{suffix}" for suffix in ("", "#2", "#3")]
     assert detector_names(policy) == [names[0], "failure_rate", *names[1:]]
 
 
-def test_a_new_detector_starts_afresh_and_an_old_one_is_let_go() -> None:
+def test_a_new_detector_starts_empty_and_the_data_of_an_old_one_is_dropped() -> None:
     policy = Policy([SlowCalls(10.0), ConsecutiveFailures(7)])
     circuit = load_circuit(policy, stored("closed-two-of-a-kind"))
     assert circuit.memories == policy.fresh_memories()

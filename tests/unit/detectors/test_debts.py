@@ -216,7 +216,7 @@ def test_a_book_is_small_whatever_happened() -> None:
         (12, -1),
     ],
 )
-def test_what_no_debt_dumped_is_refused(debt: Debt, at: int, value: Any) -> None:
+def test_data_that_no_detector_dumped_is_refused(debt: Debt, at: int, value: Any) -> None:
     data = debt.dump(debt.start())
     data[at] = value
     with pytest.raises(ValueError, match=r".+"):
@@ -246,13 +246,13 @@ def test_a_share_of_the_context_that_cannot_be_is_taken_for_the_nearest_that_can
     assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
 
 
-def test_a_debt_is_loaded_under_a_lower_limit_as_far_as_it_goes() -> None:
+def test_a_score_is_loaded_under_a_lower_limit_as_far_as_it_goes() -> None:
     high, low = IdleTalk(limit=9.0), IdleTalk(limit=1.0)
     book = high.fold(high.start(), Signal(step=AgentStep("", "it is all done now"), count=20), 0.0)
     assert low.heat(low.load(high.dump(book)), 0.0) == 2.0
 
 
-def test_a_debt_never_grows_beyond_twice_its_limit() -> None:
+def test_a_score_never_grows_beyond_twice_its_limit() -> None:
     for debt in DEBTS:
         tool = "" if isinstance(debt, IdleTalk) else "bash"
         act = AgentStep(tool, "it is all done now", "no", "the very same thing again")
@@ -269,7 +269,7 @@ def test_a_command_that_failed_and_now_does_not_pays_back_more_than_another() ->
     assert (book.points - again.points, book.points - other.points) == (100, 20)
 
 
-def test_a_debt_that_is_paid_back_forgets_the_steps_that_made_it() -> None:
+def test_a_score_that_returns_to_zero_forgets_its_steps() -> None:
     debt = IdleTalk()
     book = debt.fold(debt.start(), Signal(step=AgentStep("", "it is all done now"), count=2), 0.0)
     assert book.evidence
@@ -315,7 +315,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert IdleTalk().fields() == {"limit": 2.0, "usual": 0.3, "remember": 8}
 
 
-def test_every_debt_says_what_to_do_differently() -> None:
+def test_every_score_suggests_what_to_do_differently() -> None:
     assert len({debt.advice for debt in DEBTS}) == len(DEBTS)
     assert all(debt.name and debt.advice for debt in DEBTS)
 
@@ -326,7 +326,7 @@ def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
     assert book.seen(Signal(context_used=0.25)).words == ()
 
 
-def test_tests_that_ran_in_a_state_nobody_knew_are_held_against_no_edit() -> None:
+def test_tests_that_ran_in_an_unknown_state_count_against_no_edit() -> None:
     debt = RepeatedErrors()
     memory = debt.fold(debt.start(), Signal(ok=False, failing_tests="a"), 0.0)
     memory = debt.fold(memory, Signal(ok=False, state="1", failing_tests="a"), 0.0)

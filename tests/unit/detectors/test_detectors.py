@@ -395,5 +395,5 @@ def test_as_far_apart_as_the_window_holds() -> None:
         (CENTURY_S * 2, "6.312e+09 s"),
     ],
 )
-def test_a_stretch_of_time_is_said_as_people_say_it(seconds: float, said: str) -> None:
+def test_a_duration_is_written_as_people_write_it(seconds: float, said: str) -> None:
     assert span(seconds) == said

@@ -89,7 +89,7 @@ def test_a_standstill_warns_at_its_threshold_and_trips_one_later() -> None:
     assert heats == [0.0, 0.4995, 0.999, 1.0, 4 / 3]
 
 
-def test_progress_is_dated_when_its_time_was_told_and_keeps_the_older_date_otherwise() -> None:
+def test_progress_is_dated_if_its_time_was_given_and_keeps_the_older_date_otherwise() -> None:
     dated, undated = Signal(files_changed=1, at_s=7.0), Signal(files_changed=1)
     assert after(NoProgress(), dated).progress_at_s == 7.0
     assert after(NoProgress(), dated, undated).progress_at_s == 7.0
@@ -329,7 +329,7 @@ def test_a_detector_that_is_not_known_here_keeps_all_and_judges_nothing() -> Non
     assert OpaqueDetector("vibes").unknown_fields == ()
 
 
-def test_detectors_that_are_not_known_here_can_be_told_apart() -> None:
+def test_detectors_that_are_not_known_here_can_be_distinguished() -> None:
     one, other = OpaqueDetector("vibes", {"a": [1]}), OpaqueDetector("vibes", {"a": [2]})
     assert one != other
     assert {one: 1}[OpaqueDetector("vibes", {"a": [1]})] == 1
@@ -337,7 +337,7 @@ def test_detectors_that_are_not_known_here_can_be_told_apart() -> None:
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_each_of_the_three_measures_is_heard_by_itself() -> None:
+def test_each_of_the_three_measures_counts_by_itself() -> None:
     assert after(NoProgress(), Signal(ok=True)) == Standstill()
     assert after(NoProgress(), Signal(files_changed=0)).iterations == 1
     assert after(NoProgress(), Signal(tests_passing=3)).best_tests == 3

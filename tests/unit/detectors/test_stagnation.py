@@ -18,7 +18,7 @@ def heat(*steps: tuple[str, str, str | None, bool]) -> float:
     return hottest
 
 
-def test_the_same_reply_to_turns_without_a_tool_call_is_stopped_whatever_is_said() -> None:
+def test_the_same_reply_without_a_tool_call_is_stopped_for_any_text() -> None:
     assert heat(*(("", f"I plan {name}", "Please go on.", True) for name in NAMES[:10])) >= 1
 
 

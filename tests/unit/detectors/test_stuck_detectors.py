@@ -60,7 +60,7 @@ def test_exactly_the_limit_is_the_last_chance_and_more_trips(
     assert detector.heat(folded(detector, *above), 0.0) >= 1
 
 
-def test_what_is_only_said_is_no_call() -> None:
+def test_text_without_a_tool_call_is_no_call() -> None:
     talks = Signal(ok=True, step=AgentStep(thought="hm"))
     assert folded(_detectors.ToolFlood(), talks) == 0
     assert folded(_detectors.SameTool(), talks) == EqualCalls()
@@ -77,7 +77,7 @@ def test_a_call_ends_a_silence_and_a_change_of_files_a_flood() -> None:
     ("match", "rows"),
     [("outcome", [1, 1, 1, 1, 2]), ("call", [1, 2, 3, 1, 2]), ("tool", [1, 2, 3, 4, 5])],
 )
-def test_what_is_the_same_is_said_by_match(match: str, rows: list[int]) -> None:
+def test_match_defines_which_calls_are_the_same(match: str, rows: list[int]) -> None:
     detector = _detectors.SameTool(match=match)
     calls = [
         Signal(ok=True, step=AgentStep("Bash", "make", "1 of 3")),
@@ -114,7 +114,7 @@ def test_the_longest_name_of_a_tool_is_loaded_again() -> None:
     assert detector.load(detector.dump(memory)) == memory
 
 
-def test_an_agent_that_compacts_its_context_begins_anew() -> None:
+def test_compacting_the_context_restarts_the_measurement() -> None:
     detector = _detectors.ContextBurn()
     fast = (Signal(context_used=0.2), Signal(context_used=0.4))
     assert folded(detector, *fast) == Burn(60.0, 0.4, 0.2)

@@ -105,7 +105,7 @@ def test_a_probe_that_waited_too_long_has_failed() -> None:
         (1e15, "1e+15 s"),
     ],
 )
-def test_long_waits_are_said_in_hours_and_minutes(seconds: float, said: str) -> None:
+def test_long_waits_are_written_in_hours_and_minutes(seconds: float, said: str) -> None:
     wait = detectors.LockWait(limit_s=seconds)
     assert wait.reason(0.0, now_s=0.0) == f"waited 0 s (threshold {said})"
 

@@ -139,7 +139,7 @@ def test_an_incident_names_the_commands_that_deal_with_it(stage: Stage) -> None:
     assert f"switchgear incidents close {name} --why" in steps
 
 
-def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
+def test_an_incident_lists_the_agents_that_were_rerouted_while_it_lasted(
     stage: Stage,
 ) -> None:
     stage.record("agent/coder/failure_rate", ok=False, count=20)
@@ -185,7 +185,7 @@ def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stag
     assert action == "none: the circuit is in shadow mode and admits everything"
 
 
-def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_its_return(
+def test_a_folder_that_cannot_be_written_is_reported_once_in_a_sentence_and_so_is_its_return(
     stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     in_the_way = tmp_path / "incidents"
@@ -319,7 +319,7 @@ def test_a_damaged_incident_hides_no_other(stage: Stage, tmp_path: Path) -> None
         {"lasted_s": float("inf")},
     ],
 )
-def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
+def test_an_edited_incident_hides_no_other_and_stops_no_watcher(
     stage: Stage, tmp_path: Path, edit: dict[str, Any]
 ) -> None:
     stage.record("rules/coder", violation="rule x")
@@ -414,7 +414,7 @@ def test_looking_at_the_world_takes_no_probe(stage: Stage) -> None:
 # The review
 
 
-def test_too_little_history_is_said_to_be_too_little(stage: Stage) -> None:
+def test_too_little_history_is_reported(stage: Stage) -> None:
     findings = review(default_breakers(), [], [])
     assert len(findings) == 7
     assert all("too few incidents" in one.why[0] for one in findings)

@@ -63,7 +63,7 @@ def test_a_circle_is_found_where_an_agent_can_come_back_to_itself_and_nowhere_el
         ) == any((name, name) in reach for name in names), edges
 
 
-def test_agents_that_all_fall_back_on_each_other_are_told_once_each_at_most() -> None:
+def test_agents_that_all_fall_back_on_each_other_are_reported_once_each_at_most() -> None:
     names = [f"a{number}" for number in range(20)]
     chains = {name: [other for other in names if other != name] for name in names}
     circles = [why.partition(": ")[2].split(" → ")[1:] for _, why in faults(chains)]

@@ -82,7 +82,7 @@ def test_an_error_that_wraps_another_costs_the_estimate() -> None:
 
 
 @pytest.mark.parametrize(("told", "charged"), [(None, 400), (150, 150)])
-def test_work_that_is_cut_off_has_spent_what_it_said_or_all_of_it(
+def test_interrupted_work_has_spent_its_reported_cost_or_its_whole_reservation(
     told: int | None, charged: int
 ) -> None:
     one = fleet()

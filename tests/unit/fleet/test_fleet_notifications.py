@@ -158,7 +158,7 @@ def test_pauses_end_at_ten_minutes(receiver: Receiver) -> None:
     assert pause_s == 600.0
 
 
-def test_a_message_that_is_refused_for_good_is_set_aside_and_said_so(receiver: Receiver) -> None:
+def test_a_message_that_is_refused_for_good_is_set_aside_and_reported(receiver: Receiver) -> None:
     stage, target = Stage(), Webhook(receiver.url)
     stage.trip(1)
     receiver.status = 403
@@ -328,7 +328,7 @@ def test_a_command_gets_json_on_its_input_and_no_shell_reads_it(tmp_path: Path) 
         Command("no-such-program-here").send({"id": "x"}, 0)
 
 
-def test_a_target_hears_only_of_what_it_asked_for_and_not_of_old_history(
+def test_a_target_receives_only_what_it_matches_and_no_old_events(
     receiver: Receiver,
 ) -> None:
     stage = Stage()
@@ -417,7 +417,7 @@ def test_targets_are_configured_and_hold_no_secret(
         ("email: {}", "unknown kind 'email'"),
     ],
 )
-def test_bad_targets_are_said_with_their_line(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_targets_are_reported_with_their_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, f"notifications:\n  - {text}\n")
     assert message in str(refused.value)

@@ -124,7 +124,7 @@ def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
     assert (route.refused[0].retry_after_s is None) is latched
 
 
-def test_what_another_did_is_not_told_to_the_circuits_of_an_agent_that_could_not_work() -> None:
+def test_work_of_a_stand_in_is_not_recorded_on_the_circuits_of_the_refused_agent() -> None:
     stage = Stage()
     stage.record("agent/coder/failure_rate", ok=False, count=20)
     stage.clock.advance(300.0)
@@ -165,7 +165,7 @@ def test_a_resource_that_was_waited_for_too_long_means_queue_again_and_takes_no_
     assert stage.fleet.panel.breaker("lock/db").state is Phase.CLOSED
 
 
-def test_a_rule_for_all_halts_everybody() -> None:
+def test_a_rule_for_all_halts_every_agent() -> None:
     stage = Stage()
     stage.record("rules", violation="rule secrets")
     route = stage.fleet.route("coder")
@@ -186,7 +186,7 @@ def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() ->
     assert models == [LARGE, OPUS] * 5
 
 
-def test_without_the_latency_breaker_nobody_asks_how_long_a_provider_takes() -> None:
+def test_without_the_latency_breaker_durations_are_not_recorded() -> None:
     stage = Stage(breakers=default_breakers()._replace(latency=latency(enabled=False)))
     stage.fleet.panel.breaker("provider/anthropic/latency").hold_open(by="ana", why="a test")
     assert stage.where() == ("coder", OPUS, RouteDecision.GO)
@@ -240,7 +240,7 @@ def test_a_budget_is_set_aside_and_settled_and_one_that_refuses_pauses() -> None
     assert budgets.free_micros("atlas") == 800_000
 
 
-def test_a_call_goes_to_the_next_when_the_provider_fails_it_and_everybody_sees_that() -> None:
+def test_a_call_moves_to_the_next_provider_when_the_first_fails_and_every_process_sees_it() -> None:
     stage = Stage()
 
     def work(route: Route) -> str:
@@ -262,7 +262,7 @@ def test_a_call_goes_to_the_next_when_the_provider_fails_it_and_everybody_sees_t
 
 
 @pytest.mark.parametrize("error", [BadKey("bad key"), Refusal("no"), ValueError("mine")])
-def test_what_a_person_must_hear_of_never_goes_to_another(error: Exception) -> None:
+def test_an_error_that_a_person_must_fix_is_not_retried_elsewhere(error: Exception) -> None:
     stage = Stage()
     asked: list[Model] = []
 
@@ -277,7 +277,7 @@ def test_what_a_person_must_hear_of_never_goes_to_another(error: Exception) -> N
     assert stage.fleet.panel.breaker("provider/anthropic").totals.failed == 0
 
 
-def test_when_everybody_fails_the_last_error_is_raised_and_then_nobody_is_asked() -> None:
+def test_when_all_fail_the_last_error_is_raised_and_then_no_call_is_made() -> None:
     stage = Stage()
     asked: list[Model] = []
 
@@ -382,7 +382,7 @@ def test_a_rule_is_asked_before_the_act_and_halts_the_agent() -> None:
     assert stage.fleet.route("coder").worker == "junior"
 
 
-def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
+def test_the_end_of_a_wait_is_an_event_even_without_a_call() -> None:
     stage = Stage()
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)

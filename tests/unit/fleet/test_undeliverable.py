@@ -434,7 +434,7 @@ def test_a_desktop_gets_a_popup_without_a_shell(
     ]
 
 
-def test_a_desktop_that_is_not_there_is_said_and_blocks_nothing(
+def test_a_desktop_that_is_not_there_is_reported_and_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")

@@ -59,7 +59,7 @@ def test_what_is_run_again_is_remembered_once_and_what_fails_not_at_all() -> Non
     assert len(found) == 1
 
 
-def test_without_an_event_nothing_is_started_and_a_start_that_fails_hurts_nobody(
+def test_without_an_event_nothing_is_started_and_a_failed_start_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[bytes] = []

@@ -122,7 +122,7 @@ def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', "x" * 2_000_000])
-def test_a_compiled_file_that_is_no_good_is_made_anew(project: Path, text: str) -> None:
+def test_an_invalid_compiled_file_is_rebuilt(project: Path, text: str) -> None:
     compiled(str(project))
     place = project / ".switchgear" / module.NAME
     place.write_text(text)

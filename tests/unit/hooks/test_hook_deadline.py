@@ -119,7 +119,7 @@ def test_input_that_cannot_be_read_is_answered_in_time_and_counted_as_well(
 
 
 @pytest.mark.usefixtures("busy")
-def test_news_that_somebody_else_reads_just_now_are_not_waited_for(project: Path) -> None:
+def test_news_that_another_process_is_reading_are_not_waited_for(project: Path) -> None:
     with (project / ".switchgear" / SPILL).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "deny" in hook(project, before(), 0.2)[1]

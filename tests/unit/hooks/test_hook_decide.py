@@ -25,7 +25,7 @@ def agent(tmp_path: Path) -> Guarded:
 # Operations
 
 
-def test_an_outcome_is_told_to_its_operation_and_its_session(agent: Guarded) -> None:
+def test_an_outcome_is_recorded_on_its_operation_and_its_session(agent: Guarded) -> None:
     assert agent.call("Bash", PUSH).action == "allow"
     assert agent.totals("op/git_operations").succeeded == 1
     assert agent.totals("session/s1").succeeded == 1
@@ -276,7 +276,7 @@ def test_a_step_with_a_failure_has_failed_with_its_error(agent: Guarded) -> None
     assert found.circuit.failures[0].error == "exit code 1: no such file"
 
 
-def test_where_an_agent_tells_of_batches_one_batch_is_one_step(agent: Guarded) -> None:
+def test_where_an_agent_reports_batches_one_batch_is_one_step(agent: Guarded) -> None:
     agent.call("Read", {"file_path": "x"}, "x1")
     agent.hear(batch(("Read", {"file_path": "x"}, "x1")))
     told = agent.totals("session/s1").succeeded
@@ -287,7 +287,7 @@ def test_where_an_agent_tells_of_batches_one_batch_is_one_step(agent: Guarded) -
     assert agent.totals("session/s1").succeeded == told + 1
 
 
-def test_a_call_whose_end_only_the_batch_tells_is_told(agent: Guarded) -> None:
+def test_a_call_whose_end_is_only_in_the_batch_event_is_recorded(agent: Guarded) -> None:
     agent.hear(before("Odd", {"x": 1}, "o1"))
     agent.hear(batch(("Odd", {"x": 1}, "o1"), response="Error: unknown tool"))
     assert agent.totals("op/other").failed == 1
@@ -317,7 +317,7 @@ def test_calls_without_names_are_matched_in_order(tmp_path: Path) -> None:
 # Leases
 
 
-def test_a_call_whose_end_is_never_told_is_given_up_and_told(tmp_path: Path) -> None:
+def test_a_call_without_a_reported_end_is_given_up_with_an_event(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, "hooks: {lease_s: 60}\n")
     agent.hear(before("Bash", {"command": "make"}, "lost"))
     agent.clock.advance(61.0)
@@ -356,7 +356,7 @@ def test_the_end_of_a_turn_ends_what_was_open(agent: Guarded) -> None:
 # Cost and context
 
 
-def test_cost_and_context_are_told_where_an_event_carries_them(tmp_path: Path) -> None:
+def test_cost_and_context_are_recorded_where_an_event_contains_them(tmp_path: Path) -> None:
     story = "hooks: {story: S-1}\ncircuits:\n  - {match: 'story/*', policy: operation}\n"
     agent = Guarded(tmp_path, story)
     facts = HookFacts(

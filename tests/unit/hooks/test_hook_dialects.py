@@ -48,7 +48,7 @@ def test_a_call_of_claude_code_is_read_before_and_after() -> None:
     assert (facts.ok, facts.error) == (False, "Exit code 2\nno such file")
 
 
-def test_what_somebody_interrupted_is_no_evidence() -> None:
+def test_an_interrupted_call_is_no_evidence() -> None:
     assert read("claude-code", failed(is_interrupt=True)).ok is None
     assert read("claude-code", after(result={"interrupted": True})).ok is None
 
@@ -68,11 +68,11 @@ def test_qwen_names_a_call_by_the_name_that_its_batch_has() -> None:
     assert read("qwen", before(call="toolu_1", tool_call_id="call_1")).call_id == "call_1"
 
 
-def test_sub_agents_are_told_apart() -> None:
+def test_sub_agents_are_distinguished() -> None:
     assert read("claude-code", before(agent_id="a/1", agent_type="explore")).subagent == "a_1"
 
 
-def test_qwen_tells_how_full_its_context_is_when_it_stops() -> None:
+def test_qwen_reports_how_full_its_context_is_when_it_stops() -> None:
     facts = read("qwen", claude("Stop", context_usage=0.023, context_limit=200_000))
     assert (facts.moment, facts.context_used) == (Moment.STOP, 0.023)
 
@@ -91,7 +91,7 @@ def test_gemini_reports_an_exit_code_in_its_text() -> None:
     assert (read("gemini", wrong).ok, read("gemini", wrong).error) == (False, "denied")
 
 
-def test_gemini_tells_how_many_tokens_it_used() -> None:
+def test_gemini_reports_how_many_tokens_it_used() -> None:
     usage: Any = {"llm_response": {"usageMetadata": {"totalTokenCount": 1020}}}
     assert read("gemini", claude("AfterModel", **usage)).tokens == 1020
 
@@ -176,7 +176,7 @@ def test_what_codex_printed_after_a_tool_is_not_replaced() -> None:
     assert "PostToolUse" not in dialect_of("codex").warns
 
 
-def test_gemini_hears_its_own_words_only() -> None:
+def test_gemini_receives_replies_in_its_own_format() -> None:
     told = written("gemini", GEMINI_BEFORE, deny("no"))
     assert told == {"decision": "deny", "reason": "no"}
     told = written("gemini", GEMINI_BEFORE, stop("enough"))
@@ -208,7 +208,7 @@ def test_nothing_to_say_is_nothing_written(agent: str) -> None:
     assert dialect.write(allow(), dialect.read(data)) == Reply()
 
 
-def test_a_remark_is_seen_by_whoever_sits_there() -> None:
+def test_a_remark_is_shown_at_the_terminal() -> None:
     dialect = dialect_of("claude-code")
     reply = dialect.write(allow("could not decide"), dialect.read(before()))
     assert json.loads(reply.stdout)["systemMessage"] == "could not decide"

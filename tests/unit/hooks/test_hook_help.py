@@ -44,7 +44,7 @@ def test_a_stuck_agent_reads_the_hint_once(agent: Guarded) -> None:
     assert "- 21 calls without a file change (more than 20 trips) (+50)" in hinted[0]
 
 
-def test_a_file_that_changes_leads_back_to_the_bottom_of_the_ladder(agent: Guarded) -> None:
+def test_a_file_that_changes_restarts_the_escalation(agent: Guarded) -> None:
     looping(agent, 21)
     agent.call("Write", {"file_path": "b.py", "content": "x"}, "w1")
     note = agent.store.transact("session/s1", lambda tx: tx.note)
@@ -94,7 +94,7 @@ def said(agent: Guarded, *at_s: float) -> list[str]:
     return heard
 
 
-def test_warnings_are_told_through_the_hook_once_each_and_the_end_stops(tmp_path: Path) -> None:
+def test_warnings_are_sent_through_the_hook_once_each_and_the_end_stops(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, "timeouts: {session_s: 600}")
     heard = said(agent, 0.0, 300.0, 421.0, 430.0, 541.0, 550.0)
     assert heard == [
@@ -129,7 +129,7 @@ def test_a_time_that_cannot_be_read_is_none(
     assert said(agent, 0.0, 1e6) == ["", ""]
 
 
-def test_people_are_told_once_that_a_session_is_stopped(tmp_path: Path) -> None:
+def test_a_stopped_session_is_notified_once(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, "interventions: {when_alone: [], progress: false}")
 
     def notices() -> list[str]:

@@ -67,11 +67,11 @@ def test_agents_are_known_by_their_command_line(agent: str, words: list[str]) ->
         ["/sbin/init"],
     ],
 )
-def test_nobody_else_is_taken_for_the_agent(words: list[str]) -> None:
+def test_no_other_process_is_taken_for_the_agent(words: list[str]) -> None:
     assert not is_agent("codex", words)
 
 
-def test_where_no_ancestor_is_the_agent_nobody_is() -> None:
+def test_without_an_agent_among_the_ancestors_none_is_found() -> None:
     assert agent_process("qwen", os.getpid()) is None
     assert agent_process("codex", 1) is None
 

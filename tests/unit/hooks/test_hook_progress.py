@@ -56,7 +56,7 @@ def agent(tmp_path: Path) -> Guarded:
     return Guarded(tmp_path)
 
 
-def test_who_stands_still_in_new_words_is_warned_with_the_debt_and_what_to_do(
+def test_an_agent_without_progress_is_warned_with_the_score_and_advice(
     agent: Guarded,
 ) -> None:
     heard = stand_still(agent, range(12))
@@ -66,7 +66,9 @@ def test_who_stands_still_in_new_words_is_warned_with_the_debt_and_what_to_do(
     assert "take a route not yet tried" in first.text
 
 
-def test_who_goes_on_is_nudged_and_then_stopped_by_the_same_ladder(agent: Guarded) -> None:
+def test_an_agent_that_goes_on_is_nudged_and_then_stopped_by_the_same_escalation(
+    agent: Guarded,
+) -> None:
     heard = stand_still(agent, range(40))
     nudged = next(n for n, each in enumerate(heard) if "AGENT APPEARS STUCK" in each.text)
     assert heard[nudged].action == "warn"
@@ -133,7 +135,7 @@ def test_a_policy_of_ones_own_holds_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.HELD_CLOSED])
-def test_where_an_operator_lets_it_go_on_nobody_steps_in(agent: Guarded, mode: Mode) -> None:
+def test_no_step_is_taken_where_an_operator_lets_it_continue(agent: Guarded, mode: Mode) -> None:
     order = Override("ada", "look first", mode=mode)
     key = "session/s1"
     agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
@@ -144,7 +146,7 @@ def test_where_an_operator_lets_it_go_on_nobody_steps_in(agent: Guarded, mode: M
     assert not any("STUCK" in ruling.text for ruling in heard)
 
 
-def test_what_the_transcript_does_not_tell_is_not_known(agent: Guarded, tmp_path: Path) -> None:
+def test_facts_missing_from_the_transcript_are_unknown(agent: Guarded, tmp_path: Path) -> None:
     path = said(tmp_path, "t1", "I look at the parser")
     assert agent.facts(after(call="t1", transcript_path=path)).thought == "I look at the parser"
     assert agent.facts(after(call="t2", transcript_path=path)).thought is None
@@ -171,7 +173,7 @@ def book(agent: Guarded, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_another_set_of_failing_tests_pays_the_debt(tmp_path: Path, *, wrapped: bool) -> None:
+def test_another_set_of_failing_tests_lowers_the_score(tmp_path: Path, *, wrapped: bool) -> None:
     """Two agents run the same failing tests; of one of them, others fail in the end."""
     debts = []
     for name, last in (("same", ("t.py::a", "t.py::b")), ("other", ("t.py::b",))):

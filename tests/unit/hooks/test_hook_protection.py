@@ -150,7 +150,7 @@ def test_looking_and_honest_work_are_not_refused(agent: Guarded, tool: str, args
     assert agent.hear(before(tool, args)).action == "allow", (tool, args)
 
 
-def test_an_attempt_is_told_as_a_broken_rule(agent: Guarded) -> None:
+def test_an_attempt_is_recorded_as_a_broken_rule(agent: Guarded) -> None:
     agent.hear(before("Bash", {"command": "switchgear reset session/s1"}))
     (told,) = agent.events("rule_broken")
     assert told.startswith("rule guard/orders: switchgear reset session/s1")

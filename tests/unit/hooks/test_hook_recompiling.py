@@ -94,7 +94,7 @@ def test_a_configuration_that_could_not_be_read_is_read_again_later(
     assert compiled.compiled(str(project)).store == "memory:"
 
 
-def test_a_configuration_that_changes_under_the_hooks_is_told_once(project: Path) -> None:
+def test_a_configuration_that_changes_under_the_hooks_is_reported_once(project: Path) -> None:
     hear(project, before())
     assert changes(project) == []
     write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\nrules: {builtin: []}\n")
@@ -105,7 +105,7 @@ def test_a_configuration_that_changes_under_the_hooks_is_told_once(project: Path
     assert told.endswith("seen by session/s1 at PostToolUse")
 
 
-def test_a_change_that_only_a_watcher_saw_is_told_by_the_next_hook(project: Path) -> None:
+def test_a_change_that_only_a_watcher_saw_is_reported_by_the_next_hook(project: Path) -> None:
     hear(project, before())
     write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\n")
     compiled.compiled(str(project))
@@ -125,7 +125,7 @@ def test_a_file_that_is_only_touched_is_no_change(project: Path) -> None:
     assert changes(project) == []
 
 
-def test_hooks_that_are_taken_out_are_told(project: Path) -> None:
+def test_hooks_that_are_taken_out_are_reported(project: Path) -> None:
     settings = project / ".claude" / "settings.json"
     settings.parent.mkdir()
     agent = HOOKED["claude-code"]
@@ -153,7 +153,7 @@ def test_hooks_that_an_operator_takes_out_are_no_change_under_the_hooks(
     assert changes(project) == []
 
 
-def test_an_edit_that_waits_for_trust_is_told_as_that(project: Path) -> None:
+def test_an_edit_that_waits_for_trust_is_reported_as_that(project: Path) -> None:
     hear(project, before())
     (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\n")
     hear(project, before(call="t2"))

@@ -146,7 +146,7 @@ def agent(tmp_path: Path) -> Guarded:
     return Guarded(tmp_path)
 
 
-def test_a_silence_that_nobody_else_tells_is_told(agent: Guarded) -> None:
+def test_a_silence_without_another_watcher_is_recorded(agent: Guarded) -> None:
     assert not session(agent, 90.0).ends
     assert 0.7 < silence(agent) < 0.8
 
@@ -197,13 +197,13 @@ def test_only_sessions_of_the_project_are_looked_at_where_one_is_named(
     assert (silence(agent) > 0.0) is own
 
 
-def test_who_only_looks_on_takes_no_rung_and_says_nothing(tmp_path: Path) -> None:
+def test_a_watcher_takes_no_step_and_reports_nothing(tmp_path: Path) -> None:
     agent = stuck_and_only_told(tmp_path)
     notes = notes_of(agent)
     assert (notes.pending, notes.stop, notes.tried) == ((), None, ())
 
 
-def test_the_next_hook_takes_the_rung_that_was_left(tmp_path: Path) -> None:
+def test_the_next_hook_takes_the_step_that_was_left(tmp_path: Path) -> None:
     agent = stuck_and_only_told(tmp_path)
     ruling = agent.hear(before("Read"))
     assert ruling.action == "warn"
@@ -224,19 +224,19 @@ def test_help_that_was_left_is_called_in_the_project_of_the_session(tmp_path: Pa
     ]
 
 
-def test_no_rung_is_taken_when_somebody_has_asked_the_agent_to_go_on(tmp_path: Path) -> None:
+def test_no_step_is_taken_when_an_operator_has_resumed_the_agent(tmp_path: Path) -> None:
     agent = stuck_and_only_told(tmp_path)
     agent.hear(claude("UserPromptSubmit", prompt="go on"))
     assert agent.hear(before("Read")).action == "allow"
     assert agent.store.get("ladder/session/s1") is None
 
 
-def test_an_agent_that_was_not_heard_of_for_an_hour_is_gone(agent: Guarded) -> None:
+def test_an_agent_without_events_for_an_hour_counts_as_ended(agent: Guarded) -> None:
     assert session(agent, GONE_S + 1.0).ends
     assert silence(agent) == 0.0
 
 
-def test_a_silence_that_may_last_for_hours_is_told_for_as_long(tmp_path: Path) -> None:
+def test_a_silence_that_may_last_for_hours_is_recorded_for_as_long(tmp_path: Path) -> None:
     agent = Guarded(
         tmp_path,
         "circuits: [{match: session/*, policy: {detectors: [silence: {limit_s: 7200}]}}]\n",

@@ -60,7 +60,7 @@ def raw(data: Any) -> bytes:
     return json.dumps(data).encode()
 
 
-def test_a_hook_is_answered_and_told(server: HookServer) -> None:
+def test_a_hook_is_answered_and_recorded(server: HookServer) -> None:
     assert ask(server, raw(before("Bash", {"command": "git push"}))) == (200, {})
     assert ask(server, raw(after("Bash", {"command": "git push"}))) == (200, {})
     found = SqliteStore(Path(server.root) / ".switchgear" / "state.db").get("op/git_operations")
@@ -83,7 +83,7 @@ def undecided(server: HookServer, agent: str = "claude-code") -> list[str]:
     return [event.reason for event in told]
 
 
-def test_bad_input_is_refused_said_and_counted(server: HookServer) -> None:
+def test_bad_input_is_refused_reported_and_counted(server: HookServer) -> None:
     status, told = ask(server, b"{")
     assert (status, told["decision"]) == (200, "block")
     assert "cannot be checked: claude-code sent an invalid event" in told["systemMessage"]
@@ -106,7 +106,7 @@ def test_bad_input_is_refused_whatever_is_configured_about_circuits(
     assert len(undecided(server, agent)) == 1
 
 
-def test_a_plugin_hears_that_it_could_not_be_decided(server: HookServer) -> None:
+def test_a_plugin_receives_that_it_could_not_be_decided(server: HookServer) -> None:
     status, told = ask(server, b"{", "/hooks/opencode")
     assert (status, told["action"]) == (200, "deny")
     assert "cannot be checked" in told["text"]
@@ -120,7 +120,7 @@ def test_a_body_that_is_too_large_is_not_read_but_answered_and_counted(server: H
     assert len(undecided(server)) == 1
 
 
-def test_who_comes_when_too_many_are_answered_is_told_so(server: HookServer) -> None:
+def test_a_request_above_the_limit_gets_an_error(server: HookServer) -> None:
     while server.places.acquire(blocking=False):
         pass
     status, told = ask(server, raw(before()))
@@ -130,7 +130,7 @@ def test_who_comes_when_too_many_are_answered_is_told_so(server: HookServer) -> 
     assert len(undecided(server)) == 1
 
 
-def test_a_store_that_cannot_be_reached_is_said_over_http_too(
+def test_a_store_that_cannot_be_reached_is_reported_over_http_too(
     server: HookServer, tmp_path: Path
 ) -> None:
     write_config(tmp_path / "switchgear.yaml", "hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
@@ -170,7 +170,7 @@ def test_what_has_no_token_and_cannot_be_read_is_refused(
 
 
 @pytest.mark.parametrize("event", ["Stop", "PostToolUse", "UserPromptSubmit", "SessionEnd"])
-def test_an_event_with_nothing_to_refuse_only_tells_what_is_wrong(
+def test_an_event_with_nothing_to_refuse_only_reports_what_is_wrong(
     server: HookServer, event: str
 ) -> None:
     status, told = ask(server, raw(claude(event)), Authorization="Bearer wrong")
@@ -289,9 +289,7 @@ def test_a_port_that_is_taken_is_a_sentence(
         ("a-token-that-is-long-enough", 0o644, "can be read by others; run: chmod 600"),
     ],
 )
-def test_a_token_file_that_is_no_good_is_said(
-    tmp_path: Path, text: str, mode: int, says: str
-) -> None:
+def test_an_invalid_token_file_is_reported(tmp_path: Path, text: str, mode: int, says: str) -> None:
     place = tmp_path / "token"
     place.write_text(text)
     place.chmod(mode)

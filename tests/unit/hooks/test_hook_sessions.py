@@ -50,11 +50,11 @@ def test_what_cannot_be_read_is_a_session_of_which_nothing_is_known(text: str | 
 # Silence
 
 
-def test_an_agent_in_its_turn_is_silent_since_it_was_last_heard() -> None:
+def test_an_agent_in_its_turn_is_silent_since_its_last_event() -> None:
     assert silent_s(at_work(100.0), 250.0) == 150.0
 
 
-def test_an_agent_that_waits_for_somebody_is_not_silent() -> None:
+def test_an_agent_that_waits_for_input_is_not_silent() -> None:
     rests = attend(at_work(), Moment.STOP, 5.0)
     assert silent_s(rests, 5000.0) == 0.0
     assert silent_s(attend(Notes(), Moment.SESSION_START, 0.0), 5000.0) == 0.0
@@ -128,7 +128,7 @@ def tripped(store: MemoryStore) -> None:
     store.apply(SUBJECT, POLICY, Record(call), store.now_s())
 
 
-def test_a_user_message_starts_a_stopped_session_afresh_and_nothing_else_does() -> None:
+def test_a_user_message_starts_a_stopped_session_over_and_nothing_else_does() -> None:
     store = MemoryStore()
     tripped(store)
     stopped = at_work()._replace(stop="stuck", untended=True)
@@ -260,7 +260,7 @@ def clocked() -> tuple[FakeClock, MemoryStore]:
     return clock, MemoryStore(clock=clock)
 
 
-def test_a_look_tells_the_silence_and_silence_alone_opens_nothing() -> None:
+def test_a_check_records_silence_and_silence_alone_opens_nothing() -> None:
     clock, store = clocked()
     with_note(store, at_work(1000.0))
     clock.advance(3000.0)
@@ -273,7 +273,7 @@ def test_a_look_tells_the_silence_and_silence_alone_opens_nothing() -> None:
     assert not looked.ends
 
 
-def test_silence_on_top_of_a_loop_takes_a_rung() -> None:
+def test_silence_on_top_of_a_loop_takes_a_step() -> None:
     clock, store = clocked()
     with_note(store, at_work(1000.0))
     store.apply(

@@ -145,7 +145,7 @@ def test_the_last_answer_is_charged_when_the_turn_ends(agent: Guarded, said: Sai
     assert cost(agent) == cost(agent, "story/S-1") == 3_300
 
 
-def test_what_was_said_before_the_session_was_guarded_is_not_charged(
+def test_usage_from_before_the_session_was_guarded_is_not_charged(
     agent: Guarded, said: Said
 ) -> None:
     said.add({**claude_line("m0", 90_000, 9_000), "timestamp": "2025-06-15T15:00:00.000Z"})
@@ -192,7 +192,7 @@ def test_a_context_that_fills_fast_is_a_signal_of_the_stuck_score(
         ("qwen", (qwen_line("1", 1_000, 20), qwen_line("2", 2_000, 20)), 4_150),
     ],
 )
-def test_each_agent_is_charged_for_what_its_own_lines_tell(
+def test_each_agent_is_charged_for_the_usage_in_its_own_lines(
     tmp_path: Path, said: Said, name: str, lines: Any, micros: int
 ) -> None:
     agent = Guarded(tmp_path, agent=name)
@@ -236,7 +236,9 @@ def test_a_window_that_the_user_names_beats_the_list(tmp_path: Path, said: Said)
     assert context(agent) == 0.001
 
 
-def test_a_model_without_a_price_is_said_once_and_never_free(agent: Guarded, said: Said) -> None:
+def test_a_model_without_a_price_is_reported_once_and_never_free(
+    agent: Guarded, said: Said
+) -> None:
     for n in range(3):
         line = claude_line(f"m{n}", 1_000, 20)
         line["message"]["model"] = "nobodys-model"
@@ -287,7 +289,7 @@ def test_a_transcript_that_became_shorter_is_not_charged_again(agent: Guarded, s
     assert cost(agent) == 9_900
 
 
-def test_an_answer_of_codex_is_charged_once_although_two_kinds_of_line_tell_of_it(
+def test_a_response_of_codex_is_charged_once_although_two_kinds_of_lines_report_it(
     tmp_path: Path, said: Said
 ) -> None:
     agent = Guarded(tmp_path, agent="codex")
@@ -333,7 +335,7 @@ def test_an_unknown_price_is_looked_up_again_soon(tmp_path: Path, looked_up: lis
 @pytest.mark.parametrize(
     "damage", ['{"m": [0, 0, 0', '{"m": ["free", 0, 0, 0, null, "", 0]}', "[1]", '{"m": 1}']
 )
-def test_a_file_that_makes_no_sense_is_made_anew(
+def test_a_file_with_invalid_content_is_rebuilt(
     tmp_path: Path, looked_up: list[str], damage: str
 ) -> None:
     place = tmp_path / prices.NAME

@@ -18,7 +18,7 @@ def test_a_folder_is_the_same_by_another_name_and_no_other(tmp_path: Path) -> No
     assert folder_mark(str(tmp_path / "none")) == ""
 
 
-def test_a_machine_that_tells_nothing_of_itself_is_known_by_its_name(
+def test_a_machine_without_an_id_is_identified_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_BOOT", "_NUMBERS"):

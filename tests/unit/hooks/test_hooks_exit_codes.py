@@ -96,7 +96,7 @@ def test_a_pipe_in_the_place_of_the_transcript_does_not_hang(tmp_path: Path) -> 
         ({"output": "", "metadata": {"exit": 1}}, "exit code 1 of cat x"),
     ],
 )
-def test_a_command_of_opencode_that_said_no_is_no_failure_of_the_shell(
+def test_a_nonzero_exit_in_opencode_is_no_failure_of_the_shell(
     made: dict[str, Any], error: str
 ) -> None:
     call = {"tool": "bash", "sessionID": "s1", "callID": "c1", "args": {"command": "cat x"}}

@@ -189,7 +189,7 @@ def test_of_a_key_that_comes_twice_the_one_that_agents_see_is_used() -> None:
         ("[" * 200, "line 1, column 102: values are nested more than 100 deep"),
     ],
 )
-def test_what_is_no_json_is_told_with_its_place(text: str, why: str) -> None:
+def test_what_is_no_json_is_reported_with_its_place(text: str, why: str) -> None:
     with pytest.raises(NotJson) as raised:
         parse(text)
     assert str(raised.value) == why

@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("agent", PLUGINS)
-def test_a_file_of_somebody_else_is_left_alone(agent: str, tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> None:
     there = place(agent, "project", str(tmp_path))
     path = Path(there.path)
     path.parent.mkdir(parents=True)
@@ -193,7 +193,7 @@ def test_a_plugin_warns_refuses_and_stops(agent: str, tmp_path: Path) -> None:
 
 
 @needs_node
-def test_opencode_says_whose_sub_agent_a_session_is_what_it_used_and_what_it_said(
+def test_opencode_reports_the_parent_of_a_sub_agent_its_usage_and_its_reply(
     tmp_path: Path,
 ) -> None:
     _, sent = play("opencode", tmp_path, ["delegate"])

@@ -99,7 +99,7 @@ def test_the_bytes_of_before_come_back(data: bytes, project: Path) -> None:
     assert path.read_bytes() == data
 
 
-def test_what_was_changed_in_between_stays_and_only_ours_goes(project: Path) -> None:
+def test_changes_made_in_between_stay_and_only_the_hooks_are_removed(project: Path) -> None:
     there = place("gemini", PROJECT, str(project))
     path = prepared(there, BY_HAND)
     there.install()
@@ -108,7 +108,7 @@ def test_what_was_changed_in_between_stays_and_only_ours_goes(project: Path) -> 
     assert path.read_bytes() == BY_HAND.replace(b'"dark"', b'"light" /* at last */')
 
 
-def test_settings_that_the_agent_wrote_anew_lose_only_what_is_ours(project: Path) -> None:
+def test_settings_that_the_agent_rewrote_lose_only_the_hooks(project: Path) -> None:
     there = place("claude-code", PROJECT, str(project))
     path = prepared(there, b'{"permissions": {"allow": ["Bash"]}}')
     there.install()
@@ -119,7 +119,7 @@ def test_settings_that_the_agent_wrote_anew_lose_only_what_is_ours(project: Path
     assert json.loads(path.read_bytes()) == {"permissions": {"allow": ["Bash", "Read"]}}
 
 
-def test_a_file_that_was_made_for_us_stays_if_somebody_else_uses_it(project: Path) -> None:
+def test_a_file_created_for_the_hooks_stays_if_another_program_uses_it(project: Path) -> None:
     there = place("claude-code", PROJECT, str(project))
     there.install()
     path = Path(there.path)
@@ -172,7 +172,7 @@ def test_not_more_than_ten_copies_are_kept(project: Path) -> None:
         '{"after": "x", "before": "00", "containers": {}, "folders": []}',
     ],
 )
-def test_without_its_journal_only_what_is_ours_goes(
+def test_without_its_journal_only_the_hooks_are_removed(
     journal: str, project: Path, home: Path
 ) -> None:
     there = place("gemini", PROJECT, str(project))
@@ -237,7 +237,7 @@ def test_a_folder_in_the_place_of_the_file_is_an_error(project: Path) -> None:
         there.install()
 
 
-def test_whoever_changes_the_file_at_the_same_moment_is_not_overwritten(project: Path) -> None:
+def test_a_concurrent_change_of_the_file_is_not_overwritten(project: Path) -> None:
     path = project / "settings.json"
     path.write_bytes(b'{"new": 1}')
     with pytest.raises(CannotChange, match="another process changed it at the same time"):
@@ -361,6 +361,6 @@ def test_every_event_that_is_hooked_is_one_that_the_dialect_knows(agent: str) ->
     assert set(HOOKED[agent].events) <= set(dialect_of(agent).moments)
 
 
-def test_an_unknown_agent_is_told_which_there_are() -> None:
+def test_an_unknown_agent_is_refused_with_the_known_names() -> None:
     with pytest.raises(ValueError, match="must be one of claude-code, codex"):
         place("emacs", PROJECT, ".")

@@ -120,7 +120,7 @@ def test_a_hook_is_answered_promptly_while_64_clients_are_slow(
             line.close()
 
 
-def test_when_too_many_are_connected_the_slowest_is_told_so_and_the_new_one_is_answered(
+def test_with_too_many_connections_the_slowest_gets_an_error_and_the_new_one_is_answered(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "PATIENCE_S", 600.0)
@@ -256,7 +256,7 @@ def test_a_hook_that_no_thread_can_be_started_for_is_refused(
     assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
 
 
-def test_who_hangs_up_in_the_middle_hurts_nobody(server: HookServer) -> None:
+def test_a_client_that_disconnects_affects_no_others(server: HookServer) -> None:
     for _ in range(5):
         with connect(server) as line:
             line.sendall(head(server, "Content-Length: 1000") + b"\r\n{")

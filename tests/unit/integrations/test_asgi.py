@@ -80,7 +80,7 @@ def test_a_refusal_is_found_behind_the_exception_of_an_sdk() -> None:
     assert get(guard(refusing(rejected(), cause=True)))[0] == 503
 
 
-def test_other_errors_and_begun_responses_pass() -> None:
+def test_other_errors_and_started_responses_pass() -> None:
     with pytest.raises(KeyError):
         get(guard(refusing(KeyError("x"))))
     with pytest.raises(Rejected):
@@ -105,7 +105,7 @@ def test_other_connections_are_left_alone() -> None:
     assert seen == ["lifespan", "websocket"]
 
 
-def test_the_health_endpoint_tells_whether_a_required_circuit_is_open() -> None:
+def test_the_health_endpoint_shows_whether_a_required_circuit_is_open() -> None:
     panel = Panel("memory:", clock=FakeClock(1000.0))
     optional, needed = panel.breaker("tool/search"), panel.breaker("provider/anthropic")
     for breaker in (optional, needed):

@@ -37,7 +37,7 @@ def test_a_lock_is_had_by_one_and_given_back(panel: Panel) -> None:
         assert lock.token == 2
 
 
-def test_who_waits_is_seen_and_told_to_the_circuit(panel: Panel, clock: FakeClock) -> None:
+def test_waiters_are_visible_and_recorded_on_the_circuit(panel: Panel, clock: FakeClock) -> None:
     first = panel.lock("db", owner="ada")
     first.acquire()
     queues: list[list[str]] = []
@@ -111,9 +111,7 @@ def test_a_lease_is_over_when_exactly_so_many_seconds_have_passed(
     assert panel.lock("db", timeout_s=0.0).acquire() == 2
 
 
-def test_who_lost_it_hears_so_unless_something_worse_happened(
-    panel: Panel, clock: FakeClock
-) -> None:
+def test_a_lost_lock_raises_unless_another_error_is_raised(panel: Panel, clock: FakeClock) -> None:
     with pytest.raises(LockLost), panel.lock("db", lease_s=5.0):
         clock.advance(6.0)
     with pytest.raises(ZeroDivisionError), panel.lock("db", lease_s=5.0):
@@ -164,7 +162,7 @@ def test_a_probe_that_waits_too_long_opens_it_again_and_one_that_does_not_closes
         assert panel.breaker("lock/db").state is Phase.CLOSED
 
 
-def test_somebody_who_no_longer_asks_holds_nobody_up(panel: Panel, clock: FakeClock) -> None:
+def test_a_waiter_that_no_longer_asks_blocks_no_others(panel: Panel, clock: FakeClock) -> None:
     first = panel.lock("db")
     first.acquire()
     waiting = panel.lock("db")._steps()
@@ -215,7 +213,7 @@ def test_a_broken_lock_is_free(panel: Panel) -> None:
         (lambda panel: panel.lock("x", timeout_s=-1), "timeout_s is -1"),
     ],
 )
-def test_bad_arguments_are_said(
+def test_bad_arguments_are_reported(
     panel: Panel, make: Callable[[Panel], object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

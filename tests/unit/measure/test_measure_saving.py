@@ -378,7 +378,7 @@ def test_an_archive_goes_elsewhere_when_the_disk_is_full(
     assert listed.stdout == "new\n"
 
 
-def test_a_disk_that_is_full_everywhere_is_said(
+def test_a_disk_that_is_full_everywhere_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

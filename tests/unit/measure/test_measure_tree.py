@@ -49,7 +49,7 @@ def test_nothing_done_is_nothing_changed(project: Path) -> None:
     assert not tree.change(before, tree.mark())
 
 
-def test_added_modified_and_deleted_files_are_told_apart(project: Path) -> None:
+def test_added_modified_and_deleted_files_are_distinguished(project: Path) -> None:
     tree = tree_of(project)
     before = tree.mark()
     (project / "src" / "a.py").write_text("a = 2\n")
@@ -79,7 +79,7 @@ Path(said).write_text(json.dumps(found))
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not tell")
 @pytest.mark.parametrize("made", [[], ["new.txt"]])
-def test_what_we_print_into_the_folder_is_nobodys_progress(
+def test_output_of_switchgear_in_the_folder_is_no_progress(
     project: Path, tmp_path: Path, made: list[str]
 ) -> None:
     said = tmp_path / "said.json"
@@ -240,7 +240,7 @@ def test_a_checkpoint_outside_git_is_an_archive_of_what_changed(tmp_path: Path) 
     assert [path.name for path in elsewhere.iterdir()] == ["new.txt"]
 
 
-def test_large_files_are_told_by_size_and_time(
+def test_large_files_are_compared_by_size_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchgear._measure.tree.HASHED_BYTES", 10)

@@ -174,7 +174,7 @@ def test_it_never_excuses_a_broken_rule(tmp_path: Path) -> None:
     assert {each.action for each in heard} <= {"deny", "stop"}
 
 
-def test_an_answer_file_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+def test_an_answer_file_of_another_user_is_ignored(tmp_path: Path) -> None:
     agent = Reviewed(tmp_path, "pass")
     folder = Path(opinions.folder_of(str(tmp_path)))
     folder.mkdir(parents=True, exist_ok=True)

@@ -238,7 +238,7 @@ def test_a_context_that_was_inside_a_probe_is_not_for_ever() -> None:
     breaker.record(Signal(ok=True), probe)
 
 
-def test_an_exception_that_is_raised_anew_counts_at_every_call_and_once_in_nested_guards() -> None:
+def test_an_exception_that_is_raised_again_counts_at_every_call_and_once_in_nested_guards() -> None:
     breaker = CircuitBreaker("api", threshold=5, clock=FakeClock())
     error = ConnectionError("the same object every time")
 

@@ -178,7 +178,7 @@ def test_one_event_stream_goes_on_behind_a_cursor(panel: Panel) -> None:
     assert panel.events(limit=1) == behind[-1:]
 
 
-def test_sinks_of_the_panel_hear_every_circuit_and_cannot_hurt_it(clock: FakeClock) -> None:
+def test_sinks_of_the_panel_receive_every_circuit_and_cannot_break_it(clock: FakeClock) -> None:
     heard: list[Event] = []
 
     def fails(_: object) -> None:
@@ -193,7 +193,7 @@ def test_sinks_of_the_panel_hear_every_circuit_and_cannot_hurt_it(clock: FakeClo
 # Leave of several circuits
 
 
-def test_leave_of_several_is_told_to_each(panel: Panel) -> None:
+def test_permits_of_several_circuits_record_on_each(panel: Panel) -> None:
     with panel.ask_all(["team", "quick", "team"]) as leave:
         assert leave.circuits == ["team", "quick"]
     with pytest.raises(KeyError), panel.ask_all(["team", "quick"]):
@@ -222,7 +222,7 @@ def test_leave_given_back_is_no_evidence(panel: Panel) -> None:
     assert panel.breaker("a").totals.ignored == panel.breaker("b").totals.ignored == 1
 
 
-def test_leave_of_nobody_is_an_error(panel: Panel) -> None:
+def test_permits_of_no_circuit_are_an_error(panel: Panel) -> None:
     with pytest.raises(ValueError, match="names is empty"):
         panel.ask_all([])
 
@@ -290,7 +290,7 @@ def test_a_breaker_of_a_memory_panel_says_why_it_does_not_pickle(panel: Panel) -
         pickle.dumps(panel.breaker("api"))
 
 
-def test_closing_tells_what_was_counted(clock: FakeClock) -> None:
+def test_closing_saves_what_was_counted(clock: FakeClock) -> None:
     panel = Panel("memory:", clock=clock)
     for _ in range(3):
         panel.breaker("api").call(len, "abc")
@@ -386,7 +386,7 @@ def test_the_token_is_changed_only_by_who_has_the_present_one(clock: FakeClock) 
     Panel(store, clock=clock, token="new").order("api", by="ada", why="over", mode=Mode.AUTO)
 
 
-def test_what_is_told_by_hand_is_redacted_too(panel: Panel) -> None:
+def test_a_manual_record_is_redacted_too(panel: Panel) -> None:
     panel.breaker("api").record(
         Signal(ok=False, error="bad key sk-ant-abcdefghijklmnopqrstuvwxyz0123")
     )

@@ -55,7 +55,7 @@ def test_what_is_no_policy_is_refused(policies: Any) -> None:
 # The timer
 
 
-def test_with_a_timer_the_end_of_a_wait_is_heard_without_a_call() -> None:
+def test_with_a_timer_the_end_of_a_wait_is_an_event_without_a_call() -> None:
     clock, seen = FakeClock(1000.0), list[Event]()
     store = MemoryStore(clock=clock)
     panel = Panel(store, policies={"*": ONE}, sinks=[seen.append], clock=clock, timer=True)
@@ -124,7 +124,7 @@ def test_the_ones_that_were_used_last_are_kept() -> None:
         assert sorted(panel._breakers) == ["a", "c"]
 
 
-def test_a_breaker_that_somebody_has_is_the_same_object_and_loses_nothing() -> None:
+def test_a_breaker_that_is_in_use_is_the_same_object_and_loses_nothing() -> None:
     with Panel("memory:", keep=1) as panel:
         mine = panel.breaker("mine")
         mine.call(int)

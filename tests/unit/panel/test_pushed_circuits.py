@@ -58,7 +58,7 @@ def test_awaited_calls_send_nothing_either() -> None:
     assert breaker.totals.succeeded == SUCCESSES
 
 
-def test_what_was_put_off_is_heard_before_a_failure() -> None:
+def test_deferred_results_are_recorded_before_a_failure() -> None:
     _, breaker = made(None)
     breaker.record(Signal(ok=False, count=2))
     for _ in range(SUCCESSES):

@@ -276,7 +276,7 @@ def test_the_bare_responses_are_understood_alike(
 
 
 @pytest.mark.parametrize("ask", [ask_anthropic, ask_openai, ask_google])
-def test_nobody_there_is_an_outage(ask: Callable[[str], None]) -> None:
+def test_a_refused_connection_is_an_outage(ask: Callable[[str], None]) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     port = server.server_address[1]
     server.server_close()
@@ -317,7 +317,7 @@ def test_what_urllib_raises_is_understood_by_its_status(
     assert found.may_fail_over is (status not in {400, 401}), "a person must hear of a bad key"
 
 
-def test_urllib_that_reaches_nobody_is_an_outage() -> None:
+def test_a_refused_connection_of_urllib_is_an_outage() -> None:
     found = classify(URLError("refused"))
     assert found is not None
     assert found.kind is ProviderErrorKind.OUTAGE
@@ -397,7 +397,7 @@ class Hostile(Exception):
         raise RuntimeError("no text")
 
 
-def test_hostile_exceptions_and_bodies_hurt_nobody() -> None:
+def test_hostile_exceptions_and_bodies_are_handled() -> None:
     assert classify(Hostile()) is None
     deep = "[" * 100_000 + "]" * 100_000
     nested = {"error": {"error": {"error": 7}}}

@@ -119,7 +119,7 @@ def test_a_silent_upstream_ends_in_a_timeout_and_releases_the_money() -> None:
         assert stage.settled("proxy-session-quiet") == 0
 
 
-def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+def test_unrequested_bytes_end_the_connection() -> None:
     with proxying(FakeUpstream(answers(OK + OK))) as stage:
         for _ in range(3):
             got = stage.post(ask())

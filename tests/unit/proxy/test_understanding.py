@@ -103,7 +103,7 @@ def who(
     return identify(named, headers or {}, "/v1/x", protocol, payload)
 
 
-def test_the_session_is_told_by_what_is_surest() -> None:
+def test_the_session_is_identified_by_the_most_reliable_source() -> None:
     user = json.dumps({"device_id": "d", "session_id": "in-body"})
     body: dict[str, Any] = {
         "metadata": {"user_id": user},
@@ -143,7 +143,7 @@ def test_the_first_turn_is_the_same_in_every_request_of_a_conversation_and_no_ot
     )
 
 
-def test_keys_are_told_apart_by_their_digests_wherever_they_are() -> None:
+def test_keys_are_distinguished_by_their_digests_wherever_they_are() -> None:
     keys = {
         who({"x-api-key": "k1"}).key,
         who({"authorization": "Bearer k1"}).key,

@@ -111,7 +111,7 @@ def test_a_completed_run_has_no_partial_work_and_nothing_to_go_on_with() -> None
     assert "go on" not in read.text.lower()
 
 
-def test_evidence_that_a_detector_holds_is_said_once() -> None:
+def test_evidence_that_a_detector_holds_is_reported_once() -> None:
     held = readings(1.0, "three in a row")
     text = page(run(end=end(evidence=[held[0]["reason"]]), readings=held), [])
     assert Reader(text).text.count("consecutive_failures: three in a row") == 1
@@ -134,7 +134,7 @@ def test_the_budget_is_a_line_only_where_there_is_one() -> None:
     assert "budget $3.00" in Reader(page(held, [facts()])).text
 
 
-def test_an_unknown_price_is_said_and_not_taken_for_nothing() -> None:
+def test_an_unknown_price_is_reported_and_not_taken_for_nothing() -> None:
     read = Reader(page(run(), [facts(cost_micros=None)]))
     assert "unknown cost" in read.text
     assert "iteration 1: unknown cost" in read.titles

@@ -273,9 +273,7 @@ def test_deleting_a_folder_above_a_protected_file_deletes_the_file() -> None:
         ("TodoWrite", {"todos": [{"content": "rm -rf /", "status": "pending"}]}, None),
     ],
 )
-def test_tools_tell_by_their_inputs_what_they_do(
-    tool: str, inputs: object, rule: str | None
-) -> None:
+def test_the_inputs_of_tools_show_what_they_do(tool: str, inputs: object, rule: str | None) -> None:
     broken = judge(BUILT_IN, tool, inputs, PLACE)
     assert (broken and broken.rule) == rule
 
@@ -431,7 +429,7 @@ def test_rules_survive_the_wire() -> None:
             load_rules(bad)
 
 
-def test_every_built_in_rule_can_be_told_by_name() -> None:
+def test_every_built_in_rule_has_a_name() -> None:
     names = [rule.name for rule in BUILT_IN]
     assert len(set(names)) == len(names)
     assert all(rule.why for rule in BUILT_IN)

@@ -52,7 +52,7 @@ def test_the_clock_never_runs_backwards_for_who_did_not_wait() -> None:
     assert seen == sorted(seen)
 
 
-def test_what_is_waited_for_goes_on_while_we_are_suspended() -> None:
+def test_the_awaited_work_continues_during_a_suspension() -> None:
     raw, sleeps = Raw(), [0.2, 3600.0, 0.2]
     clock = AwakeClock(raw)
 

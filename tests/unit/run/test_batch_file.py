@@ -116,11 +116,11 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("text", "message"), PROBLEMS)
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     assert message in wrong(tmp_path, text)
 
 
-def test_two_tasks_of_one_name_are_told_with_both_lines(tmp_path: Path) -> None:
+def test_two_tasks_of_one_name_are_reported_with_both_lines(tmp_path: Path) -> None:
     text = f"{TASK}}}\n  - {{name: a, task: again, agent: codex}}"
     said = wrong(tmp_path, text)
     assert "tasks.yaml:3: tasks[1].name: is 'a': another task of that name is in line 2" in said

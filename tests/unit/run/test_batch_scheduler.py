@@ -191,7 +191,7 @@ def test_what_could_not_even_be_started_blocks_its_dependents_too(stage: Stage) 
     assert "no longer exists" in stage.progress["a"].reason
 
 
-def test_a_stand_ins_project_that_was_half_made_by_who_died_is_made_anew(tmp_path: Path) -> None:
+def test_a_demo_project_that_a_killed_process_left_half_made_is_rebuilt(tmp_path: Path) -> None:
     half = tmp_path / "home" / "demo" / "a-1"
     half.mkdir(parents=True)
     (half / "half").write_text("made")
@@ -241,7 +241,7 @@ def test_every_change_is_written_before_it_is_shown(stage: Stage) -> None:
     assert seen == ["running", "done"]
 
 
-def test_a_view_that_fails_stops_nobody(stage: Stage) -> None:
+def test_a_view_that_fails_does_not_stop_the_run(stage: Stage) -> None:
     def changed(name: str, progress: Progress) -> None:
         raise BrokenPipeError
 
@@ -325,7 +325,7 @@ def test_a_person_who_is_there_chooses(stage: Stage, choice: str, status: str) -
     assert len(asked) == 1
 
 
-def test_where_nobody_answers_the_policy_decides(stage: Stage) -> None:
+def test_without_an_answer_the_policy_decides(stage: Stage) -> None:
     stage.choose = lambda block, options: None
     stage.run(with_all(tasks(a=""), on_timeout="accept"), late("timeout"))
     assert stage.statuses["a"] == "partial"
@@ -334,7 +334,7 @@ def test_where_nobody_answers_the_policy_decides(stage: Stage) -> None:
 # The circuit of spawning agents
 
 
-def test_spawning_is_told_of_each_attempt_and_of_nothing_that_is_no_evidence(stage: Stage) -> None:
+def test_spawning_records_each_attempt_and_nothing_that_is_no_evidence(stage: Stage) -> None:
     ends = {"a": "completed", "b": "max_iterations", "c": "budget", "d": "blocked"}
     stage.run(tasks(a="", b="", c="", d=""), lambda at: outcome(ends[at.task.name]))
     totals = stage.panel.breaker(SPAWN).totals
@@ -399,7 +399,7 @@ def test_a_circuit_that_is_held_open_aborts_who_waits(stage: Stage) -> None:
     assert "held open by me" in (stage.admission.aborted or "")
 
 
-def test_while_a_test_is_under_way_the_others_wait_for_it(stage: Stage) -> None:
+def test_tasks_wait_while_a_probe_is_under_way(stage: Stage) -> None:
     stage.policy = TRIPS_AT_ONCE
     at_work: list[str] = []
     looks: list[str] = []
@@ -424,7 +424,7 @@ def test_a_person_can_force_skip_or_abort(stage: Stage) -> None:
     assert stage.statuses == {"a": "failed", "b": "failed", "c": "skipped"}
 
 
-def test_who_chose_to_wait_is_not_asked_again_because_somebody_else_tests_first(
+def test_a_task_that_chose_to_wait_is_not_prompted_again_when_another_probes_first(
     stage: Stage,
 ) -> None:
     stage.policy = TRIPS_AT_ONCE
@@ -507,7 +507,7 @@ def test_what_is_done_is_not_repeated_and_what_ran_is_resumed(stage: Stage) -> N
     assert (progress["b"].run, progress["b"].attempts) == ("run-b", 2)
 
 
-def test_what_failed_is_tried_again_only_when_told(stage: Stage) -> None:
+def test_a_failed_task_is_retried_only_on_request(stage: Stage) -> None:
     batch = tasks(a="", b="")
     old = kept(a="failed", b="skipped")
     same, _ = resumed_progress(old, batch.tasks, failed_too=False)
@@ -543,7 +543,7 @@ def test_progress_that_was_never_written_is_refused(broken: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "progress": 5}'])
-def test_a_batch_that_cannot_be_read_is_said(stage: Stage, text: str) -> None:
+def test_a_batch_that_cannot_be_read_is_reported(stage: Stage, text: str) -> None:
     home = new_batch(stage.path / ".switchgear" / "batches")
     (home.path / "batch.json").write_text(text)
     with pytest.raises(BatchUnreadable, match=f"batch '{home.id}'"):

@@ -54,7 +54,7 @@ def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
     assert stream.getvalue() == f"{NIGHT}  {shown}", "a block has one time, in front of it"
 
 
-def test_a_countdown_is_told_at_its_start_and_every_half_minute() -> None:
+def test_a_countdown_is_reported_at_its_start_and_every_half_minute() -> None:
     stream = io.StringIO()
     lines = BatchLineView(stream, wall=lambda: NIGHT_S)
     for left_s in (60.0, 59.0, 45.0, 30.0, 29.0):

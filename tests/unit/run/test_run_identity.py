@@ -82,7 +82,9 @@ def test_a_run_that_is_resumed_keeps_its_counts(stage: Stage) -> None:
     assert again.stats.total_failures == 3
 
 
-def test_the_retry_after_a_trip_is_not_told_with_the_counts_of_another_run(stage: Stage) -> None:
+def test_the_retry_after_a_trip_is_not_reported_with_the_counts_of_another_run(
+    stage: Stage,
+) -> None:
     assert stage.run(FAILS).stats.total_failures == 3
     stage.hands.sleep(31.0)
     stage.record = None

@@ -111,7 +111,7 @@ def test_which_limits_were_set_outlasts_the_process() -> None:
     assert RunOptions.load(old).given == ("consecutive_failures",)
 
 
-def test_the_limits_are_told_with_their_origin() -> None:
+def test_the_limits_are_shown_with_their_origin() -> None:
     assert describe_limits(run_options("t", {"agent": "demo", "consecutive_failures": 8})) == [
         "failed iterations in a row: 8 (set)",
         "occurrences of the same error: 8 (default, raised to what is set)",

@@ -51,7 +51,7 @@ def test_limits_that_differ_from_their_defaults_count_as_set(project: Path) -> N
         run_loop(options, folder=project, panel=panel)
 
 
-def test_what_cannot_be_followed_is_said_before_anything_is_made(project: Path) -> None:
+def test_what_cannot_be_followed_is_reported_before_anything_is_made(project: Path) -> None:
     with pytest.raises(ValueError, match="no agent is named"):
         run_loop(RunOptions("x"), panel=Panel("memory:"))
     with pytest.raises(LoopRefused, match="no program 'no-such-agent'"):
@@ -63,7 +63,7 @@ def test_what_cannot_be_followed_is_said_before_anything_is_made(project: Path) 
     assert not (project / ".switchgear").exists()
 
 
-def test_a_program_is_told_what_did_not_arrive(project: Path) -> None:
+def test_a_program_gets_a_warning_about_what_was_not_saved(project: Path) -> None:
     command = agent(project, "pathlib.Path('a').write_text('b')")
     options = RunOptions("write a", agent_cmd=command)
     result = run_loop(options, folder=project, panel=Panel("memory:"), notify=["command:false"])

@@ -113,7 +113,7 @@ def test_each_end_has_its_severity(tmp_path: Path, reason: str, severity: str) -
     assert json.loads((tmp_path / "got").read_text())["severity"] == severity
 
 
-def test_a_notice_that_does_not_arrive_is_said_and_never_raised() -> None:
+def test_a_notice_that_does_not_arrive_is_reported_and_never_raised() -> None:
     receipt = receipt_of({"id": "r"})
     targets = targets_of(["command:false", "command:no-such-program-anywhere"])
     said = failed_notices(notify_run_end(targets, receipt, []))

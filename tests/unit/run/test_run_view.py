@@ -49,7 +49,7 @@ def stand() -> Stand:
 # What it shows
 
 
-def test_at_the_end_a_note_is_told_whole_and_once(stand: Stand) -> None:
+def test_at_the_end_a_note_is_printed_in_full_and_once(stand: Stand) -> None:
     long = "there is no price list: " + "python3 -m pip install it " * 5
     for number, notes in (
         (1, ["not proven"]),
@@ -84,7 +84,7 @@ def test_each_phase_has_its_lamp(phase: str, lamp: str) -> None:
     assert Stand(phase=phase).lines()[0].startswith(lamp)
 
 
-def test_shadow_is_said_beside_the_lamp() -> None:
+def test_shadow_is_shown_beside_the_lamp() -> None:
     assert Stand(options={"shadow": True}).lines()[0].startswith("● closed [shadow]")
 
 
@@ -109,7 +109,7 @@ def test_what_this_iteration_spends_is_added_to_what_was_spent() -> None:
     assert "$0.25 of $1.00" in stand.text(), "and not twice"
 
 
-def test_without_a_budget_or_a_price_that_is_said() -> None:
+def test_a_missing_budget_or_price_is_reported() -> None:
     stand = Stand(state=run()["state"] | {"unknown_prices": 2})
     assert "(cost of 2 iterations unknown), no budget" in stand.text()
 
@@ -159,7 +159,7 @@ def test_outcomes_and_trends_are_drawn_as_they_come(stand: Stand) -> None:
     assert "tests              ▅█ █ 4 tests pass" in text
 
 
-def test_the_nudge_is_shown_before_and_while_the_agent_is_told(stand: Stand) -> None:
+def test_the_nudge_is_shown_before_and_while_the_agent_receives_it(stand: Stand) -> None:
     nudged = hot(0.66)
     nudged["state"] = nudged["state"] | {"nudge": "- 2 failures in a row\n- no progress"}
     stand.notebook.iteration_ended(facts(), nudged)

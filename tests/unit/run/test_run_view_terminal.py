@@ -76,7 +76,7 @@ def result(**changed: Any) -> RunResult:
 ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 
-def test_it_is_drawn_again_while_nothing_is_told() -> None:
+def test_it_is_redrawn_without_events() -> None:
     clock, terminal = FakeClock(), Terminal("4:07")
     view = LiveView(screen_on(terminal), lambda: 0, clock)
     view.started(run(time_left_s=300.0))
@@ -129,7 +129,7 @@ def test_a_terminal_that_is_stopped_does_not_hold_up_the_run() -> None:
     view.close()
 
 
-def test_a_view_that_fails_says_so_at_the_end_and_hurts_nobody() -> None:
+def test_a_view_that_fails_is_reported_at_the_end_and_affects_nothing_else() -> None:
     class Broken(Terminal):
         def write(self, text: str) -> int:
             if threading.current_thread().name == "switchgear-view":

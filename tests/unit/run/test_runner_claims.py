@@ -15,7 +15,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_done_with_an_empty_diff_is_said_and_is_no_success(stage: Stage) -> None:
+def test_done_with_an_empty_diff_is_reported_and_is_no_success(stage: Stage) -> None:
     result = stage.run("tell(type='result', text='All done', success=True)")
     assert result.exit_reason == "circuit_breaker"
     first = stage.iterations()[0]
@@ -41,7 +41,7 @@ def test_a_failed_step_that_a_later_one_got_over_is_no_failure(stage: Stage) -> 
     assert stage.iterations()[0]["ok"] is None
 
 
-def test_done_with_a_failing_validation_is_said_and_is_a_failure(stage: Stage) -> None:
+def test_done_with_a_failing_validation_is_reported_and_is_a_failure(stage: Stage) -> None:
     check = checker(stage, "print('boom: error in module'); sys.exit(3)")
     result = stage.run("write('n', str(n)); print('DONE')", validate=check)
     assert result.exit_reason == "circuit_breaker"

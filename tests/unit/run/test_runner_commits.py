@@ -96,7 +96,7 @@ def test_our_folder_is_never_committed(stage: Stage) -> None:
     assert log(stage) == ["start"]
 
 
-def test_outside_git_it_is_said(tmp_path: Path) -> None:
+def test_outside_git_it_is_reported(tmp_path: Path) -> None:
     stage = Stage(tmp_path, git=False)
     stage.run("write('a', 'b')", commit=True)
     assert any("no git repository" in note for note in stage.iterations()[0]["notes"])
@@ -204,7 +204,7 @@ def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> No
     assert stage.git("status", "--porcelain") == ""
 
 
-def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_said(stage: Stage) -> None:
+def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_reported(stage: Stage) -> None:
     subprocess.run(["git", "init", "-q", "nested"], cwd=stage.folder, check=True)
     stage.run("write('nested/a', 'b'); write('c', 'd')", commit=True)
     assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["c"]

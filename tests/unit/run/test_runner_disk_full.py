@@ -131,7 +131,9 @@ def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
     assert any("git could not hold it: No space left" in note for note in result.notes)
 
 
-def test_what_is_not_saved_anywhere_is_said(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_saved_anywhere_is_reported(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fails_from(monkeypatch, stage, RunFolder, "add")
     fails_from(monkeypatch, stage, RunFolder, "write")
     fails_from(monkeypatch, stage, record, "write_json")

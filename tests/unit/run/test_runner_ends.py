@@ -380,7 +380,7 @@ def test_a_missing_test_runner_is_no_failure_of_the_agent(stage: Stage) -> None:
     assert result.state.iterations == 0
 
 
-def test_an_unknown_price_is_told_once_a_run(stage: Stage) -> None:
+def test_an_unknown_price_is_reported_once_a_run(stage: Stage) -> None:
     body = "write('n', str(n)); tell(type='result', text='more', success=None)"
     stage.run(body, max_iterations=3)
     told = [

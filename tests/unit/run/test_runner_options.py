@@ -93,7 +93,7 @@ def test_a_command_that_was_typed_replaces_the_configured_agent() -> None:
         ({"nonsense": 1}, "no option 'nonsense'"),
     ],
 )
-def test_what_cannot_be_followed_is_said(flags: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_followed_is_reported(flags: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         of(**flags)
 
@@ -241,7 +241,7 @@ def test_spans_of_time(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "h", "-5", "5x", "1 2", "nan", "1e9", "5m5"])
-def test_what_is_no_span_is_said(text: str) -> None:
+def test_what_is_no_span_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="--timeout is"):
         seconds("--timeout", text)
 
@@ -249,12 +249,12 @@ def test_what_is_no_span_is_said(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "-1", "x", "nan", "inf", "0.0000001", "1e99", "1000000000.01"]
 )
-def test_what_are_no_dollars_is_said(text: str) -> None:
+def test_what_are_no_dollars_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match=r"--budget is .*, and not above 1,000,000,000"):
         micros("--budget", text)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "5/min", "x/h"])
-def test_what_is_no_rate_is_said(text: str) -> None:
+def test_what_is_no_rate_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="--rate-limit is"):
         per_hour("--rate-limit", text)

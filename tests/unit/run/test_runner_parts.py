@@ -178,7 +178,7 @@ def test_an_agent_at_work_is_left_trying_for_longer_and_each_sign_of_life_counts
 
 
 @pytest.mark.parametrize("kind", ["rate_limit", "quota", "auth", "loop", "other"])
-def test_only_an_outage_is_waited_for_in_vain(kind: ErrorKind) -> None:
+def test_only_an_outage_ends_a_wait_without_a_result(kind: ErrorKind) -> None:
     hands = Hands()
     watch = StreamObserver(clock=hands)
     for _ in range(10):
@@ -279,7 +279,9 @@ def test_a_wait_ends_when_it_is_interrupted() -> None:
     assert hands.now_s == 0.0
 
 
-def test_plain_lines_tell_a_long_wait_a_few_times_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_report_a_long_wait_only_a_few_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     lines = LineView(wall=lambda: 1_800_000_000.0)
     for left in range(95, 0, -1):
         lines.waiting("for the pace", float(left))

@@ -39,7 +39,7 @@ def stage(tmp_path: Path) -> Stage:
 POLICY = session_policy(preset_policy("stuck"), preset_policy("progress"))
 
 
-def test_an_agent_that_stands_still_in_new_words_is_stopped_and_told_the_debt(
+def test_an_agent_without_progress_in_new_words_is_stopped_with_the_score(
     stage: Stage,
 ) -> None:
     result = stage.run(f"if n == 1:{_indented(FOREVER)}\n{WORKS}", stuck=True)
@@ -53,7 +53,7 @@ def test_an_agent_that_stands_still_in_new_words_is_stopped_and_told_the_debt(
     assert any(note.endswith("nudge, by the escalation") for note in stage.view.notes)
 
 
-def test_each_stop_is_a_rung_and_at_the_end_the_task_is_given_up(stage: Stage) -> None:
+def test_each_stop_is_a_step_and_at_the_end_the_task_is_given_up(stage: Stage) -> None:
     stage.dependencies = stage.dependencies._replace(
         interventions=Interventions(when_alone=("nudge",))
     )
@@ -155,7 +155,7 @@ def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
     assert points[0] > points[1]
 
 
-def test_the_same_reply_without_a_tool_is_told_from_iteration_to_iteration() -> None:
+def test_the_same_reply_without_a_tool_is_recognised_across_iterations() -> None:
     seen = watch()
     reply = AgentResult("I cannot go on without the password of the database server", None)
     assert fed(seen, *[reply] * 7)[-1] == STUCK

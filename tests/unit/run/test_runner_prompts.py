@@ -22,7 +22,7 @@ def test_the_first_prompt_has_the_presets_words_and_the_task() -> None:
     assert "Warning" not in prompt
 
 
-def test_a_standstill_is_told_before_the_last_chance(stage: Stage) -> None:
+def test_a_standstill_is_reported_before_the_last_iteration(stage: Stage) -> None:
     stage.run("print('hm')")
     assert "Warning" not in stage.prompt(2)
     last = stage.prompt(4)
@@ -35,7 +35,7 @@ def test_a_standstill_is_told_before_the_last_chance(stage: Stage) -> None:
     assert stage.iterations()[0]["nudge"] is None
 
 
-def test_failures_are_told_before_the_one_that_trips(stage: Stage) -> None:
+def test_failures_are_recorded_before_the_one_that_trips(stage: Stage) -> None:
     stage.run("write('n', str(n)); fail('Error: no such table: users')")
     assert "Warning" not in stage.prompt(2)
     assert "The last iteration failed: Error: no such table: users" in stage.prompt(2)
@@ -58,14 +58,14 @@ def test_the_output_of_a_failed_validation_is_quoted_as_a_quotation(stage: Stage
 
 
 def test_a_repeated_step_is_told_to_the_next_iteration(stage: Stage) -> None:
-    body = "write('n', str(n))\nfor k in range(50): tell(type='tool', name='sh', arguments={'command': 'make all'}, ok=False, error='no rule'); time.sleep(0.02)"
+    body = "write('n', str(n))\nfor k in range(5000): tell(type='tool', name='sh', arguments={'command': 'make all'}, ok=False, error='no rule'); time.sleep(0.02)"
     runner = stage.runner(body, same_error=2, consecutive_failures=None, max_iterations=2)
     runner.circuits.loop.hold_closed(by="test", why="to see the next prompt")
     runner.run()
     assert "`make all` failed 2 times in a row" in stage.prompt(2)
 
 
-def test_a_refused_commit_is_told(stage: Stage) -> None:
+def test_a_refused_commit_is_reported(stage: Stage) -> None:
     hook = stage.folder / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho 'lint: line too long' >&2\nexit 1\n")
     hook.chmod(0o755)

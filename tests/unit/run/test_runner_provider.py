@@ -111,7 +111,7 @@ def test_an_agent_that_tries_a_dead_provider_for_ever_is_stopped_and_tried_again
     assert stage.view.waits  # with pauses of ours between
 
 
-def test_of_the_price_of_what_never_reached_its_provider_nothing_is_said(
+def test_the_price_of_a_call_that_never_reached_its_provider_is_not_reported(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.dependencies = stage.dependencies._replace(view=LineView())

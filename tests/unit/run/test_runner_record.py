@@ -159,7 +159,7 @@ def test_a_run_is_found_by_a_part_of_its_id_or_as_the_last(tmp_path: Path) -> No
     "text",
     ["", "{", "[]", "null", '{"id": 1}', "\x00\x01", '{"schema": 99}', "[" * 100_000],
 )
-def test_a_run_json_that_is_damaged_is_said_and_hurts_no_other(tmp_path: Path, text: str) -> None:
+def test_a_damaged_run_json_is_reported_and_skipped(tmp_path: Path, text: str) -> None:
     stage = Stage(tmp_path)
     stage.run("write('a', 'b')")
     root = stage.folder / ".switchgear" / "runs"
@@ -175,7 +175,7 @@ def test_a_run_json_that_is_damaged_is_said_and_hurts_no_other(tmp_path: Path, t
         broken.read()
 
 
-def test_a_run_of_a_newer_version_is_said(tmp_path: Path) -> None:
+def test_a_run_of_a_newer_version_is_reported(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.run("write('a', 'b')")
     assert stage.record is not None

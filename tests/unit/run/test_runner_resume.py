@@ -85,7 +85,7 @@ def test_more_time_is_as_much_as_was_asked_for_whatever_was_granted_before(stage
     assert start.options.timeout_s + start.state.extra_s == 460.0
 
 
-def test_the_rate_limit_remembers_what_was_begun(stage: Stage) -> None:
+def test_the_rate_limit_remembers_what_was_started(stage: Stage) -> None:
     stage.run(GOES_ON, max_iterations=1, rate_limit=1)
     stage.hands.now_s += 600
     resume(stage, GOES_ON, max_iterations=2)

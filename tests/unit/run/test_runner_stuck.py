@@ -90,12 +90,12 @@ def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again()
     assert len(watch.score.evidence) == 2
 
 
-def test_without_the_option_nobody_looks_at_the_score(stage: Stage) -> None:
+def test_without_the_option_the_score_is_not_used(stage: Stage) -> None:
     stage.run(LOOPS.replace("time.sleep(60)", WORKS.strip()))
     assert [each["outcome"] for each in stage.iterations()] == ["completed"]
 
 
-def test_each_rung_is_tried_once_and_then_the_task_is_given_up(stage: Stage) -> None:
+def test_each_step_is_tried_once_and_then_the_task_is_given_up(stage: Stage) -> None:
     with_plan(stage, escalate=stage.command(LOOPS, "klaus.py") + " {prompt}")
     result = stage.run(LOOPS, stuck=True)
     assert [note.rpartition(": ")[2] for note in stage.view.notes if note.startswith("stuck")] == [
@@ -126,7 +126,7 @@ tell(type="result", text="done", success=True)
     assert "[Hand over]          - Escalate to " in evidence
 
 
-def test_progress_leads_back_to_the_bottom_of_the_ladder(stage: Stage) -> None:
+def test_progress_restarts_the_escalation(stage: Stage) -> None:
     body = f"""
 if n in (1, 3):{_indented(LOOPS)}
 write(f"part{{n}}.txt", "done")
@@ -137,7 +137,7 @@ tell(type="result", text="one part", success=n == 4)
     assert step_names == ["stuck, score 90: nudge, by the escalation"] * 2
 
 
-def test_the_ladder_outlasts_the_run_that_climbed_it(stage: Stage) -> None:
+def test_the_escalation_outlasts_the_run(stage: Stage) -> None:
     with_plan(stage, when_alone=())
     assert stage.run(LOOPS, stuck=True).exit_reason == "circuit_breaker"
     stage.record = None
@@ -195,14 +195,14 @@ def test_a_person_is_shown_the_block_and_chooses(stage: Stage) -> None:
     assert result.reason == "the agent was stuck, and you gave up the task"
 
 
-def test_more_time_is_granted_and_told(stage: Stage) -> None:
+def test_more_time_is_granted_and_reported(stage: Stage) -> None:
     chosen(stage, "extend", "abort")
     result = stage.run(LOOPS, stuck=True, timeout_s=1000.0)
     assert result.state.extra_s == 300.0
     assert "You have more time now." in stage.prompt(2)
 
 
-def test_when_nobody_answers_the_ladder_decides(stage: Stage) -> None:
+def test_without_an_answer_the_escalation_decides(stage: Stage) -> None:
     chosen(stage, None, "abort")
     stage.run(LOOPS, stuck=True)
     assert stage.view.notes[0] == "stuck, score 90: nudge, by the escalation"
@@ -269,7 +269,7 @@ def test_a_store_that_is_gone_stops_no_run(stage: Stage, monkeypatch: pytest.Mon
 # Silence
 
 
-def test_a_silent_process_is_told_about_while_it_says_nothing(tmp_path: Path) -> None:
+def test_a_silent_process_is_reported_while_it_prints_nothing(tmp_path: Path) -> None:
     told: list[float] = []
     process = AgentProcess(CommandAgent("sleep 5"), "", tmp_path, silence_s=0.05)
 
@@ -317,7 +317,7 @@ def test_warnings_are_in_the_prompt_once_each(stage: Stage) -> None:
     assert said[3][0] == "TIME WARNING: 9% budget remaining. Commit now."
 
 
-def test_hooks_of_the_agent_are_told_the_time_of_the_run_and_who_watches(stage: Stage) -> None:
+def test_hooks_of_the_agent_receive_the_time_of_the_run_and_its_watcher(stage: Stage) -> None:
     body = """
 told = [os.environ.get(name, "") for name in ("SWITCHGEAR_TIME", "SWITCHGEAR_WATCHED")]
 write("env", json.dumps(told))

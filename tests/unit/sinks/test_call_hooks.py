@@ -169,7 +169,7 @@ class Awaits:
 @pytest.mark.parametrize(
     "sink", [awaits, Awaits(), Awaits().method, partial(awaits), partial(Awaits())]
 )
-def test_a_sink_that_nobody_would_await_is_refused(sink: Any) -> None:
+def test_a_sink_that_would_never_be_awaited_is_refused(sink: Any) -> None:
     makers: list[Callable[[], Any]] = [
         lambda: CircuitBreaker("api", sinks=[sink]),
         lambda: CircuitBreaker("api", on_call=sink),
@@ -184,7 +184,7 @@ def test_a_sink_that_nobody_would_await_is_refused(sink: Any) -> None:
             make()
 
 
-def test_a_function_that_gives_a_coroutine_is_said_and_leaves_no_warning(
+def test_a_function_that_returns_a_coroutine_is_reported_without_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def gives_a_coroutine(event: Event) -> Any:

@@ -91,7 +91,7 @@ except ConnectionError:
 """
 
 
-def test_a_program_that_never_heard_of_logging_shows_a_trip_in_one_line() -> None:
+def test_a_program_without_logging_set_up_shows_a_trip_in_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=LIMIT_S
     )
@@ -114,7 +114,7 @@ def test_a_command_says_a_trip_once(tmp_path: Path) -> None:
     assert not done.stderr
 
 
-def test_a_lost_store_is_a_sentence_of_its_own_and_nobody_s_order(
+def test_a_lost_store_is_logged_as_a_remark_and_not_as_an_override(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FlakyStore()

@@ -161,7 +161,7 @@ def test_what_cannot_be_written_is_logged_and_never_raised(
         assert message == f"event 3 of circuit 'provider/a' was not written to {str(path)!r}: {why}"
 
 
-def test_a_full_disk_is_logged_and_the_next_line_starts_anew(
+def test_a_full_disk_is_logged_and_the_next_line_is_complete(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
@@ -206,7 +206,9 @@ def test_jsonl_refuses_a_path_that_is_none(path: str) -> None:
 # both
 
 
-def test_a_breaker_tells_its_sinks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_breaker_passes_its_events_to_its_sinks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "events.jsonl"
     breaker = CircuitBreaker("api", clock=FakeClock(), sinks=[Log("error"), Jsonl(str(path))])
     trip(breaker)

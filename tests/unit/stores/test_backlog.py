@@ -61,7 +61,7 @@ def test_no_message_of_a_backlog_is_dearer_than_a_store_can_add_up() -> None:
     assert max(message.signal.cost_micros or 0 for message in messages) <= 2 * HEAVIEST
 
 
-def test_what_is_added_while_the_first_is_told_stays() -> None:
+def test_entries_added_during_the_first_save_stay() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     backlog.add(Record(Signal(ok=True, cost_micros=5)))
     first = backlog.first()
@@ -72,7 +72,7 @@ def test_what_is_added_while_the_first_is_told_stays() -> None:
     assert sums(told(backlog), ok=True) == (2, 12)
 
 
-def test_a_condensed_backlog_is_told_by_a_few_messages_and_adds_up() -> None:
+def test_a_condensed_backlog_is_saved_by_a_few_messages_and_adds_up() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(LISTED):
         backlog.add(Record(Signal(ok=number % 2 == 0, cost_micros=number)))

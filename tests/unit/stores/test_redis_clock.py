@@ -61,7 +61,7 @@ def test_a_server_that_is_set_forward_is_followed(own: FakeClock, clock: ServerC
     assert clock() == 9000.0
 
 
-def test_a_time_told_before_the_server_was_heard_is_corrected_by_what_it_says(
+def test_a_time_from_before_the_first_reply_is_corrected_by_the_server(
     clock: ServerClock,
 ) -> None:
     assert not clock.is_guess(0.0), "nobody was told a time yet"
@@ -75,7 +75,7 @@ def test_a_time_told_before_the_server_was_heard_is_corrected_by_what_it_says(
     assert not clock.is_guess(guess_s)
 
 
-def test_reading_the_clock_of_a_store_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_the_clock_of_a_store_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     store = RedisStore("redis://127.0.0.1:1")
 
     def asked() -> None:

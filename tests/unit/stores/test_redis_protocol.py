@@ -94,7 +94,7 @@ def test_after_two_lost_races_the_message_queues_in_the_same_call(rules: Protoco
     assert mail.now_s == 2.0
 
 
-def test_the_first_in_the_queue_folds_everybody_and_answers_the_others(rules: Protocol) -> None:
+def test_the_first_in_the_queue_folds_all_messages_and_answers_the_others(rules: Protocol) -> None:
     work, entry = queued(rules)
     text = rules.texts.text(POLICY)
     other = envelope.seal_mail(envelope.Mail("b-1", Acquire(), 3.0, text))
@@ -122,7 +122,7 @@ def test_who_is_not_the_first_waits_and_is_answered(rules: Protocol) -> None:
     assert done.value.value.circuit.totals.succeeded == 9
 
 
-def test_who_is_told_to_lead_leads(rules: Protocol) -> None:
+def test_a_waiter_that_must_lead_leads(rules: Protocol) -> None:
     work, entry = queued(rules)
     call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
     look = work.send((call.answers.encode(), LEAD))
@@ -134,7 +134,7 @@ def test_who_is_told_to_lead_leads(rules: Protocol) -> None:
     assert done.value.value.circuit.totals.succeeded == 9
 
 
-def test_who_hears_nothing_leads_without_being_told_and_passes_over_the_dead(
+def test_a_waiter_without_a_reply_leads_and_passes_over_dead_processes(
     rules: Protocol,
 ) -> None:
     work, entry = queued(rules)
@@ -185,9 +185,7 @@ def test_and_no_longer_once_it_found_itself_alone(rules: Protocol) -> None:
     assert begun(rules).send(None).args[0].startswith(b"=")
 
 
-def test_the_server_is_told_until_when_an_answer_is_waited_for(
-    rules: Protocol, clock: FakeClock
-) -> None:
+def test_the_server_receives_the_deadline_of_the_client(rules: Protocol, clock: FakeClock) -> None:
     assert begun(rules).send(None).args[13] == b"", "its clock is not known yet"
     rules._clock.learn(5000.0, 0.0, 0.0)
     work = begun(rules)

@@ -37,7 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         yield machine
 
 
-def test_it_tells_seconds_since_the_epoch(tmp_path: Path) -> None:
+def test_it_returns_seconds_since_the_epoch(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "state.db")) as store:
         assert abs(store.now_s() - time.time()) < 5.0
 

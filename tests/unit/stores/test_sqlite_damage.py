@@ -67,7 +67,7 @@ def overwrite_pages(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"not a database at all\n" * 500, b"\0" * 8192])
-def test_what_is_no_database_is_set_aside_and_said(path: Path, content: bytes) -> None:
+def test_what_is_no_database_is_set_aside_and_reported(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with closing(SqliteStore(path)) as store:
         done = store.apply("api", POLICY, OK, NOW_S)
@@ -110,7 +110,9 @@ def test_the_log_of_a_damaged_file_is_kept_with_it(store: SqliteStore, path: Pat
     assert sql(aside, "SELECT key FROM circuits") == [("api",)]
 
 
-def test_circuits_start_anew_until_the_file_that_was_set_aside_is_taken_away(path: Path) -> None:
+def test_circuits_start_from_scratch_until_the_file_that_was_set_aside_is_removed(
+    path: Path,
+) -> None:
     path.write_bytes(b"x")
     with closing(SqliteStore(path)) as store:
         assert store.apply("one", POLICY, OK, NOW_S).events
@@ -123,7 +125,7 @@ def test_circuits_start_anew_until_the_file_that_was_set_aside_is_taken_away(pat
         assert store.facts()["set aside"] == "nothing"
 
 
-def test_a_kill_between_setting_aside_and_beginning_anew_is_not_forgotten(path: Path) -> None:
+def test_a_kill_between_setting_aside_and_creating_the_new_file_is_remembered(path: Path) -> None:
     path.with_name("state.db.corrupt-20260101T000000.000000Z").write_bytes(b"x")
     with closing(SqliteStore(path)) as store:
         done = store.apply("api", POLICY, OK, NOW_S)
@@ -175,7 +177,9 @@ def test_who_was_at_work_on_the_old_file_goes_on_with_the_new_one(
 
 
 @pytest.mark.parametrize("content", [b"x", b"x" * 5000])
-def test_a_damaged_file_that_may_not_be_set_aside_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_that_may_not_be_set_aside_is_reported(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "shared" / "state.db"
     path.parent.mkdir()
     path.write_bytes(content)
@@ -204,7 +208,7 @@ def test_a_damaged_file_that_may_not_be_set_aside_is_told(tmp_path: Path, conten
         f'{{"schema":{SCHEMA},"key":"\\ud800"}}',
     ],
 )
-def test_a_row_that_cannot_be_read_is_kept_beside_and_its_circuit_starts_anew(
+def test_an_unreadable_row_is_set_aside_and_its_circuit_starts_from_scratch(
     store: SqliteStore, path: Path, state: object
 ) -> None:
     tripped(store)
@@ -332,7 +336,7 @@ def test_a_row_of_a_newer_switchgear_is_left_alone(store: SqliteStore, path: Pat
     assert sql(path, "SELECT * FROM unreadable") == []
 
 
-def test_an_event_of_a_newer_switchgear_is_told(store: SqliteStore, path: Path) -> None:
+def test_an_event_of_a_newer_switchgear_is_reported(store: SqliteStore, path: Path) -> None:
     tripped(store)
     sql(path, "UPDATE events SET event = '{\"schema\": 99}'")
     with pytest.raises(StoreTooNew, match="event 1 of circuit 'api'"):

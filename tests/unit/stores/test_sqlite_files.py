@@ -94,7 +94,7 @@ def test_a_pipe_is_refused(path: Path) -> None:
         SqliteStore(path).get("api")
 
 
-def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="Not a directory"):
         SqliteStore(tmp_path / "file" / "state.db").get("api")
@@ -112,7 +112,7 @@ def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
 # Gone
 
 
-def test_a_file_that_was_removed_is_begun_again(store: SqliteStore, path: Path) -> None:
+def test_a_file_that_was_removed_is_created_again(store: SqliteStore, path: Path) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     for file in path.parent.iterdir():
         file.unlink()
@@ -120,7 +120,7 @@ def test_a_file_that_was_removed_is_begun_again(store: SqliteStore, path: Path) 
     assert sql(path, "SELECT count(*) FROM circuits") == [(1,)]
 
 
-def test_a_message_that_went_into_a_file_just_moved_away_is_told_again(
+def test_a_message_that_went_into_a_file_just_moved_away_is_repeated(
     store: SqliteStore, path: Path
 ) -> None:
     """Somebody finds the file damaged and moves it while we are in the middle of a message."""
@@ -146,7 +146,7 @@ def test_a_message_that_went_into_a_file_just_moved_away_is_told_again(
 # Life
 
 
-def test_a_closed_store_opens_again_when_it_is_told_something(store: SqliteStore) -> None:
+def test_a_closed_store_opens_again_with_the_next_message(store: SqliteStore) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     store.close()
     assert store.apply("api", POLICY, OK, NOW_S).circuit.totals.succeeded == 2
@@ -173,7 +173,7 @@ def test_a_child_never_uses_the_connection_of_its_parent(store: SqliteStore, pat
     assert store.apply("api", POLICY, OK, NOW_S).circuit.totals.succeeded == 2
 
 
-def test_a_finalizer_in_the_middle_of_a_message_is_told_to_come_later(store: SqliteStore) -> None:
+def test_a_finalizer_in_the_middle_of_a_message_gets_an_error(store: SqliteStore) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     opened = store._link._opened
     assert opened is not None

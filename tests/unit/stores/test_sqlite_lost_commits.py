@@ -135,7 +135,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_lost_commits_are_reported_and_circuits_start_anew(path: Path, loss: str) -> None:
+def test_lost_commits_are_reported_and_circuits_start_from_scratch(path: Path, loss: str) -> None:
     killed(path, "fail")
     LOSSES[loss](path)
     with closing(SqliteStore(path)) as store:

@@ -55,7 +55,7 @@ def test_a_glob_reads_only_the_names_that_begin_like_it(
     assert pages == ["op/", "loop/09", "loop/099"], "a plain name needs no page at all"
 
 
-def test_more_circuits_than_are_kept_parsed_are_all_told_right(
+def test_more_circuits_than_are_kept_parsed_are_all_read_correctly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "KNOWN", 5)

@@ -49,9 +49,7 @@ def test_a_file_that_is_locked_too_long_is_unavailable(store: SqliteStore, path:
     assert store.apply("api", POLICY, OK, NOW_S).circuit.totals.succeeded == 2
 
 
-def test_who_stands_in_line_behind_somebody_who_gave_up_gives_up_too(
-    store: SqliteStore, path: Path
-) -> None:
+def test_a_waiter_behind_one_that_gave_up_gives_up_too(store: SqliteStore, path: Path) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     store._link._busy_timeout_s = 0.3
     store.close()
@@ -100,7 +98,7 @@ def test_a_stopped_process_that_holds_the_lock_file_does_not_hang_the_others(pat
 # Full
 
 
-def test_a_full_disk_is_told_and_nothing_is_half_written(path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_half_written(path: Path) -> None:
     tiny = path.parent / "tiny"
     tiny.mkdir()
     mounted = (

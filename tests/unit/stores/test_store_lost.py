@@ -35,7 +35,7 @@ def test_the_last_known_state_holds_and_goes_on_by_itself() -> None:
     assert bench.breaker.state == "closed"
 
 
-def test_on_return_the_store_hears_everything_once_and_in_order() -> None:
+def test_on_return_the_store_receives_everything_once_and_in_order() -> None:
     bench = Bench()
     bench.breaker.call(len, "abc")
     bench.breaker.record(BAD)
@@ -144,7 +144,7 @@ def test_one_outage_is_one_event_each_way_however_many_tries_it_takes() -> None:
     assert bench.stored().totals.succeeded == 6
 
 
-def test_a_store_that_goes_again_while_it_is_told_hears_nothing_twice() -> None:
+def test_a_store_that_is_lost_again_during_the_replay_records_nothing_twice() -> None:
     bench = Bench()
     bench.store.cut()
     for error in ("a", "b", "c"):

@@ -86,7 +86,7 @@ def test_a_store_that_only_takes_no_writes_can_still_be_read() -> None:
         assert view.circuit.totals.failed == 1
 
 
-def test_no_caller_tries_a_store_that_somebody_else_looks_after() -> None:
+def test_no_caller_tries_a_store_that_another_thread_checks() -> None:
     bench = Bench()
     bench.panel.store.is_kept = True
     bench.store.cut()
@@ -118,7 +118,7 @@ class Noted:
         return self._lock.acquire(blocking, timeout)
 
 
-def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
+def test_closing_waits_for_a_running_save_and_saves_the_rest() -> None:
     bench = Bench()
     bench.store.cut()
     for number in range(50):
@@ -146,7 +146,7 @@ def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
     assert totals[:2] == (25, 25)
 
 
-def test_closing_tells_very_much_in_few_messages() -> None:
+def test_closing_saves_a_large_backlog_in_few_messages() -> None:
     bench = Bench(Policy([detectors.ConsecutiveFailures(10**9)]))
     breakers = [bench.panel.breaker(f"api {number}", bench.breaker.policy) for number in range(4)]
     bench.store.cut()
@@ -172,7 +172,7 @@ def test_closing_tells_very_much_in_few_messages() -> None:
         assert found.circuit.totals.cost_micros == sum(range(LISTED))
 
 
-def test_what_could_never_be_told_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_updates_that_were_never_saved_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.store.cut()
     for number in range(7):

@@ -49,7 +49,7 @@ def test_exactly_the_threshold_trips(shared: bool, failed: int, state: str) -> N
 
 
 @in_both
-def test_successes_count_when_they_happened_and_not_when_they_are_told(shared: bool) -> None:
+def test_successes_count_when_they_happened_and_not_when_they_are_recorded(shared: bool) -> None:
     breaker, clock = made(detectors.FailureShare(60.0, 0.5, 10), shared=shared)
     guarded = breaker(len)
     for _ in range(500):
@@ -60,7 +60,7 @@ def test_successes_count_when_they_happened_and_not_when_they_are_told(shared: b
 
 
 @in_both
-def test_successes_of_this_minute_count_although_nobody_has_told_them(shared: bool) -> None:
+def test_successes_of_this_minute_count_although_they_are_not_recorded_yet(shared: bool) -> None:
     breaker, clock = made(detectors.FailureShare(60.0, 0.5, 10), shared=shared)
     guarded = breaker(len)
     for _ in range(500):

@@ -25,7 +25,7 @@ def applying(store: Store) -> escalation.Apply:
     return apply
 
 
-def test_each_rung_is_tried_once_per_incident() -> None:
+def test_each_step_is_tried_once_per_incident() -> None:
     apply = applying(MemoryStore())
     taken = [
         escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood").step_name for _ in range(6)
@@ -33,7 +33,7 @@ def test_each_rung_is_tried_once_per_incident() -> None:
     assert taken == ["nudge", "reset", "escalate", "skip", "skip", "skip"]
 
 
-def test_what_was_tried_before_is_said() -> None:
+def test_what_was_tried_before_is_reported() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
         escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
@@ -59,7 +59,7 @@ def test_progress_without_an_incident_writes_nothing() -> None:
     assert store.get(escalation.escalation_key(SUBJECT)) is None
 
 
-def test_the_last_rung_latches_until_an_operator_resets() -> None:
+def test_the_last_step_stays_until_an_operator_resets() -> None:
     store = MemoryStore()
     apply = applying(store)
     assert escalation.given_up(apply, SUBJECT, STEP_NAMES) is None

@@ -29,7 +29,7 @@ def test_a_taken_lock_keeps_other_threads_out() -> None:
     assert entered == ["in"]
 
 
-def test_the_holder_knows_that_it_holds_it_and_nobody_else_thinks_so() -> None:
+def test_only_the_holder_sees_the_lock_as_its_own() -> None:
     lock = ForkSafeLock()
     assert not lock.is_mine()
     with lock:

@@ -120,7 +120,7 @@ def test_what_differs_in_variables_only_is_the_same_error(one: str, other: str) 
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_codes_ports_and_names_tell_errors_apart(one: str, other: str) -> None:
+def test_codes_ports_and_names_distinguish_errors(one: str, other: str) -> None:
     assert fingerprint(one) != fingerprint(other)
 
 

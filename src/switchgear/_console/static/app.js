@@ -199,6 +199,8 @@ const override = (name, action) => ask({ url: `/v1/circuits/${encodeURIComponent
 const intervene = (id, action) => ask({ url: `/v1/sessions/${encodeURIComponent(id)}/intervene`, action, about: id, words: INTERVENTIONS[action], hint: action === "nudge", more: action === "extend" });
 const interveneRun = (run, action) => ask({ url: `/v1/runs/${encodeURIComponent(run.id)}/intervene`, action, about: run.id, words: RUN_ACTIONS[action], hint: action === "nudge", limits: action === "extend" ? run.may_extend : null });
 const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason says how it was resolved."], verdict: true });
+const answerRequest = (row, action) => ask({ url: `/v1/requests/${encodeURIComponent(row.id)}/answer`, action, about: `${row.wish}: ${row.reason}`,
+  words: action === "grant" ? ["Grant", "The agent reads your reason at its next step. Time extends the limit of its session; money changes no budget by itself."] : ["Deny", "The agent reads your reason at its next step."] });
 
 function Confirm({ dialog }) {
   const place = useRef(null);
@@ -302,6 +304,15 @@ function Sessions({ rows }) {
   </tbody></table></div>`;
 }
 
+function Requests() {
+  const { data, load } = useData("/v1/requests", [], 5000);
+  useActed(load);
+  const rows = data ? data.requests.filter((row) => row.state === "open") : [];
+  return rows.length ? html`<h2 id="requests">Requests of agents (${rows.length})</h2><ul class="list" aria-labelledby="requests">${rows.map((row) => html`<li key=${row.id} class="item warn"><div>
+      <div class="head"><span class="badge">${row.kind}</span><b>${row.wish}</b>${row.session ? html`<${Name} kind="session" name=${row.session} />` : null}</div><p class="reason">${row.reason}</p></div>
+      ${isOperator() ? html`<div class="row" role="group" aria-label="Answer"><button class="primary" onClick=${() => answerRequest(row, "grant")}>Grant</button><button onClick=${() => answerRequest(row, "deny")}>Deny</button></div>` : null}</li>`)}</ul>` : null;
+}
+
 function Now({ word }) {
   const { now } = useStore();
   const [all, setAll] = useState(false);
@@ -323,6 +334,7 @@ function Now({ word }) {
       <div class="tile"><b>${live}</b>live of ${plural(now.sessions.length, "session")}</div>
       <div class="tile"><b>${dollars(spend)}</b>per minute</div>
     </div>
+    <${Requests} />
     <h2 id="attention">Needs attention (${items.length})</h2>
     ${items.length ? html`<ul class="list" aria-labelledby="attention" aria-live="polite" aria-relevant="additions">${items.slice(0, all ? items.length : 50).map((item) => html`<${Item} key=${item.kind + item.name} item=${item} />`)}</ul>
       ${items.length > 50 && !all ? html`<p><button onClick=${() => setAll(true)}>Show all ${items.length}</button></p>` : null}`
