@@ -108,16 +108,16 @@ def main(operations: int) -> None:
             lambda: _crowd(url, 16, operations, lambda each: f"host-{each}"),
         )
         jobs = _jobs(url)
+        iterations = [{"number": 1, "log": "x" * 2000}]
+
+        def save() -> None:
+            for n in range(operations):
+                jobs.save(f"r{n}", 1, record=RUN, iterations=iterations)
+
         row("order a job", lambda: _ordered(jobs, operations))
         row("claim it", lambda: [jobs.claim(f"r{n}", "h", 60.0) for n in range(operations)])
         row("renew the claim", lambda: [jobs.renew(f"r{n}", 1, 60.0) for n in range(operations)])
-        row(
-            "save an iteration",
-            lambda: [
-                jobs.save(f"r{n}", 1, record=RUN, iterations=[{"number": 1, "log": "x" * 2000}])
-                for n in range(operations)
-            ],
-        )
+        row("save an iteration", save)
         row("look at it", lambda: [jobs.get(f"r{n}") for n in range(operations)])
         row("send 20 KB", lambda: [jobs.send(f"p{n}", b"x" * 20_000) for n in range(operations)])
         panel.close()
