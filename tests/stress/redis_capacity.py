@@ -9,6 +9,7 @@ time divided by it is what one server executes at most. Contention: so many proc
 import multiprocessing
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import redis
@@ -101,11 +102,11 @@ def main(operations: int) -> None:
         for processes in (4, 16):
             row(
                 f"the same, {processes} processes, one tree",
-                lambda n=processes: _crowd(url, n, operations, lambda each: f"one/host-{each}"),
+                partial(_crowd, url, processes, operations, "one/host-{}".format),
             )
         row(
             "the same, 16 processes, a tree each",
-            lambda: _crowd(url, 16, operations, lambda each: f"host-{each}"),
+            partial(_crowd, url, 16, operations, "host-{}".format),
         )
         jobs = _jobs(url)
         iterations = [{"number": 1, "log": "x" * 2000}]
