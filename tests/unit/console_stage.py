@@ -44,6 +44,7 @@ def stage(
 ) -> Iterator[Stage]:
     """A console over `folder`/state.db."""
     config = config or Config()
+    (folder / ".git").mkdir(exist_ok=True)  # a project of its own, whatever is above it
     panel = Panel(
         f"sqlite:///{folder}/state.db",
         policies=config.policy_for,

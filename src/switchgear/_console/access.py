@@ -83,16 +83,21 @@ class Places(NamedTuple):
     names: frozenset[str] = frozenset()
     """Further names, in lower case, that the operator allows."""
 
-    def denied(self, headers: Mapping[str, str]) -> Denied | None:
-        """Why a request with these headers is refused, by its `Host` and `Origin`."""
+    def denied(self, headers: Mapping[str, str], *, is_page: bool = False) -> Denied | None:
+        """Why a request with these headers is refused, by its `Host` and `Origin`.
+
+        `is_page`: it asks for a file of the page, which holds no data, so a link of another site may lead there.
+        """
         host = headers.get("host", "").lower()
         if not self._is_ours(_name_of(host)):
             rule = "the Host must be 127.0.0.1, localhost, or a name given with --allow-host"
             return Denied(403, "host", rule)
         origin = headers.get("origin")
-        if origin is not None and origin.lower() not in {f"http://{host}", f"https://{host}"}:
-            return Denied(403, "origin", "requests from pages of another origin are refused")
-        if headers.get("sec-fetch-site", "none").lower() not in {"none", "same-origin"}:
+        foreign = origin is not None and origin.lower() not in {f"http://{host}", f"https://{host}"}
+        site = headers.get("sec-fetch-site", "none").lower()
+        if site not in {"none", "same-origin"}:
+            foreign |= not (is_page and _is_navigation(headers))
+        if foreign:
             return Denied(403, "origin", "requests from pages of another origin are refused")
         return None
 
@@ -105,6 +110,12 @@ class Places(NamedTuple):
             return False
         # No name is resolved to reach an address, so no other site can be meant by it.
         return address.is_loopback or not self.is_loopback
+
+
+def _is_navigation(headers: Mapping[str, str]) -> bool:
+    """Whether a person follows a link in a browser; not a frame, a script or a form."""
+    mode, place = headers.get("sec-fetch-mode", ""), headers.get("sec-fetch-dest", "")
+    return (mode.lower(), place.lower()) == ("navigate", "document")
 
 
 def _name_of(host: str) -> str:

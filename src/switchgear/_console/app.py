@@ -448,9 +448,13 @@ class RequestGate:
 
     async def _denied(self, scope: Scope) -> Denied | None:
         headers = Headers(scope=scope)
-        denied = self._console.places.denied(headers)
+        if any(len(headers.getlist(name)) > 1 for name in ("host", "origin", "authorization")):
+            return Denied(400, "host", "Host, Origin and Authorization must be sent once")
         path: str = scope["path"]
-        if denied is not None or not path.startswith(GUARDED) or path == OPENAPI:
+        is_open = not path.startswith(GUARDED) or path == OPENAPI
+        is_page = is_open and scope["method"] in {"GET", "HEAD"}
+        denied = self._console.places.denied(headers, is_page=is_page)
+        if denied is not None or is_open:
             return denied  # the files of the page hold no data
         address = scope["client"][0] if scope.get("client") else "local"
         token = bearer(headers.get("authorization"))

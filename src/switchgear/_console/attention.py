@@ -139,7 +139,7 @@ def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
         reason,
         action,
         command,
-        retry_after_s=row.get("retry_after_s"),
+        retry_after_s=row.get("retry_after_s") if state == "open" else None,
         since_s=row.get("opened_at_s"),
         heat=row.get("heat"),
         spend_micros_per_min=row.get("spend_micros_per_min"),

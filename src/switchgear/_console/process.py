@@ -157,6 +157,7 @@ async def serve(app: Any, line: socket.socket) -> None:
         log_level="critical",  # what goes wrong in a handler is logged there
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # any client of this machine could name another address by them
         timeout_keep_alive=60,
         timeout_graceful_shutdown=1,
         ws="none",

@@ -82,10 +82,12 @@ def notice(
 def deliver(targets: Sequence[Target], message: Message, timeout_s: float = 10.0) -> list[Outcome]:
     """Send a message to all targets that match its circuit, side by side. Never raises.
 
-    Returns after `timeout_s` seconds at most, with an outcome for each of them.
+    Returns after `timeout_s` seconds at most, with an outcome for each of them. A target that comes
+    twice, such as in the configuration and by `--notify`, gets the message once.
     """
     circuit = str(message.get("circuit") or "")
-    wanted = [one for one in targets if not circuit or one.wants(circuit)]
+    named = {one.name: one for one in targets if not circuit or one.wants(circuit)}
+    wanted = list(named.values())
     outcomes: dict[int, Outcome] = {}
 
     def send(number: int, target: Target) -> None:

@@ -95,7 +95,7 @@ def open_store(
         known = "memory:, sqlite:///path or redis://host"
         raise ValueError(f"store is {url!r}: it must be a URL such as {known}")
     scheme = url.split(":", 1)[0]
-    if url == "memory:":
+    if url in {"memory:", "memory://"}:
         from switchgear._stores.memory import MemoryStore
 
         return MemoryStore(clock=clock, keep_events=keep_events)

@@ -169,7 +169,11 @@ def gist(text: str) -> str:
 
     Words and not characters, so that a longer number at the front cuts nothing off at the end.
     """
-    words = " ".join(_telling_lines(text).values()).split()
+    kept: list[str] = []
+    for line in _telling_lines(text).values():
+        if not any(line.strip() in earlier for earlier in kept):  # a summary may quote a later line
+            kept.append(line)
+    words = " ".join(kept).split()
     if len(words) > _GIST_WORDS:
         words = [*words[: _GIST_WORDS - 12], "…", *words[-12:]]
     return " ".join(words)

@@ -4,11 +4,16 @@ import json
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
+import click
 import pytest
 
+from switchgear._cli import main
+from switchgear._cli.views.circuits import NowView
+from switchgear._cli.views.terminal import Screen
 from switchgear._config import Config
 from switchgear._console.access import Places, RequestRate
 from switchgear._console.endpoints import ENDPOINTS, SCHEMAS, document
@@ -255,6 +260,23 @@ def test_the_own_page_and_other_names_of_this_machine_are_accepted(on: Stage) ->
         assert on.get("/v1/now", Host=host).status_code == 200
 
 
+def test_a_link_of_another_site_leads_to_the_page_but_never_to_data(on: Stage) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    followed = {**link, "Sec-Fetch-Dest": "document"}
+    assert on.client.get("/run/r1", headers=followed).status_code == 200
+    assert on.client.get("/v1/now", headers=bearer(READ) | followed).status_code == 403
+    for framed in ({**link, "Sec-Fetch-Dest": "iframe"}, {**followed, "Sec-Fetch-Mode": "no-cors"}):
+        assert on.client.get("/run/r1", headers=framed).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
+def test_a_header_that_decides_is_sent_once(on: Stage, name: str) -> None:
+    good = {"Host": "127.0.0.1", "Origin": "http://127.0.0.1", **bearer(READ)}
+    twice = [*good.items(), (name, good[name])]
+    assert on.client.get("/v1/now", headers=list(good.items())).status_code == 200
+    assert on.client.get("/v1/now", headers=twice).status_code == 400
+
+
 @pytest.mark.parametrize("token", [READ, CLIENT])
 def test_only_the_operator_token_overrides(on: Stage, token: str) -> None:
     trip(on)
@@ -381,6 +403,34 @@ def test_an_unknown_path_or_method_is_an_error_in_json(on: Stage) -> None:
     assert on.get("/v1/nothing").json()["code"] == "not_found"
     answer = on.client.delete("/v1/circuits", headers=bearer(OPERATOR))
     assert (answer.status_code, answer.json()["code"]) == (405, "method")
+
+
+def test_the_terminal_shows_the_same_items_in_the_same_order_with_the_same_commands(
+    on: Stage,
+) -> None:
+    trip(on)
+    trip(on, "tool/search")
+    on.panel.order("db/main", by="ann", why="migration", mode=Mode.HELD_OPEN)
+    on.panel.budgets.open("atlas", 10_000_000, who="ann")
+    on.panel.budgets.charge("atlas", 9_000_000)
+    items = on.get("/v1/now").json()["attention"]
+    session: Any = SimpleNamespace(panel=on.panel, config=on.sources.config)
+    with click.Context(main):
+        screen = Screen()
+    for width in (80, 120):
+        shown = [line.plain for line in NowView(session).lines(width, 60, screen)]
+        places = [
+            next(at for at, line in enumerate(shown) if f"  {item['name']} (" in line)
+            for item in items
+        ]
+        assert len(items) == 4
+        assert places == sorted(places)
+        for item in items:
+            assert any(item["command"] in line for line in shown)
+            assert any(item["action"] in line for line in shown)
+    short = [line.plain for line in NowView(session).lines(80, 6, screen)]
+    assert short[0] == "Needs attention (4)"
+    assert items[0]["command"] in "\n".join(short)
 
 
 # Requests of agents

@@ -3,14 +3,16 @@
 import asyncio
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +20,7 @@ from urllib.parse import quote
 import pytest
 
 from switchgear._config import Config
+from switchgear._console import app as console_app
 from switchgear._console import stream as streams
 from switchgear._console.process import ConsoleProcess, ConsoleSettings
 from switchgear._console.sources import Sources
@@ -26,6 +29,7 @@ from switchgear._core.types import Mode, Override
 from switchgear._hooks.process import open_store
 from switchgear._hooks.server import HookServer
 from switchgear._panel.panel import Panel
+from switchgear._stores.base import Transaction
 from timeouts import LIMIT_S
 from unit.console_stage import CLIENT, OPERATOR, READ, TOKENS, bearer, real_server
 
@@ -196,6 +200,85 @@ def test_a_client_that_is_too_slow_is_dropped_and_the_others_get_everything(
     assert asyncio.run(main()) == (20, 1, True)
 
 
+def test_a_tcp_client_that_does_not_read_is_dropped_and_resumes_where_it_stopped(
+    tmp_path: Path, panel: Panel
+) -> None:
+    """With the limits as they are: what the system buffers for a connection, and then 4,000 messages."""
+    make_events(panel, 1)
+    policy, long = panel.policy_of("c"), "x" * 2_000
+
+    def many(tx: Transaction) -> None:
+        for number in range(1_000):
+            mode = Mode.SHADOW if number % 2 else Mode.AUTO
+            tx.apply("c", policy, Override("ann", f"{number} {long}", mode))
+
+    with real_server(tmp_path) as (host, port):
+
+        def dropped() -> int:
+            lines = ask_text(port, "/metrics").splitlines()
+            found = next(
+                each for each in lines if each.startswith("switchgear_event_stream_dropped")
+            )
+            return int(float(found.split()[1]))
+
+        slow = socket.create_connection((host, port))
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(
+            b"GET /v1/events?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
+            b"Authorization: Bearer " + READ.encode() + b"\r\n\r\n"
+        )
+        quick = Stream((host, port), "?after=0")
+        quick.take(1)
+        sent = 0
+        while not dropped():
+            assert sent < 60, "60,000 events wait, and the slow client is not dropped"
+            panel.store.inner.transact("bench", many)
+            sent += 1
+            quick.take(1_000)  # who reads gets everything meanwhile
+        assert dropped() == 1
+        got = bytearray()
+        slow.settimeout(LIMIT_S)
+        with suppress(OSError):
+            while len(got) < 300_000 and (part := slow.recv(1 << 20)):
+                got += part  # what the system had taken for it already
+        slow.close()
+        whole = re.compile(rb"\nid: (\d+)\nevent: event\ndata: [^\n]*\n\n")
+        numbers = [int(each) for each in whole.findall(bytes(got))]
+        assert numbers == sorted(set(numbers))
+        last = numbers[-1]
+        again = Stream((host, port), f"?after={last}")
+        rest = again.take(1_000 * sent + 1 - last)
+        assert [int(each["id"]) for each in rest] == [*range(last + 1, 1_000 * sent + 2)]
+        again.close()
+        quick.close()
+
+
+def ask_text(port: int, path: str) -> str:
+    connection = HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+    try:
+        connection.request("GET", path, headers=bearer(READ))
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def test_nobody_gets_round_the_limit_of_wrong_tokens_by_naming_another_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_app, "FAILURES_AT_ONCE", 5.0)
+    with real_server(tmp_path) as (_, port):
+        statuses = []
+        for number in range(10):
+            connection = HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+            forged = {"X-Forwarded-For": f"10.0.0.{number}", **bearer("wrong")}
+            connection.request("GET", "/v1/now", headers=forged)
+            statuses.append(connection.getresponse().status)
+            connection.close()
+        assert statuses[0] == 401
+        assert statuses[-1] == 429
+        assert json.loads(ask_text(port, "/v1/role"))["role"] == "read"
+
+
 def test_what_agents_write_cannot_break_out_of_a_message() -> None:
     nasty = "x\n\nevent: forged\ndata: 1\r\r\u2028\x00\ud800"
     text = encoded("event", {"reason": nasty}, "7").decode()
@@ -276,6 +359,34 @@ def test_hooks_and_the_console_share_a_port_and_the_console_starts_again_when_it
 
         until(answers)
         assert process._process.pid != first
+
+
+def test_after_a_kill_and_a_restart_a_client_resumes_without_a_gap(
+    tmp_path: Path, panel: Panel
+) -> None:
+    with serving(tmp_path) as (server, process):
+        address = ("127.0.0.1", server.port)
+        make_events(panel, 5)
+        stream = Stream(address, "?after=0")
+        seen = [int(each["id"]) for each in stream.take(5)]
+        assert process._process is not None
+        os.kill(process._process.pid, signal.SIGKILL)
+        process._process.wait()
+        make_events(panel, 7)  # while no console runs
+        stream.close()
+        process._started_s = float("-inf")  # the pause between two starts is over
+        again: list[Stream] = []
+
+        def resumed() -> bool:
+            with suppress(OSError, HTTPException, AssertionError):
+                again.append(Stream(address, **{"Last-Event-ID": str(seen[-1])}))
+            return bool(again)
+
+        until(resumed)
+        make_events(panel, 3)
+        seen += [int(each["id"]) for each in again[0].take(10)]
+        assert seen == [*range(1, 16)]
+        again[0].close()
 
 
 def test_serve_prints_where_the_console_is_and_keeps_tokens_to_the_user(tmp_path: Path) -> None:

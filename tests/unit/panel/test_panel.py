@@ -317,6 +317,12 @@ def test_a_url_of_no_known_kind_is_refused_with_what_is_allowed(url: str, messag
         Panel(url)
 
 
+@pytest.mark.parametrize("url", ["memory:", "memory://"])
+def test_a_store_in_memory_has_two_spellings(url: str) -> None:
+    with Panel(url) as panel:
+        assert type(panel.store.inner).__name__ == "MemoryStore"
+
+
 @pytest.mark.parametrize("field", ["keep_events", "idle_s"])
 def test_retention_must_be_positive(field: str) -> None:
     wrong: dict[str, Any] = {field: -1}

@@ -113,6 +113,13 @@ def test_each_end_has_its_severity(tmp_path: Path, reason: str, severity: str) -
     assert json.loads((tmp_path / "got").read_text())["severity"] == severity
 
 
+def test_a_target_of_the_configuration_and_of_the_command_is_notified_once(tmp_path: Path) -> None:
+    targets = targets_of([f"command:tee -a {tmp_path}/got"])
+    outcomes = notify_run_end((*targets, *targets), receipt_of({"id": "r"}), [])
+    assert outcomes == [Outcome(targets[0].name, True)]
+    assert (tmp_path / "got").read_text().count('"run_ended"') == 1
+
+
 def test_a_notice_that_does_not_arrive_is_reported_and_never_raised() -> None:
     receipt = receipt_of({"id": "r"})
     targets = targets_of(["command:false", "command:no-such-program-anywhere"])

@@ -251,6 +251,12 @@ def test_a_gist_has_up_to_forty_words_of_a_longer_one_the_beginning_and_the_end(
     assert gist(" ".join(words)) == " ".join([*words[:28], "…", *words[29:]])
 
 
+def test_a_gist_repeats_no_line_that_an_earlier_one_quotes() -> None:
+    text = "validation failed with exit code 4: ERROR: not found: a\nwarning\nERROR: not found: a"
+    assert gist(text) == "validation failed with exit code 4: ERROR: not found: a"
+    assert gist("error: a\nerror: ab") == "error: a error: ab"
+
+
 @pytest.mark.parametrize("row", GOLDEN, ids=range(len(GOLDEN)))
 def test_keys_never_change(row: dict[str, str]) -> None:
     assert template(row["text"]) == row["template"]

@@ -540,7 +540,7 @@ class NowView:
         self._sources: Sources | None = None
 
     def lines(self, width: int, most: int, screen: Screen) -> list[Text]:
-        """The most urgent items and a line about the sessions; empty: nothing needs attention."""
+        """The items, runs and sessions of *Now*, in its order, in at most so many lines; the rest is counted."""
         from switchgear._console.sources import Sources  # noqa: PLC0415  only for the screen
 
         if self._sources is None or self._sources.panel is not self._session.panel:
@@ -549,30 +549,73 @@ class NowView:
             found = self._sources.now()
         except (StoreError, OSError):
             return []  # the table shows what is wrong
-        items = found["attention"]
-        lines: list[Text] = []
-        for item in items[: max(most // 2, 1)]:
-            line = Text.assemble((item["state"], _TONES[item["rank"]]), f"  {clean(item['name'])}")
-            line.append(f" ({item['kind']}): {clean(item['reason'], 300)}")
-            if item["spend_micros_per_min"]:
-                line.append(f", {dollars(item['spend_micros_per_min'])}/min")
-            lines.append(_one_line(line, width, screen))
-            what = f"  {item['command']}   {item['action']}"
-            lines.append(_one_line(Text(clean(what, 300), "dim"), width, screen))
+        items = [_attention(item, width, screen) for item in found["attention"]]
+        rows = [_running(row) for row in found["running"]]
+        rows += [_session_row(row, found["at_s"]) for row in found["sessions"]]
+        room = max(most - min(len(rows), most // 3) - 2, 3)
+        if sum(map(len, items)) > room:  # what to do is shown for the first only
+            items = [*items[:1], *(item[:1] for item in items[1:])]
+        lines = [line for item in items for line in item]
+        if len(lines) > room:
+            more = Text(f"{len(lines) - room + 1} more: switchgear status", "dim")
+            lines = [*lines[: room - 1], more]
         if items:
             lines.insert(0, Text(f"Needs attention ({len(items)})", "bold"))
-        if found["sessions"]:
-            lines.append(Text(_sessions_line(found["sessions"]), "dim"))
+        if rows:
+            fits = max(most - len(lines) - 1, 0)
+            lines.append(Text(_sessions_line(found["sessions"], found["running"]), "bold"))
+            lines += [_one_line(row, width, screen) for row in rows[:fits]]
         return [*lines, Text()] if lines else []
 
 
 _TONES = ("bold red", "bold red", "cyan", "yellow", "yellow", "cyan")
 
 
-def _sessions_line(sessions: list[dict[str, Any]]) -> str:
+def _attention(item: dict[str, Any], width: int, screen: Screen) -> list[Text]:
+    """One item of *Now*: what and why; then what to do about it, and the command for that."""
+    line = Text.assemble((item["state"], _TONES[item["rank"]]), f"  {clean(item['name'])}")
+    line.append(f" ({', '.join(filter(None, (item['kind'], item['activity'])))})")
+    facts = [clean(item["reason"], 300)]
+    if item["retry_after_s"] is not None:
+        facts.append(f"probe in {duration(item['retry_after_s'])}")
+    if item["spend_micros_per_min"] and item["kind"] != "circuit":
+        facts.append(_per_minute(item["spend_micros_per_min"]))
+    line.append(f": {', '.join(facts)}")
+    command, action = clean(item["command"], 300), clean(item["action"], 300)
+    both = f"  {command}   {action}"
+    what = [both] if len(both) < width else [f"  {action}", f"  {command}"]
+    return [_one_line(each, width, screen) for each in (line, *(Text(one, "dim") for one in what))]
+
+
+def _per_minute(micros: int) -> str:
+    return f"${micros / 1e6:,.2f}/min"
+
+
+def _running(row: dict[str, Any]) -> Text:
+    line = Text.assemble(
+        (f"{row['status']:<14} ", "blue"), clean(f"run {row['id']} ({row['agent']})")
+    )
+    return line.append(f": {clean(str(row['task']), 300)}")
+
+
+def _session_row(row: dict[str, Any], now_s: float) -> Text:
+    state = row["state"] if row["activity"] == "live" else f"{row['state']}, {row['activity']}"
+    tone = {"stopped": "bold red", "working": "green", "paused": "cyan"}.get(row["state"], "dim")
+    line = Text.assemble((f"{state:<14} ", tone if row["activity"] == "live" else "dim"))
+    line.append(f"{clean(row['id'], 40)} ({clean(row['agent'], 40)})")
+    if row["spend_micros_per_min"]:
+        line.append(f", {_per_minute(row['spend_micros_per_min'])}")
+    if row["activity"] != "live":
+        line.append(f", {duration(max(0.0, now_s - row['heard_s']))} silent")
+    return line.append(f": {clean(row['task'] or row['last_step'], 300)}")
+
+
+def _sessions_line(sessions: list[dict[str, Any]], running: list[dict[str, Any]]) -> str:
     live = sum(row["activity"] == "live" for row in sessions)
     spend = sum(row["spend_micros_per_min"] or 0 for row in sessions)
-    return f"{live} live, {plural(len(sessions) - live, 'dormant session')}, {dollars(spend)}/min"
+    runs = [plural(len(running), "run")] if running else []
+    dormant = [f"{len(sessions) - live} dormant"] if len(sessions) > live else []
+    return ", ".join([*runs, plural(live, "live session"), *dormant, _per_minute(spend)])
 
 
 def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
@@ -601,7 +644,7 @@ def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | N
     recent = [Text(), Text("Newest events", "bold"), *recent] if recent and height > 15 else []
     foot = [Text(), Text("q ends", "dim")]
     if looked_at is not None and height > 15:
-        head.extend(looked_at.lines(width, (height - len(head) - len(recent)) // 2, screen))
+        head.extend(looked_at.lines(width, (height - len(head) - len(recent)) * 3 // 5, screen))
     room = max(height - len(head) - len(recent) - len(foot), 1)
     rows = table(views[:room], width, screen.signs) if views else []
     if len(rows) > room:
