@@ -92,10 +92,14 @@ def test_the_first_hook_starts_it_and_the_next_use_it(state: Path, project: Path
     assert run(project, before()) == (0, b"", b"")
     found = running()
     assert found["version"]
-    assert run(project, after()) == (0, b"", b"")
-    later = running()
-    assert later["pid"] == found["pid"]
-    assert later["events"] >= found["events"] + 1
+    until_s = time.monotonic() + PATIENCE_S
+    while True:  # on a loaded machine a hook that gets no answer in time decides for itself
+        assert run(project, after()) == (0, b"", b"")
+        later = running()
+        assert later["pid"] == found["pid"]
+        if later["events"] >= found["events"] + 1:
+            break
+        assert time.monotonic() < until_s, "no hook was answered by the resident process"
     assert folder_of(state).stat().st_mode & 0o777 == 0o700
     for file in folder_of(state).iterdir():
         assert file.stat().st_mode & 0o077 == 0

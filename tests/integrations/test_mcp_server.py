@@ -69,7 +69,7 @@ def test_the_real_client_asks_why_and_leaves_a_request(tmp_path: Path) -> None:
     assert "session s1 is" in why
     assert "escalation steps so far: nudge" in tried
     assert "waits for a person" in made
-    assert refused.startswith("not kept: kind is 'power'")
+    assert refused.startswith("not recorded: kind is 'power'")
     assert "waits for an answer" in status
     with Panel(url) as panel:
         [kept] = all_requests(panel.store.transact)

@@ -324,10 +324,10 @@ def _show(found: "BacktestFindings", limit: int, html: str | None, *, as_json: b
 
 
 def _write(path: str, found: "BacktestFindings") -> None:
-    from switchgear._report.backtest_page import page
+    from switchgear._report.analysis_pages import backtest_page
     from switchgear._report.run_page import put_in_place
 
-    put_in_place(path, page(found))
+    put_in_place(path, backtest_page(found))
 
 
 def _say_where() -> int:

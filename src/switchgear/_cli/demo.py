@@ -9,7 +9,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -67,12 +66,7 @@ class StandInProvider:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

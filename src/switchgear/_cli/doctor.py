@@ -624,7 +624,7 @@ def _trust(
 @token_option
 @store_options
 def doctor(*, as_json: bool) -> int:
-    """Check the installation: exit code 0 all is well, 1 warnings, 2 problems.
+    """Check the installation: exit code 0 no problems, 1 warnings, 2 problems.
 
     Checks Python, packages, configuration, token, store (present, writable, intact, private),
     pending notifications, clocks and terminal, and prints what to do.

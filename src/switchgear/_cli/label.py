@@ -95,7 +95,7 @@ def label(
     listing: bool,
     as_json: bool,
 ) -> int:
-    """Say which recorded runs were solved, with one key per run: least certain runs first.
+    """Label recorded runs as solved or not, with one key per run: least certain runs first.
 
     PATH is what `switchgear backtest` reads. For each run the command shows the task, its last steps,
     and the outcome that they suggest; Enter accepts that. Labels are kept in the user's state folder.

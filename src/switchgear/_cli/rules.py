@@ -74,7 +74,7 @@ def test(  # noqa: PLR0917  click passes them by name
     *,
     as_json: bool,
 ) -> None:
-    """Dry-run the rules against a hypothetical call: exit code 0 allowed, 1 refused, 2 trouble.
+    """Dry-run the rules against a hypothetical call: exit code 0 allowed, 1 refused, 2 error.
 
     COMMAND is the same as --command. Without COMMAND, --command, --path, --url and --content,
     the call is read from standard input as JSON, such as {"tool": "Bash", "args": {"command":

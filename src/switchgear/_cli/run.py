@@ -252,7 +252,8 @@ def run(
     Progress is measured: files changed, tests passing, length of output. Each way to
     end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
     rate_limit 14, blocked 15, agent_error 16, disk_full 17, unmeasurable 18, conflict 19,
-    interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
+    interrupted 130. The work is kept, and `switchgear resume` continues it. Options override
+    the preset, and the preset overrides the configuration.
     """
     from switchgear._cli.context import open_session
     from switchgear._run.result import targets_of

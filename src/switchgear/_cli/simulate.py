@@ -112,10 +112,10 @@ def _check_place(html: str | None) -> None:
 
 
 def _write(path: str, result: "Result") -> None:
-    from switchgear._report.simulate_page import page
+    from switchgear._report.analysis_pages import simulation_page
 
     try:
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
-            file.write(page(result))
+            file.write(simulation_page(result))
     except OSError as error:
         fail(f"--html {path}: {error.strerror}; name a file in a folder that you may write to")

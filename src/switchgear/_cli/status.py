@@ -141,7 +141,7 @@ glob_argument = circuit_argument("glob", default=EVERY)
 )
 @store_options
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
-    """Show the circuits whose names match GLOB, trouble first.
+    """Show the circuits whose names match GLOB, open ones first.
 
     The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
     100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions

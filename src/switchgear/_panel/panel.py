@@ -517,7 +517,7 @@ class Panel:
     def flush(self) -> None:
         """Report what the breakers of this process have counted and not yet reported."""
         for breaker in self._all():
-            breaker.refresh()
+            breaker.flush()
 
     def close(self) -> None:
         """Report what is pending and close the store. Idempotent."""

@@ -19,7 +19,7 @@ from switchgear._analysis.backtest.statistics import Counts, most_likely_below, 
 from switchgear._cli import main
 from switchgear._core.policy import Latched
 from switchgear._panel.panel import Panel
-from switchgear._report.backtest_page import page
+from switchgear._report.analysis_pages import backtest_page
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 from unit import recording_samples as samples
@@ -281,7 +281,7 @@ def test_the_report_draws_each_run_and_obeys_no_text_of_an_agent() -> None:
     found.add(judge(run, (THREE,), pictures=True))
     found.tally.unknown_line("plain", hostile)
     found.tally.problem(hostile, hostile)
-    html = page(found)
+    html = backtest_page(found)
     assert "<script" not in html
     assert "\x1b" not in html
     assert "http" not in html.replace("http-equiv", "")

@@ -10,7 +10,7 @@ from switchgear._analysis.simulate.engine import Harm
 from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import Breakers, Category, default_breakers, external_dep, latency
-from switchgear._report.simulate_page import page
+from switchgear._report.analysis_pages import simulation_page
 
 SINGLE = ("outage", "slow-down", "poisoned-agent", "budget-burn", "lock-convoy")
 
@@ -203,7 +203,7 @@ def test_an_unknown_scenario_is_answered_with_the_nearest() -> None:
 
 
 def test_the_page_has_both_sides_and_loads_nothing() -> None:
-    html = page(result_of("outage"))
+    html = simulation_page(result_of("outage"))
     assert html.count("<svg") >= 2
     assert "without" in html
     assert "with breakers" in html

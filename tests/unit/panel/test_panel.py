@@ -457,3 +457,22 @@ def test_a_panel_is_closed_by_async_with_beside_the_event_loop(tmp_path: Path) -
     assert loop_thread not in closed_by
     with Panel(url) as again:
         assert again.breaker("api").state == "open"
+
+
+def test_a_view_costs_the_same_however_many_breakers_the_panel_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Panel(f"sqlite:///{tmp_path / 'state.db'}") as panel:
+        for number in range(50):
+            panel.breaker(f"api-{number}").record(Signal(ok=False, error="503"))
+        applied: list[str] = []
+        apply = panel.store.inner.apply
+
+        def counted(key: str, *rest: Any) -> Any:
+            applied.append(key)
+            return apply(key, *rest)
+
+        monkeypatch.setattr(panel.store.inner, "apply", counted)
+        for _ in range(20):
+            assert panel.view("api-7") is not None
+        assert len(applied) < 20, "nothing is pending: at most what settles in the background"

@@ -1,6 +1,6 @@
-"""The report of a backtest: what each policy would have done, then a picture for each run.
+"""The reports of a backtest and of a simulation.
 
-A pure function of what was found. One file without script or resources; every text is escaped.
+Pure functions of what was found. Each is one file without script or resources; every text is escaped.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,17 @@ from markupsafe import Markup
 from switchgear._analysis.backtest.findings import BacktestFindings
 from switchgear._analysis.backtest.replay import Judged, RunRow, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
+from switchgear._analysis.simulate.compare import Result, blocks
+from switchgear._analysis.simulate.engine import SLOTS, Tally
 from switchgear._report import charts
+from switchgear._report.charts import WIDE, Plot, area, drawing, element, grid, key, line
 from switchgear._report.environment import render
 from switchgear._report.facts import DetectorHeat, Done, count, kind_name, money
+from switchgear._text.formats import duration
 
 
-def page(found: BacktestFindings) -> str:
-    """The report as one HTML document."""
+def backtest_page(found: BacktestFindings) -> str:
+    """The report of a backtest: what each policy would have done, then a picture for each run."""
     lines = [_lines(counts) for counts in found.counts]
     return render(
         "backtest.html",
@@ -196,3 +200,50 @@ def _remarks(found: BacktestFindings) -> list[str]:
     if tally.empty:
         listed.append(f"{count(tally.empty, 'session')} in which the agent did nothing")
     return listed
+
+
+_HEIGHT = 190.0
+_SERIES = (("made", "calls made", "k-0", None), ("doomed", "of them wasted", "k-1", "7 4"), ("refused", "refused or sent elsewhere", "k-3", "2 3"))  # fmt: skip
+
+
+def simulation_page(result: Result) -> str:
+    """The report of a simulation: bars, tables, drawings."""
+    world = result.world
+    most = max(max(tally.made + tally.refused) for tally in (result.plain, result.guarded))
+    return render(
+        "simulate.html",
+        world=world,
+        verdict=("best", "bars kept") if result.kept else ("bad", "bar missed"),
+        bars=result.bars,
+        listed=[
+            ("agents", f"{world.agents:,}"),
+            ("time", duration(world.length_s)),
+            ("seed", f"{world.seed}"),
+            ("noise", f"{world.noise:g}"),
+        ],
+        pictures=[
+            ("Without breakers", *_chart(result.plain, most, world.length_s)),
+            ("With breakers", *_chart(result.guarded, most, world.length_s)),
+        ],
+        blocks=blocks(result),
+    )
+
+
+def _chart(tally: Tally, most: int, length_s: float) -> tuple[Markup, list[tuple[Markup, str]]]:
+    """The drawing, and the samples of its legend with their words."""
+    plot = Plot(WIDE, _HEIGHT, SLOTS, max(most, 1) * 1.08)
+    parts = [grid(plot, [(0.0, "0"), (float(most), f"{most:,}")])]
+    keys = []
+    for field, words, colour, dash in _SERIES:
+        counts: Sequence[int] = getattr(tally, field)
+        if not any(counts):
+            continue
+        points = [(plot.x(at), plot.y(count)) for at, count in enumerate(counts)]
+        parts.append(area(plot, points, colour) if dash is None else line(points, colour, dash))
+        keys.append((key(colour, dash), f"{words}: {sum(counts):,}"))
+    hours = [(0, "0"), (SLOTS // 2, duration(length_s / 2)), (SLOTS - 1, duration(length_s))]
+    parts += [
+        element("text", said, x=plot.x(at), y=_HEIGHT - 10, class_="axis", text_anchor="middle")
+        for at, said in hours
+    ]
+    return drawing(WIDE, _HEIGHT, f"Calls over {duration(length_s)}", *parts), keys
