@@ -1,4 +1,4 @@
-"""The compiled configuration is made anew by one for all, and a change under the hooks is told."""
+"""One process recompiles the configuration for all, and a change under the hooks is reported."""
 
 import fcntl
 import json

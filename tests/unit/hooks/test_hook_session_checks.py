@@ -1,4 +1,4 @@
-"""Rounds: sessions without a watcher of their own are looked at by whoever runs anyway."""
+"""Sessions without a watcher are checked by any process that runs."""
 
 import os
 from pathlib import Path
