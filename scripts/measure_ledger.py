@@ -113,6 +113,21 @@ def first_at(found: Sequence[Sequence[float]], limit: float) -> Stops:
     return [next((n for n, debt in enumerate(run, 1) if debt >= limit), None) for run in found]
 
 
+def first_stops(runs: Sequence[Run], limit: float) -> Stops:
+    """After how many steps each run is stopped; only of those that harm and catchX count."""
+    detector, found, known = Stagnation(limit), Stops(), judged(runs)
+    for run in runs:
+        memory, stop = detector.start(), None
+        counts = run.source in known and (run.solved or run.exhausted)
+        for number, signal in enumerate(run.signals if counts else (), 1):
+            memory = detector.fold(memory, signal, 0.0)
+            if memory.points >= STEP * limit:
+                stop = number
+                break
+        found.append(stop)
+    return found
+
+
 # Tables
 
 
@@ -171,7 +186,7 @@ def sensitivity(runs: list[Run], found: list[list[float]]) -> str:
         stops: list[Stops | None] = []
         for changed in (REMOVED.get(name, 0), _scaled(value, 0.75), _scaled(value, 1.25)):
             setattr(stagnation, name, changed)
-            stops.append(first_at(debts(runs), limit))
+            stops.append(first_stops(runs, limit))
             setattr(stagnation, name, value)
         rows.append((name.lower(), stops))
     base = _pooled(runs, first_at(found, limit))

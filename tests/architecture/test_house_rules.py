@@ -1,7 +1,8 @@
-"""The rules of the house, each told in a sentence when it is broken."""
+"""The rules of the codebase; a broken one is reported in a sentence."""
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -71,7 +72,28 @@ def test_every_file_says_why_it_exists(path: Path) -> None:
     assert ast.get_docstring(ast.parse(text)), f"{path.name} has no module docstring"
 
 
-def test_there_is_no_utils_room() -> None:
+NO_PERSONS = re.compile(
+    r"\b(whoever|somebody|anybody|everybody|nobody|anew|afresh|of ours|in vain|mended"
+    r"|(?:is|are|was|be) told)\b",
+    re.IGNORECASE,
+)
+"""Programs are not persons, and the field has words for the rest: record, acquire, notify, holder, waiter."""
+NO_PERSONS_BUT = {("_cli/override.py", "somebody"), ("_stores/redis/script.py", "everybody")}
+"""Stored data, and the text of a script on servers."""
+
+
+def test_texts_do_not_personify_programs() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{number}: {match[0]}"
+        for path in MODULES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for match in NO_PERSONS.finditer(line)
+        if (str(path.relative_to(SOURCE)), match[0]) not in NO_PERSONS_BUT
+    ]
+    assert not found, "write what the program does:\n" + "\n".join(found)
+
+
+def test_no_module_is_called_utils() -> None:
     assert not [path for path in MODULES if path.stem in {"utils", "util", "helpers", "common"}]
 
 

@@ -222,7 +222,7 @@ def test_clients_whose_clocks_differ_agree_on_the_time(server: Server, skew_s: f
     skewed.close()
 
 
-def test_who_only_reads_learns_the_time_of_the_server(server: Server, store: RedisStore) -> None:
+def test_a_reader_gets_the_time_of_the_server(server: Server, store: RedisStore) -> None:
     tell(store)
     for read in (
         lambda other: other.get("api"),

@@ -51,7 +51,7 @@ class LedgerContract:
         assert ledger.value("one", "a") == 1
         assert list(ledger.lines("one", "a")) == [[1, 1]]
 
-    def test_who_says_nothing_changes_nothing(self, ledger: Ledger) -> None:
+    def test_an_empty_transaction_changes_nothing(self, ledger: Ledger) -> None:
         ledger.amend("shelf", "key", add(3))
         answer = ledger.amend("shelf", "key", lambda value, _: Amended(value, None, (["no"],)))
         assert answer == 3
@@ -59,7 +59,7 @@ class LedgerContract:
         ledger.amend("shelf", "new", lambda _, __: Amended("none"))
         assert ledger.keys("shelf") == ["key"]
 
-    def test_who_raises_changes_nothing(self, ledger: Ledger) -> None:
+    def test_a_transaction_that_raises_changes_nothing(self, ledger: Ledger) -> None:
         ledger.amend("shelf", "key", add(3))
 
         def fail(_: Any, __: float) -> Amended:

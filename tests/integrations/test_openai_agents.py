@@ -232,7 +232,7 @@ def test_every_run_is_judged_by_itself_unless_one_trace_holds_them() -> None:
 
     async def all_in_one() -> None:
         with trace("a workflow", disabled=True):
-            for _ in range(10):
+            for _ in range(25):  # a reply between two equal calls: they are not in a row
                 await Runner.run(agent, "hello")
 
     with pytest.raises(Rejected):

@@ -976,7 +976,7 @@ class Breaker:
         """Whether it could be left to the background thread of the panel, which folds it within a second.
 
         Where changes are pushed a closed call sends nothing, however many there are, unless with
-        one of them a detector begins to judge. Elsewhere nobody keeps: put off, they would all look
+        one of them a detector begins to judge. Elsewhere there is no background thread: put off, they would all look
         as old as the first of them.
         """
         if self._put_off_dated(run, more):

@@ -139,6 +139,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """The presets by name."""
 
+MEASURED: dict[str, str] = {
+    "careful": "0.2 % harmful stops, 27 % of exhausted runs caught, 8 % of their steps saved",
+    "default": "0.7 % harmful stops, 51 % of exhausted runs caught, 26 % of their steps saved",
+    "eager": "1.5 % harmful stops, 53 % of exhausted runs caught, 31 % of their steps saved",
+}
+"""What the presets for agents without progress did on recorded runs; docs/stuck.md has the tables."""
+
 DESCRIPTIONS: dict[str, str] = {
     "provider": "A model provider: 5 failures in a row open it for 60 s, doubling up to 300 s.",
     "operation": "An operation such as spawning an agent: 3 failures in 60 s open it for 30 s.",
@@ -150,9 +157,9 @@ DESCRIPTIONS: dict[str, str] = {
     "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s, 10 s apart, and most of 20 calls; 60, then 120 s.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
-    "careful": "An agent without progress: stops after 24 wasted steps, warns at 70 %; 0.2 % harmful stops, 25 % of exhausted runs.",
-    "default": "An agent without progress: stops after 9 wasted steps, warns at 70 %; 0.8 % harmful stops, 51 % of exhausted runs.",
-    "eager": "An agent without progress: stops after 6 wasted steps, warns at 70 %; 1.6 % harmful stops, 53 % of exhausted runs.",
+    "careful": f"An agent without progress: stops after 24 wasted steps, warns at 70 %; {MEASURED['careful']}.",
+    "default": f"An agent without progress: stops after 9 wasted steps, warns at 70 %; {MEASURED['default']}.",
+    "eager": f"An agent without progress: stops after 6 wasted steps, warns at 70 %; {MEASURED['eager']}.",
     "ledger": "The former name of the preset default.",
     "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count starts again.",
     "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",

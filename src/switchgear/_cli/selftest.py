@@ -111,5 +111,5 @@ def _held() -> Iterator[Any]:
         for found in session.panel.store.find():
             circuit, order = found.circuit, found.circuit.order
             if circuit.mode is not Mode.AUTO:
-                by, why = (order.by, order.why) if order else ("nobody", "")
+                by, why = (order.by, order.why) if order else ("unknown", "")
                 yield StandingGuard(circuit.key, circuit.mode, by, why)

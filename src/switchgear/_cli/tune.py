@@ -39,7 +39,8 @@ NAME = "tuned"
     metavar="NAME|FILE",
     default=DEFAULT,
     show_default=True,
-    help="Policy to start from.",
+    help="Policy to start from: careful, default and eager are presets; the output begins with what "
+    "they did on recorded runs.",
 )
 @click.option(
     "--write", metavar="FILE", help="Write the policy to a new configuration file (.yaml)."
@@ -182,6 +183,7 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
 
 def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     from switchgear._analysis.backtest.tune import TooLittle
+    from switchgear._breaker.presets import MEASURED
     from switchgear._cli.views.terminal import Screen
 
     screen = Screen()
@@ -192,6 +194,10 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     if found.inferred:
         many = f"{plural(found.inferred, 'outcome')} inferred"
         screen.line(f"{many}; correct them with: switchgear label PATH", 2)
+    if start in MEASURED:
+        screen.line(
+            f"starting from the preset {start}; on other recorded runs: {MEASURED[start]}", 2
+        )
     if isinstance(found.result, TooLittle):
         screen.line(f"too little to say anything: {found.result.why}", 2)
         return

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration file, said so that it can be mended without a search.
+"""Problems of a configuration file, each with its place and what to do.
 
 Problems are collected, not raised one by one: a file is read once and all of them are reported.
 """

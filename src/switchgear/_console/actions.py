@@ -175,7 +175,7 @@ class Actions:
         _only(given, "verdict", "by", "why")
         by, why = who_and_why(given)
         verdict = given.get("verdict")
-        if verdict not in {None, *VERDICTS}:
+        if verdict is not None and verdict not in VERDICTS:
             raise ValueError(f"verdict is {verdict!r:.60}: it must be one of {', '.join(VERDICTS)}")
 
         def work() -> dict[str, Any]:

@@ -242,6 +242,8 @@ SILENT = STEP // 2
 class RepeatedActions(Debt):
     """Trips at `limit` steps (default 7) that were seen before and brought nothing new.
 
+    Deprecated: use `Stagnation`.
+
     An action that was seen before, but for its numbers, costs one step; another, if it fails, half
     of how much it resembles the most similar of the last 8; an empty result half a step; a return
     to an earlier state of the files one step. Paid back: one step for an action that is new and
@@ -297,6 +299,8 @@ NEW_FILE = 3 * STEP // 4
 
 class RepeatedThoughts(Debt):
     """Trips at `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
+
+    Deprecated: use `Stagnation`.
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
     `usual` (0.25). Each new word of its action pays back `credit` (0.05), up to one step in all; a
@@ -363,6 +367,8 @@ RECENT_THOUGHTS = 8
 
 class RepeatedErrors(Debt):
     """Trips at `limit` steps (default 6) that failed.
+
+    Deprecated: use `Stagnation`.
 
     A failure costs one step, less half the share of new lines it brought, and half a step more
     when it is the last failure again, or for each time (up to 4) that the same action failed so
@@ -437,6 +443,8 @@ def _did_not_help(memory: ProgressMemory, signal: Signal) -> bool:
 
 class IdleTalk(Debt):
     """Trips at `limit` steps (default 2) that only repeated an earlier reply.
+
+    Deprecated: use `Stagnation`.
 
     A reply without a tool call costs how much it resembles the most similar of the last
     `remember` (8) replies, as sets of words, beyond `usual` (0.3). A tool call pays back one step.

@@ -100,9 +100,9 @@ def would_end_ours(words: Sequence[str]) -> bool:
     program, *rest = words
     if program != "kill":
         return any(len(word) > 3 and word in line for word in rest for line in _LINES)
-    everybody = len(rest) > 1 and rest[-1] == "-1"
+    all_processes = len(rest) > 1 and rest[-1] == "-1"
     numbers = [word.lstrip("-") for word in rest]
-    return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
+    return all_processes or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
 
 
 def is_headless(agent: str, words: Sequence[str]) -> bool:
@@ -126,7 +126,7 @@ def show_headless(agent: str, text: str, pid: int | None) -> bool:
     """Write a text for people to the error output of a headless agent. False: that is not possible.
 
     Such an agent ends without showing why it was stopped. One with a screen of its own shows it
-    itself, and a line of ours would only spoil the screen.
+    itself, and a line of Switchgear would only spoil the screen.
     """
     found = None if pid is None else _look(pid)
     if pid is None or found is None:

@@ -29,7 +29,7 @@ def add_worktree(top: Path, tree: Path, branch: str, start: str) -> None:
 
 
 def _add(found: Repository, tree: Path, branch: str, start: str) -> None:
-    # `start` is a commit or a name of ours: no option, no range.
+    # `start` is a commit or a generated name: no option, no range.
     commit = run_git(found.top, ["rev-parse", "--verify", f"{start}^{{commit}}"]).strip()
     try:
         run_git(found.top, ["update-ref", branch, commit, ""])

@@ -87,7 +87,7 @@ def proxy_families(store: Store) -> list[MetricFamily]:
 
 
 def _load(note: str | None) -> dict[str, Any]:
-    """The counts in a note; what cannot be read begins anew."""
+    """The counts in a note; unreadable counts start from zero."""
     try:
         found = json.loads(note or "{}")
         buckets = [int(count) for count in found["buckets"]]

@@ -147,7 +147,7 @@ def _nudge(nudge: str | None) -> str:
 def _ending(options: RunOptions) -> str:
     validation = f" It is checked by `{options.validate}`." if options.validate else ""
     alone = (
-        "Nobody can answer questions while you work; where the task leaves you a choice, choose."
+        "No one can answer questions while you work; where the task leaves you a choice, choose."
     )
     if options.completion_promise is None:
         return f"{alone}{validation}"

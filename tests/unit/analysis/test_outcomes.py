@@ -249,6 +249,7 @@ def transcript(folder: Path, session: str, *, solved: bool | None, loops: int = 
 def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / ".switchgear").mkdir()  # its own project, whatever is in the folders above
     folder = tmp_path / "projects"
     folder.mkdir()
     transcript(folder, "good", solved=True)

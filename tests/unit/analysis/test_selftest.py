@@ -365,7 +365,7 @@ def test_a_store_whose_file_cannot_be_created_is_a_failure(project: Path) -> Non
     (project / "file").write_text("")
     held = bench(project)._replace(store_url=f"sqlite:///{project}/file/deep/state.db")
     [why] = failures(list(perform(held, ["standing"]))).values()
-    assert why == f"{project}/file is no folder: name another place"
+    assert why == f"{project}/file is not a folder: name another place"
     fine = held._replace(store_url=f"sqlite:///{project}/new/deep/state.db")
     assert not failures(list(perform(fine, ["standing"])))
 

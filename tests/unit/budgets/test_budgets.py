@@ -343,7 +343,7 @@ def test_money_that_is_none_is_a_value_error(budgets: Budgets, amount: object) -
     assert budgets.book("atlas") == before
 
 
-def test_who_does_it_is_a_text(budgets: Budgets) -> None:
+def test_the_author_must_be_a_text(budgets: Budgets) -> None:
     who: Any = 5
     before = budgets.book("atlas")
     with pytest.raises(ValueError, match="owner is 5: it must be a text that identifies it"):

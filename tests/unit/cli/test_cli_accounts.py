@@ -68,7 +68,7 @@ def test_a_lock_has_a_higher_token_after_it_moved_and_its_holder_still_has_it(
         assert here.lock("press").acquire() == 3
 
 
-def test_who_works_in_whose_stead_moves_along() -> None:
+def test_stand_ins_are_moved_with_the_export() -> None:
     clock = FakeClock(NOW_S)
     people = crew(
         [

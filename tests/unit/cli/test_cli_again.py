@@ -49,7 +49,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
-def test_who_looks_again_and_again_makes_no_store_and_finds_the_one_that_comes(
+def test_polling_creates_no_store_and_finds_one_that_appears(
     project: Path, between_looks: Callable[..., None], verb: tuple[str, ...]
 ) -> None:
     there: list[bool] = []

@@ -172,7 +172,7 @@ def test_a_lock_is_broken_by_an_operator(panel: Panel) -> None:
     assert run("locks", "--all").stdout == "db: free, last token 1\n"
 
 
-def test_who_is_guarded_can_neither_raise_a_budget_nor_break_a_lock(
+def test_a_guarded_agent_can_neither_raise_a_budget_nor_break_a_lock(
     panel: Panel, tmp_path: Path
 ) -> None:
     panel.lock("db", owner="ada", lease_s=300.0).acquire()

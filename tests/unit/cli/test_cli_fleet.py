@@ -67,7 +67,7 @@ def test_a_route_is_printed_in_words_and_as_json_and_no_worker_is_exit_code_1(fo
     )
 
 
-def test_who_has_a_lock_and_who_waits_is_seen_in_the_status_and_the_world() -> None:
+def test_holders_and_waiters_are_in_the_status_and_the_world_state() -> None:
     clock = FakeClock(1000.0)
     panel = Panel("memory:", clock=clock)
 

@@ -433,6 +433,14 @@ def test_the_terminal_shows_the_same_items_in_the_same_order_with_the_same_comma
     assert items[0]["command"] in "\n".join(short)
 
 
+@pytest.mark.parametrize("verdict", ["perhaps", {}, [], 7, True])
+def test_a_verdict_that_is_none_closes_no_incident(on: Stage, verdict: Any) -> None:
+    body = {"by": "ann", "why": "done", "verdict": verdict}
+    answer = on.post("/v1/incidents/i1/close", body, OPERATOR)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert on.post("/v1/incidents/i1/close", {"by": "ann", "why": "done"}).status_code == 404
+
+
 # Requests of agents
 
 

@@ -128,6 +128,23 @@ def test_new_scripts_pay_nothing_back_while_a_metric_goes_up_and_down() -> None:
     assert flat > grows + 0.3
 
 
+def edited(values: list[float]) -> list[Signal]:
+    """Edits of one script, each followed by its metric, without a thought."""
+    steps = []
+    for n, value in enumerate(values):
+        steps.append(step("edit", f"train.py {WORDS[n]}", "saved"))
+        steps.append(step("bash", "python train.py", f"accuracy {value:.2f}"))
+    return steps
+
+
+def test_edits_that_move_a_metric_up_and_down_are_stopped() -> None:
+    assert heat(edited([0.39 + 0.01 * (n % 4) for n in range(30)])) >= 1
+
+
+def test_edits_that_raise_a_metric_go_on() -> None:
+    assert heat(edited([0.30 + 0.02 * n for n in range(30)])) < 0.7
+
+
 def test_new_scripts_whose_metric_grows_go_on() -> None:
     steps = []
     for n, each in enumerate(trained([0.30 + 0.02 * n for n in range(30)])):

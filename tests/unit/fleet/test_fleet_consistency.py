@@ -230,7 +230,7 @@ def test_an_alert_of_a_lock_names_the_owners_of_who_has_it_and_who_waits() -> No
     assert message["agents"] == ["coder", "junior"]
 
 
-def test_who_is_no_agent_is_an_owner_of_its_lock_itself() -> None:
+def test_a_holder_that_is_no_agent_owns_its_lock() -> None:
     clock = FakeClock(1_000_000.0)
     fleet = Fleet.open("memory:", big(), clock=clock)
     fleet.panel.lock("db", owner="nightly-build", lease_s=1000.0).acquire()

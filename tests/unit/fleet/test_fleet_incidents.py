@@ -230,7 +230,7 @@ def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) ->
     assert len(stage.watcher.tick()) == 1, "the next trip is another incident"
 
 
-def test_who_is_killed_before_its_place_moves_writes_nothing_twice(
+def test_a_process_killed_before_its_position_moves_writes_nothing_twice(
     stage: Stage, tmp_path: Path
 ) -> None:
     stage.record("rules/coder", violation="rule secrets")

@@ -226,7 +226,7 @@ Delivery(fleet, config.notifications[0]).run_once()
 """
 
 
-def test_who_is_killed_while_sending_is_followed_by_another_who_sends_it_again(
+def test_after_a_kill_during_sending_another_process_sends_it_again(
     receiver: Receiver, tmp_path: Path
 ) -> None:
     path = tmp_path / "switchgear.yaml"

@@ -390,7 +390,7 @@ def test_the_end_of_a_wait_is_an_event_even_without_a_call() -> None:
     assert [entry.event.after for entry in stage.fleet.panel.events()] == ["open", "half_open"]
 
 
-def test_who_only_watches_changes_no_policy() -> None:
+def test_watching_changes_no_policy() -> None:
     stage = Stage()
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     store = stage.fleet.panel.store.inner

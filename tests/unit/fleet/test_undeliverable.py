@@ -266,7 +266,7 @@ def test_retry_after_is_obeyed_also_by_one_who_is_in_a_hurry(server: RawServer) 
     assert len(server.requests) == 1
 
 
-def test_who_is_in_a_hurry_does_not_wait_for_a_pause_of_our_own(server: RawServer) -> None:
+def test_deliver_does_not_wait_for_the_pause_after_a_failure(server: RawServer) -> None:
     server.respond = lambda _, line: line.sendall(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
     stage = Stage()
     stage.event("provider/a")

@@ -160,7 +160,7 @@ def test_an_attempt_is_recorded_as_a_broken_rule(agent: Guarded) -> None:
     assert agent.store.get("op/shell") is None, "nothing was run"
 
 
-def test_who_tries_again_and_again_is_stopped(agent: Guarded) -> None:
+def test_an_agent_that_keeps_trying_is_stopped(agent: Guarded) -> None:
     actions = []
     for number in range(12):
         args = {"command": "switchgear reset session/s1"}

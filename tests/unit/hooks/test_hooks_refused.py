@@ -15,7 +15,7 @@ def opened(folder: Path, agent: str = "codex") -> Guarded:
     return guarded
 
 
-def test_who_tries_a_refused_operation_again_and_again_is_nudged_and_stopped(
+def test_an_agent_that_repeats_a_refused_operation_is_nudged_and_stopped(
     tmp_path: Path,
 ) -> None:
     agent = opened(tmp_path)

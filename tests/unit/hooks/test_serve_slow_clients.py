@@ -192,7 +192,9 @@ def test_a_chunked_body_is_refused_with_a_reason(server: HookServer) -> None:
     assert "Content-Length is missing" in told["reason"]
 
 
-def test_who_has_no_token_reads_its_refusal_though_its_body_is_long(server: HookServer) -> None:
+def test_a_client_without_a_token_receives_its_refusal_despite_a_long_body(
+    server: HookServer,
+) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     connection.request("POST", "/hooks/codex", b"x" * 3_000_000, {"Authorization": "Bearer no"})
     response = connection.getresponse()

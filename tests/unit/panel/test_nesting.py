@@ -197,7 +197,7 @@ def test_the_consumer_of_an_async_stream_is_not_inside_of_it() -> None:
     assert breaker.state == "closed"
 
 
-def test_who_was_inside_a_probe_that_is_over_is_refused_like_others() -> None:
+def test_calls_inside_a_finished_probe_are_refused_like_others() -> None:
     breaker, clock = probing()
 
     def outlives_its_lease() -> None:

@@ -114,7 +114,7 @@ def test_tasks_without_a_limit_of_their_own_share_what_is_left() -> None:
     assert SharedBudget(100, 40, 60).grant(None, 1) == 0
 
 
-def test_who_wants_more_than_is_left_waits_for_what_others_give_back() -> None:
+def test_a_task_that_needs_more_than_is_left_waits_for_returned_reservations() -> None:
     assert SharedBudget(100, 50, 30).grant(40, 1) == 0
     assert SharedBudget(100, 50, 0).grant(60, 1) == 50
 

@@ -478,7 +478,7 @@ def test_a_budget_of_its_own_is_kept_over_all_attempts(stage: Stage) -> None:
 # Stopping and going on
 
 
-def test_who_is_asked_to_stop_starts_nothing_more_and_can_go_on(stage: Stage) -> None:
+def test_a_stopped_batch_starts_nothing_more_and_can_be_resumed(stage: Stage) -> None:
     def act(attempt: Attempt) -> AttemptOutcome:
         stage.interrupt.ask()
         assert attempt.interrupt is not None

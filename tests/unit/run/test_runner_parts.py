@@ -187,7 +187,7 @@ def test_only_an_outage_ends_a_wait_without_a_result(kind: ErrorKind) -> None:
     assert watch.see(complaining(final=True)) is None  # it gives up by itself
 
 
-def test_who_waits_for_the_provider_is_known_at_any_time() -> None:
+def test_waiting_for_the_provider_is_visible_at_any_time() -> None:
     hands = Hands()
     watch = StreamObserver(clock=hands)
     waits = [watch.waits_for_provider]

@@ -64,7 +64,7 @@ def queued(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes]:
     return work, entry_of(call)
 
 
-def test_who_knows_nothing_bets_that_nothing_is_there(rules: Protocol) -> None:
+def test_without_a_copy_the_first_attempt_expects_no_value(rules: Protocol) -> None:
     work = begun(rules)
     call = work.send(None)
     assert call.keys == ("{ns}:c:api", "{ns}:events", "{ns}:inbox:api")
@@ -110,7 +110,7 @@ def test_the_first_in_the_queue_folds_all_messages_and_answers_the_others(rules:
     assert done.value.value.circuit.totals.succeeded == 7
 
 
-def test_who_is_not_the_first_waits_and_is_answered(rules: Protocol) -> None:
+def test_a_waiter_that_is_not_first_is_answered(rules: Protocol) -> None:
     work, entry = queued(rules)
     call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
     assert isinstance(call, Wait)
@@ -147,7 +147,7 @@ def test_a_waiter_without_a_reply_leads_and_passes_over_dead_processes(
 
 
 @pytest.mark.parametrize("removed", [1, 0])
-def test_who_waits_too_long_takes_the_message_back_or_finds_it_answered(
+def test_a_waiter_that_times_out_withdraws_its_message_or_finds_the_reply(
     rules: Protocol, clock: FakeClock, removed: int
 ) -> None:
     work, entry = queued(rules)

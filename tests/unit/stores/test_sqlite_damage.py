@@ -145,7 +145,7 @@ def test_many_who_meet_the_damage_at_once_set_it_aside_once(path: Path) -> None:
         store.close()
 
 
-def test_who_meets_the_damage_second_leaves_the_new_file_alone(path: Path) -> None:
+def test_the_second_process_that_finds_the_damage_leaves_the_new_file_alone(path: Path) -> None:
     with closing(SqliteStore(path)) as one, closing(SqliteStore(path)) as other:
         tripped(one)
         tripped(other)
@@ -156,7 +156,7 @@ def test_who_meets_the_damage_second_leaves_the_new_file_alone(path: Path) -> No
     assert len(set_aside(path)) == 1
 
 
-def test_who_was_at_work_on_the_old_file_goes_on_with_the_new_one(
+def test_a_process_with_the_old_file_continues_with_the_new_one(
     store: SqliteStore, path: Path
 ) -> None:
     tripped(store)

@@ -51,7 +51,7 @@ def test_nothing_is_lost_or_doubled_by_threads_over_a_store_that_comes_and_goes(
 # Waiting once
 
 
-def test_who_finds_the_store_gone_waits_for_all() -> None:
+def test_one_caller_checks_a_lost_store_for_all() -> None:
     bench = Bench()
     bench.store.cut()
     bench.panel.breaker("new")

@@ -158,11 +158,11 @@ function Copy({ text, label }) {
   const copy = async () => {
     try { await navigator.clipboard.writeText(text); set(true); setTimeout(() => set(false), 1500); } catch { /* the text can be selected */ }
   };
-  return html`<button class="plain small" onClick=${copy} aria-label=${label || `Copy ${text}`}>${done ? "Copied" : label ? "Copy link" : "Copy"}</button>`;
+  return html`<button class="plain small" onClick=${copy} aria-label=${done ? "Copied" : label || `Copy ${text}`}>${done ? "Copied" : label ? "Copy link" : "Copy"}</button>`;
 }
 function Head({ title, state, children }) {
   return html`<div class="row"><h1>${title}</h1>${state ? html`<${Badge} state=${state} />` : null}<span class="grow"></span>${children}
-    <${Copy} text=${location.href} label="Copy the link to this view" /></div>`;
+    <${Copy} text=${location.href} label="Copy link to this view" /></div>`;
 }
 const Cell = ({ label, number, wide, children }) => html`<td data-label=${label} class=${number ? "number" : wide ? "wide" : ""}><span class="grow">${children}</span></td>`;
 

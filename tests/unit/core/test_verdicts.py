@@ -89,7 +89,7 @@ SLOW = Record(Signal(ok=True, seconds=9.0, count=2))
 FAILED = Record(Signal(ok=False))
 
 
-def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
+def test_the_detector_that_reduces_the_load_further_is_named_not_the_hotter_one() -> None:
     circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
     assert circuit.outage.admit == 0.5
     circuit = step(HALF_LOAD, circuit, FAILED, 1.0).circuit

@@ -1,4 +1,4 @@
-"""Ways to unguard oneself, and honest acts that look like it: tables of what is refused and what is not."""
+"""Attempts to switch off the guard, and harmless calls that look like it: tables of what is refused and what is not."""
 
 from pathlib import Path
 from typing import Any

@@ -304,7 +304,7 @@ def test_what_is_not_clear_chooses_nothing(typed: str) -> None:
     assert chosen(typed, OPTIONS) is None
 
 
-def test_who_types_nonsense_is_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_answer_prompts_again(capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"what?\n2\n")
     assert ask("BLOCK", OPTIONS, 5.0, reading) == "extend"

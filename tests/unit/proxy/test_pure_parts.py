@@ -225,7 +225,7 @@ def test_results_alone_find_the_calls_of_the_response_they_continue() -> None:
     assert turns_of(RESPONSES, {"input": [RESPONSES_LOOP[3]]}) == []
 
 
-def test_who_spoke_last_is_known() -> None:
+def test_the_author_of_the_last_message_is_known() -> None:
     assert not is_user_turn(ANTHROPIC, {"messages": loop_history(1)})
     assert is_user_turn(
         ANTHROPIC, {"messages": [*loop_history(1), {"role": "user", "content": "stop"}]}

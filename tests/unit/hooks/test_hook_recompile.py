@@ -1,4 +1,4 @@
-"""The compiled configuration is made anew by one for all, and a change under the hooks is told."""
+"""One process recompiles the configuration for all, and a change under the hooks is reported."""
 
 import fcntl
 import json
@@ -40,7 +40,7 @@ def changes(project: Path) -> list[str]:
     return [entry.event.reason for entry in events if entry.event.kind == "guard_changed"]
 
 
-def test_who_comes_while_another_compiles_waits_for_its_result(
+def test_a_hook_waits_for_the_result_of_a_running_compilation(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = compiled.place_of(str(project))

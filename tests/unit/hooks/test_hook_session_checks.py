@@ -1,4 +1,4 @@
-"""Rounds: sessions without a watcher of their own are looked at by whoever runs anyway."""
+"""Sessions without a watcher are checked by any process that runs."""
 
 import os
 from pathlib import Path
@@ -179,7 +179,7 @@ def test_a_session_that_is_over_is_not_silent(agent: Guarded) -> None:
     assert notes_of(agent).stop is None
 
 
-def test_who_makes_rounds_leaves_the_interrupt_to_the_watcher(agent: Guarded) -> None:
+def test_session_checks_leave_the_interrupt_to_the_watcher(agent: Guarded) -> None:
     looked = session(agent, 90.0, limit_s=60.0)
     assert not looked.interrupts
     assert notes_of(agent).stop is None
