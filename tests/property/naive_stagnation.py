@@ -129,13 +129,16 @@ def is_inside(before: list[Stood], step: Stood) -> bool:
     return len(alike) > 1 and bool(step.numbers) and all(ranges)
 
 
+def goes_up_and_down(before: list[Stood], step: Stood) -> bool:
+    """Whether the numbers of a result are inside a range that is wider than one number."""
+    rows = same_shape(before, step)
+    return is_inside(before, step) and any(row != rows[0] for row in rows)
+
+
 def is_flat(steps: list[Stood]) -> bool:
     """Whether the numbers of a result that did not fail go up and down."""
     return any(
-        not step.failed
-        and step.result is not None
-        and is_inside(steps[:at], step)
-        and any(row != same_shape(steps[:at], step)[0] for row in same_shape(steps[:at], step))
+        not step.failed and step.result is not None and goes_up_and_down(steps[:at], step)
         for at, step in enumerate(steps)
     )
 
@@ -158,7 +161,7 @@ def acted(told: Told, step: Stood, thought: frozenset[str], names: set[str]) -> 
             fails = max(fails, result)
     if step.is_new:
         again = 0
-    elif not step.failed and not inside and before and before[-1].is_new:
+    elif before and before[-1].is_new and not step.failed and not goes_up_and_down(before, step):
         again //= 2
     costs["the same again"] = again // 100
     is_new_try = bool(names - told.words) and costs.get("the same thought", 1) <= 0

@@ -120,12 +120,14 @@ class Stagnation(Detector):
     Costs: the resemblance of the action times that of the result, to the most similar of the last 8
     steps with the same tool (up to 1 step), and 1 more for the third equal call in a row with an
     equal result, and for every further one; a failure whose result resembles that of an earlier
-    failure (up to 1; half if the action has a new word and the thought is a new one); an empty result (1); twice the resemblance of the thought to the last 8
-    thoughts, beyond 25 %; a turn without a tool call that gets the reply of an earlier such turn
-    (2.5); a return to an earlier state of the files (1); the same tests fail although the files have
-    changed (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not
-    fail, unless a number of the last results goes up and down; 1.25 for a new set of failing tests. A result that differs in its numbers only is the same
-    result if the last number is within the range of at least two earlier ones.
+    failure (up to 1; half if the action has a new word and the thought is a new one); an empty
+    result (1); twice the resemblance of the thought to the last 8 thoughts, beyond 25 %; a turn
+    without a tool call that gets the reply of an earlier such turn (2.5); a return to an earlier
+    state of the files (1); the same tests fail although the files have changed (1). Credits: 0.3 for
+    every step; 1.25 for a new file or address in a step that does not fail, unless a number of the
+    last results goes up and down; 1.25 for a new set of failing tests. A result that differs in its
+    numbers only is the same result if the last number is within the range of at least two earlier
+    ones.
     """
 
     __slots__ = ("limit",)
@@ -340,7 +342,7 @@ def _acted(
             fails = max(fails, result)
     if step.is_new:
         again = 0
-    elif not (step.failed or within) and trail.steps and trail.steps[-1].is_new:
+    elif trail.steps and trail.steps[-1].is_new and not (step.failed or _varies(trail.steps, step)):
         again //= 2
     costs[AGAIN] = REPEATED * again // (100 * 100)
     costs[FAILS] = FAILED * fails // 100
@@ -373,14 +375,15 @@ def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
     )
 
 
+def _varies(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether the numbers of a result go up and down, within the range of earlier ones."""
+    numbers = {each.numbers for each in steps if each.shape == step.shape}
+    return len(numbers) > 1 and _within(steps, step)
+
+
 def _is_flat(steps: tuple[Earlier, ...]) -> bool:
-    """Whether a result that did not fail went up and down: its numbers vary within a range."""
-    for at, step in enumerate(steps):
-        if not step.failed and _within(steps[:at], step):
-            numbers = {each.numbers for each in steps[:at] if each.shape == step.shape}
-            if len(numbers) > 1:
-                return True
-    return False
+    """Whether a result that did not fail went up and down."""
+    return any(not step.failed and _varies(steps[:at], step) for at, step in enumerate(steps))
 
 
 def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
