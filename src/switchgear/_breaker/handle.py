@@ -182,7 +182,7 @@ class Breaker:
         self._look_at(self._circuit, self._times())
 
     def _use(self, policy: Policy) -> None:
-        self.policy = policy
+        self.policy: Policy = policy
         self._slow_from_s = policy.slow_from_s
         self._counts_calls = counts_calls(policy)
         if self._wall is None or not needs_successes(policy):

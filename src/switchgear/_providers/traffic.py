@@ -36,7 +36,7 @@ class ModelProtocol(StrEnum):
     GEMINI_STREAM = "gemini_stream"
 
     def __init__(self, name: str) -> None:
-        self.family = "google" if name.startswith("gemini") else name.partition("_")[0]
+        self.family: str = "google" if name.startswith("gemini") else name.partition("_")[0]
         """Whose protocol it is: `anthropic`, `openai` or `google`."""
 
 

@@ -406,7 +406,7 @@ class BootClock:
         if self._name is not None:
             self.read = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
         # Until the shared anchor is known, a local one: time continues while the file is missing.
-        self.anchor_s = self._own_anchor_s()
+        self.anchor_s: float = self._own_anchor_s()
         self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
