@@ -295,10 +295,10 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
             charged += line.amount_micros or 0
             _spend(spent, line.node, line.amount_micros or 0)
     if count != book.lines:
-        problems.append(f"there are {count} lines, but the balance says {book.lines}")
+        problems.append(f"there are {count} lines, but the balance has {book.lines}")
     if charged != book.charged_micros:
         told, kept = dollars(charged), dollars(book.charged_micros)
-        problems.append(f"the lines charge {told}, but the balance says {kept}")
+        problems.append(f"the lines charge {told}, but the balance has {kept}")
     problems += _nodes(book, limits, spent)
     return tuple(problems)
 
@@ -349,5 +349,5 @@ def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int
             ("held", held[path], node.held_micros),
         ):
             if told != kept:
-                problems.append(f"{path!r} has {what} {kept}, but the lines say {told}")
+                problems.append(f"{path!r} has {what} {kept}, but the lines add up to {told}")
     return problems

@@ -104,7 +104,7 @@ def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
     mode = "" if state.mode == "auto" else f" ({words(state.mode)})"
     said = "admits, against the evidence" if verdict.overruled else "admits"
     if not state.version and not state.event_seq:
-        why = ": nothing is known of it yet"
+        why = ": no results are recorded yet"
     return clean(f"{sign} circuit {name!r} {said}; it is {words(verdict.phase)}{mode}{why}", 1000)
 
 

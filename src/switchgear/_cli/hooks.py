@@ -213,7 +213,7 @@ def restart() -> int:
     """Restart the resident process, which answers the hooks of all your agents.
 
     Events under way are not affected. It also restarts by itself when another version is installed.
-    Exit code 0; 1 if there can be no resident process here.
+    Exit code 0; 1 if no resident process can run here.
     """
     from time import monotonic, sleep
 

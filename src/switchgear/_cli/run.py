@@ -409,7 +409,7 @@ def conflict_text(conflict: "RunConflict") -> str:
             str(conflict),
             "- wait until it ends: switchgear watch",
             f"- stop it, its work is saved: {stop}",
-            "- then repeat this command, or go on with its run: switchgear resume last",
+            "- then repeat this command, or continue its run: switchgear resume last",
         )
     )
 

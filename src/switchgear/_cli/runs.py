@@ -99,7 +99,7 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     from switchgear._run.record import prunable, prune, runs_root
 
     if older_than is None and keep is None:
-        fail("say what to remove: --older-than D, --keep N or both")
+        fail("specify what to remove: --older-than D, --keep N or both")
     age_s = None if older_than is None else seconds("--older-than", older_than)
     found = prunable(runs_root(Path.cwd()), now_s=time.time(), older_than_s=age_s, keep=keep)
     removed, left = (found, []) if dry_run else prune(found)

@@ -210,7 +210,7 @@ class Report:
                 self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
                 continue
             if one.name in found:
-                self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
+                self.add(child, f"means the same as {shown(found[one.name].key)}: keep one of them")
                 continue
             # Of an older version of the unit; a built-in preset is not a file that could be changed.
             if is_old(key) and child.line is not None:

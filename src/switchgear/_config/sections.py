@@ -369,7 +369,7 @@ def build_breakers(node: ConfigNode, report: Report) -> Breakers:
     keys = report.mapping(node, (*CATEGORIES, *ALIASES))
     for alias, category in ALIASES.items():
         if alias in keys and category in keys:
-            report.add(keys[alias], f"says the same as {category!r}: keep one of them")
+            report.add(keys[alias], f"means the same as {category!r}: keep one of them")
         elif alias in keys:
             keys[category] = keys.pop(alias)
     built: dict[str, Category] = {}

@@ -197,7 +197,7 @@ def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None
     path = key_path(path)
     data = content(path)
     if data is None:
-        raise NotTrusted(path, "it is not a readable file", "look at what it is")
+        raise NotTrusted(path, "it is not a readable file", "inspect it")
     digest = digest_of(path, data)
     if expected not in {None, digest}:
         raise NotTrusted(path, "it has changed since it was shown", "run 'switchgear trust' again")

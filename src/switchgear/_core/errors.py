@@ -204,7 +204,7 @@ class LockTimeout(SwitchgearError):
 
     def __str__(self) -> str:
         resource, holder, waited_s = self.args
-        held = f"{holder} holds it" if holder else "other waiters came first"
+        held = f"{holder} holds it" if holder else "other waiters were first in the queue"
         return f"lock {resource!r} was not acquired within {duration(waited_s)}: {held}"
 
 

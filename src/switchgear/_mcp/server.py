@@ -10,8 +10,8 @@ from mcp.types import ToolAnnotations
 from switchgear._mcp.answers import GuardAnswers, answered_or_error
 
 INSTRUCTIONS = (
-    "Switchgear guards this project. Use these tools when a call was refused or you were stopped: they say "
-    "why, and what was tried. They cannot change anything. You can request more time or money with a reason; "
+    "Switchgear guards this project. Use these tools when a call was refused or you were stopped: they return "
+    "the reason and what was tried. They cannot change anything. You can request more time or money with a reason; "
     "a person decides."
 )
 

@@ -213,7 +213,7 @@ class GitTree:
         place, missed = save_archive(self._top, paths, target, deadline)
         gone = [path for path, content in state.files.items() if content.now is None]
         missed += tuple(LeftOut(path, "deleted, which an archive cannot hold") for path in gone)
-        missed += (LeftOut("refs/switchgear", f"git could not hold it: {problem[:300]}"),)
+        missed += (LeftOut("refs/switchgear", f"git could not store it: {problem[:300]}"),)
         return SavedWork(f"tar -xzf {place}", self._unread(missed))
 
     def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> SavedWork:

@@ -375,7 +375,7 @@ class Runner:
             self._unmeasured += 1
             self._mark = mark(self.context.tree)
             return None
-        why = "what it was before is not known" if problem is None else str(problem)
+        why = "its state before the run is unknown" if problem is None else str(problem)
         if is_disk_full(problem):
             return Ending(ExitReason.DISK_FULL, full_sentence(why))
         sentence = f"changes in {self.context.folder} cannot be measured: {why}"

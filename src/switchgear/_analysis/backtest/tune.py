@@ -187,7 +187,7 @@ def fewest_solved(asked: float, folds: int = FOLDS) -> int:
 
 
 def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
-    """Whether there are runs enough to say anything."""
+    """What is missing for a proposal, if there are too few runs."""
     solved = sum(profile.solved is True for profile in profiles)
     unsolved = sum(profile.solved is False for profile in profiles)
     groups = len({profile.group for profile in profiles if profile.solved is not None})
@@ -200,8 +200,8 @@ def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
         )
     if unsolved < FEWEST_UNSOLVED:
         return TooLittle(
-            f"{unsolved:,} runs are known to be unsolved: it takes {FEWEST_UNSOLVED} to say what a "
-            "threshold catches"
+            f"{unsolved:,} runs are known to be unsolved: {FEWEST_UNSOLVED} are needed to measure "
+            "what a threshold catches"
         )
     if groups < 2 * FOLDS:
         return TooLittle(f"the runs have {groups:,} tasks: it takes {2 * FOLDS} to hold some out")

@@ -335,7 +335,7 @@ def hot(readings: Mapping[str, Reading]) -> str:
 def blind(key: str, policy: Policy) -> str:
     """The sentence about a policy that does not watch for an attack."""
     kinds = ", ".join(detector.kind for detector in policy.detectors)
-    return f"nothing that judges {key} watches for it, only {kinds}"
+    return f"{key} has no detector for it, only {kinds}"
 
 
 class Waited(NamedTuple):

@@ -131,7 +131,7 @@ def detail_of(view: View, longest_error: int = 100) -> str:
     reason = verdict.reason
     if circuit.mode is Mode.HELD_OPEN:
         reason = circuit.outage.reason
-        parts.append(f"the evidence says {words(circuit.phase)}")
+        parts.append(f"without the hold: {words(circuit.phase)}")
     if not reason and heat_of(view) > 0:
         reason = max(view.readings, key=lambda reading: reading.heat).reason
     if reason:

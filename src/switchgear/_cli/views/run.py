@@ -264,7 +264,7 @@ NAMES = {"consecutive_failures": "failures in a row"}
 SHORT_NAMES = {
     "consecutive_failures": "failures",
     "output_decline": "decline",
-    "told the agent": "told",
+    "sent to agent": "sent",
     "next prompt": "next",
 }
 _LABEL = 19
@@ -412,7 +412,7 @@ def _standing(board: Board, size: Size) -> list[RankedLine]:
     if board.last_error:
         rows.append(RankedLine(2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
-        told = "told the agent" if board.busy else "next prompt"
+        told = "sent to agent" if board.busy else "next prompt"
         text = board.nudge
         rows.append(RankedLine(2, label(told, size).append(text, "yellow")))
     return rows

@@ -76,7 +76,7 @@ class Link:
         if self._lock.is_mine():
             raise StoreUnavailable(
                 self.label,
-                "a finalizer or signal handler came in the middle of a transaction",
+                "a finalizer or signal handler ran in the middle of a transaction",
                 "record it later, from ordinary code",
             )
         asked_s = time.monotonic()
@@ -556,7 +556,7 @@ class SqliteStore:
         if not asides:
             return None
         aside = asides[-1] + self._link.why_aside()
-        why = f"a damaged file was set aside as {aside}; what it held is lost to this one"
+        why = f"a damaged file was set aside as {aside}; its content is not in the new file"
         return StoreCorrupt(self.label, why, "look at it, then move it away")
 
     def events(
@@ -617,7 +617,7 @@ class SqliteStore:
         """Versions, sizes and counts, after a check of the whole file. Raises if it is damaged."""
         facts = self._link.run(_facts)
         if facts["integrity"] != "ok":
-            raise self._corrupt(f"the check of the file says {facts['integrity']!r}")
+            raise self._corrupt(f"the integrity check reports {facts['integrity']!r}")
         facts["file"] = self._path
         facts["size"] = f"{os.stat(self._path).st_size} bytes"
         asides = ", ".join(self._link.asides())
