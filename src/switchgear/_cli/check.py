@@ -140,7 +140,7 @@ def _answers(
             f"admit every call until you release it{token}",
             f"switchgear hold closed {order_end}",
         ),
-        ("skip", "go on without this call; nothing to do here", ""),
+        ("skip", "continue without this call; nothing to do here", ""),
         ("abort", "stop the run", "exit 1"),
     )
     return [

@@ -1,4 +1,4 @@
-"""The seven categories of seed 003 as functions from its keys to policies: the `breakers` section.
+"""The seven categories of the fleet specification, as functions from its keys to policies: the `breakers` section.
 
 The arguments are the keys of the file with their defaults, so the schema and the errors of the
 configuration come from here. Each category judges circuits of its own, so each has its own wait.
