@@ -1,6 +1,6 @@
 """Installs what the tests of the page need, once: Chromium, Playwright, axe-core, Schemathesis.
 
-What cannot be installed is said; the tests that need it are skipped with that reason.
+If something cannot be installed, the reason is printed, and the tests that need it are skipped.
 """
 
 import os
@@ -21,12 +21,12 @@ def chromium() -> str | None:
 
 
 def axe() -> Path:
-    """Where axe-core is, once it is installed."""
+    """The path of axe-core; it exists once it is installed."""
     return CACHE / f"axe-{AXE_VERSION}.js"
 
 
 def schemathesis() -> Path:
-    """Where Schemathesis is, once it is installed: in an environment of its own."""
+    """The path of Schemathesis, in its own environment; it exists once it is installed."""
     return CACHE / "schemathesis" / "bin" / "schemathesis"
 
 
@@ -34,7 +34,8 @@ def _tried(what: str, *command: str, cwd: Path | None = None) -> None:
     try:
         subprocess.run(command, check=True, cwd=cwd, capture_output=True, text=True, timeout=900)
     except (OSError, subprocess.SubprocessError) as error:
-        getattr(error, "stderr", "") or str(error)
+        why = (getattr(error, "stderr", "") or str(error)).strip()
+        sys.stdout.write(f"{what} could not be installed: {why[-500:]}\n")
 
 
 def main() -> None:
