@@ -49,7 +49,7 @@ class BudgetNode(NamedTuple):
     """When a reservation counts as abandoned."""
     on_expiry: str = EXPIRY[0]
     told: int = 0
-    """What has been said of it: 1 warned, 2 exhausted."""
+    """What was reported about it: 1 warned, 2 exhausted."""
     opened_s: float = 0.0
 
     @property
@@ -73,7 +73,7 @@ class BudgetBook(NamedTuple):
     nodes: dict[str, BudgetNode]
     lines: int = 0
     charged_micros: int = 0
-    """All that was ever charged, whatever is open: the sum of the lines that say so."""
+    """Everything that was ever charged, whatever is open: the sum of the charge lines."""
     settled: tuple[tuple[str, int, bool], ...] = ()
     """The last reservations and charges that are done: what was charged, and whether for good."""
     expires_s: float | None = None

@@ -24,7 +24,7 @@ WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
 _SHORTEST_NAME = 12
 _MOST_VALUES = 8
-"""Values of a tag that are shown, the dearest first."""
+"""Number of values of a tag that are shown, the most expensive first."""
 
 
 @click.group(cls=Branch, short_help="Show and change shared budgets.")

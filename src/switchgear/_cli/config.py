@@ -144,7 +144,7 @@ NONE = "none"
 
 
 class Answers(NamedTuple):
-    """What the file is to say."""
+    """The content of the new file."""
 
     agents: dict[str, list[str]]
     """Names of agents and their models, `provider/model`, the primary one first."""
@@ -445,7 +445,7 @@ def _write(path: str, text: str, shown: str) -> None:
 
 
 def _trust(path: str) -> None:
-    """The person who wrote it trusts it."""
+    """Trust the file: this user wrote it."""
     from switchgear._config.trust import is_own, trust_file, variables_in
 
     if not is_own(path):

@@ -248,9 +248,9 @@ def _save(agent: str, scope: str) -> None:
 
 
 def _trust_project_file() -> None:
-    """Show and trust the configuration of this project: a user a user a user a user a user a user a user a user a user a user a user who installs the guard wants its rules.
+    """Show and trust the configuration of this project, so that its rules take effect.
 
-    One that cannot be used stays untrusted, with a warning.
+    A configuration that cannot be used stays untrusted, with a warning.
     """
     from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
     from switchgear._config import ConfigError

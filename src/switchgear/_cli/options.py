@@ -80,7 +80,7 @@ class Verbs(Branch):
         except BrokenPipeError:
             raise SystemExit(BROKEN_PIPE) from None
 
-    def main(  # type: ignore[override]  # click's overloads say what follows from the flag
+    def main(  # type: ignore[override]  # click's overloads depend on the flag
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
         """Run a command line and exit."""

@@ -264,5 +264,5 @@ def _iteration(facts: dict[str, Any]) -> str:
 
 
 def _count(count: Any, noun: str) -> str:
-    """`1 file`, `2 files`; what was not measured is said to be so."""
+    """`1 file`, `2 files`; values that were not measured are shown as such."""
     return plural(count, noun) if isinstance(count, int) else f"{noun}s not measured"

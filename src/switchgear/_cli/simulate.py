@@ -109,7 +109,7 @@ def _progress() -> Any:
 
 
 def _check_place(html: str | None) -> None:
-    """Whether the report can be written, said before minutes are spent on it."""
+    """Check that the report can be written, before minutes are spent on it."""
     import os
 
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it

@@ -200,7 +200,7 @@ def _most_important(ordered: "list[View]") -> "list[View]":
 
 
 def nothing(session: "Session", glob: str) -> str:
-    """What to say when no circuit matches."""
+    """The message when no circuit matches."""
     from switchgear._cli.views.text import clean
 
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:

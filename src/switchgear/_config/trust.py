@@ -369,7 +369,7 @@ def effective_config(
 
 
 def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effective | None:
-    """A project's file, if it is in effect; else what to say of it is added to the notices."""
+    """A project's file, if it is in effect; else a message about it is added to the notices."""
     there = has_our_table(path)
     record = record_of(path)
     if record is None and not there:

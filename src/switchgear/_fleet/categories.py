@@ -130,7 +130,7 @@ def latency(
     admit: float = 0.5,
     tripping_at: float = 0.75,
 ) -> Category:
-    """An agent or provider whose p95 is over so many baselines is given `admit` of its calls."""
+    """An agent or provider whose p95 exceeds a multiple of its baseline keeps `admit` of its calls."""
     detector = LatencyP95(
         values.positive("latency.baseline_p95_ms", baseline_p95_ms) / 1000.0,
         values.at_least("latency.threshold_multiplier", threshold_multiplier, 1.0),

@@ -190,7 +190,7 @@ MOST = 20
 
 
 def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[str, Any]:
-    """The facts; what cannot be read is said to be unknown and keeps nothing from being written."""
+    """The facts; unreadable ones are reported as unknown and do not prevent the report."""
     agents = concerned(fleet, event.circuit)
     facts: dict[str, Any] = {
         "agents": [agent.name for agent in agents],

@@ -23,7 +23,7 @@ def made(answers: GuardAnswers) -> Any:
 
     @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
     def why_refused(session: str = "") -> str:
-        """Say why tool calls are refused now: the session's state, open circuits, broken rules.
+        """Return why tool calls are refused now: the session's state, open circuits, broken rules.
 
         session: the session id; empty: the session of this project that was active last.
         """
@@ -31,7 +31,7 @@ def made(answers: GuardAnswers) -> Any:
 
     @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
     def what_was_tried(session: str = "") -> str:
-        """Say what was tried in a session: evidence, escalation steps, last steps and failures.
+        """Return what was tried in a session: evidence, escalation steps, last steps and failures.
 
         session: the session id; empty: the session of this project that was active last.
         """

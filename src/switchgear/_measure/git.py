@@ -577,7 +577,7 @@ class GitTree:
 
 
 def _files_below(top: Path, folder: str) -> list[str]:
-    """The files below a folder, the first so many; repositories and caches are left out."""
+    """The first files below a folder, up to a limit; repositories and caches are left out."""
     found: list[str] = []
     for here, folders, files in os.walk(top / folder):
         folders[:] = [each for each in folders if each not in CACHES | {OURS, ".git"}]

@@ -619,7 +619,7 @@ def run_loop(
       Limits that differ from their defaults count as set.
     - `folder`: where the agent works; default: the working directory.
     - `panel`: the circuits; default: those of the project, `Panel()`.
-    - `view`: receives what happens, as it happens; default: nothing is shown.
+    - `view`: receives progress while the run is active; default: nothing is shown.
     - `interrupt`: `interrupt.ask()` from any thread ends the run gracefully.
     - `notify`: targets that are notified when it ended, as those of `--notify`.
 

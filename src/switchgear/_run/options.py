@@ -104,9 +104,9 @@ LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_p
 
 
 class RunOptions(NamedTuple):
-    """Everything that decides how a run goes. Immutable.
+    """The options of a run. Immutable.
 
-    A limit that is `None` is not watched; on the command line that is 0.
+    A limit that is `None` is disabled; on the command line that is 0.
     """
 
     task: str
@@ -163,7 +163,7 @@ class RunOptions(NamedTuple):
 
     @property
     def agent_label(self) -> str:
-        """What the agent is called, in names of circuits too."""
+        """The name of the agent, also in names of circuits."""
         if self.agent is not None:
             return self.agent
         return (self.agent_cmd or "").split(maxsplit=1)[0].rsplit("/", 1)[-1] or "command"

@@ -160,7 +160,7 @@ def _reached(
 
 FOLDS = 5
 FEWEST_UNSOLVED = 10
-"""With fewer runs that went wrong nothing can be said of what would be caught."""
+"""With fewer unsolved runs, the share that would be caught cannot be measured."""
 
 Stop = Callable[[Profile], int | None]
 """The step after which a run would have been stopped."""
@@ -173,7 +173,7 @@ class TooLittle(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What was seen on runs whose tasks had no say in the thresholds that judged them."""
+    """The result on held-out tasks, which were not used to choose the thresholds."""
 
     false_stops: Rate
     caught: Rate
@@ -209,7 +209,7 @@ def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
 
 
 def allowed(solved: int, asked: float) -> int:
-    """How many false stops of so many solved runs still show the rate; -1: not even none."""
+    """The highest number of false stops among the solved runs that still shows the rate; -1: none does."""
     found = -1
     while found + 1 < solved and most_likely_below(found + 1, solved) <= asked:
         found += 1

@@ -167,7 +167,7 @@ class VirtualFleet:
         return None
 
     def refusal(self, name: str, circuit: str, **where: Any) -> tuple[Route, Refused] | None:
-        """A route for which this circuit said no; `None`: it lets all pass."""
+        """A route that this circuit refused; `None`: it admits all."""
         for _ in range(_ASKS):
             route = self.fleet.route(name, **where)
             route.give_back()

@@ -480,7 +480,7 @@ END_OF_INPUT = "\x04"
 def watch_screen(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
-    """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or so many looks."""
+    """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or the given number of updates."""
     make_rounds = rounds_of(session)
     looked_at = NowView(session) if glob == "*" else None
     with (
@@ -540,7 +540,7 @@ class NowView:
         self._sources: Sources | None = None
 
     def lines(self, width: int, most: int, screen: Screen) -> list[Text]:
-        """The items, runs and sessions of *Now*, in its order, in at most so many lines; the rest is counted."""
+        """The items, runs and sessions of *Now*, in its order, in at most the given number of lines; the rest is counted."""
         from switchgear._console.sources import Sources  # noqa: PLC0415  only for the screen
 
         if self._sources is None or self._sources.panel is not self._session.panel:

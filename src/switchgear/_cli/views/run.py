@@ -237,7 +237,7 @@ class Notebook:
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """What an agent said, as one harmless line."""
+    """A text of the agent, as one line without control characters."""
     return clean(" ".join(text[: 4 * longest].split()), longest)
 
 
@@ -272,14 +272,14 @@ _NARROW_LABEL = 12
 
 
 class RankedLine(NamedTuple):
-    """A line and how dear it is: where there is no room, the highest rank goes first."""
+    """A line and its rank: if there is too little space, the highest rank is left out first."""
 
     rank: int
     text: Text
 
 
 class Size(NamedTuple):
-    """How much room there is, and what can be drawn in it."""
+    """The size of the screen, and which symbols it can show."""
 
     width: int
     height: int
@@ -302,7 +302,7 @@ class Size(NamedTuple):
 
 
 def picture(board: Board, size: Size) -> list[Text]:
-    """The lines of the live screen, at most as many as there is room for."""
+    """The lines of the live screen, at most as many as fit."""
     rows = [
         *_head(board, size),
         RankedLine(7, Text()),

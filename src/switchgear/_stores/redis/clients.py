@@ -189,7 +189,7 @@ class ServerClock:
         return guess_s + self() - self._wall()
 
     def learn(self, server_s: float, asked_s: float, answered_s: float) -> None:
-        """The server said it was `server_s` at some time between two readings of our clock."""
+        """The server's time was `server_s` at some point between two readings of the local clock."""
         error_s = (answered_s - asked_s) / 2
         offset_s = server_s - (asked_s + answered_s) / 2
         with self._lock:
@@ -349,7 +349,7 @@ def _secret(password: str | None, query: str) -> str | None:
 
 
 def missing_package(label: str) -> StoreUnavailable:
-    """What is said where the redis package is not installed."""
+    """The error if the redis package is not installed."""
     return StoreUnavailable(
         label,
         "the Python package 'redis' is not installed",
