@@ -248,7 +248,7 @@ def _save(agent: str, scope: str) -> None:
 
 
 def _trust_project_file() -> None:
-    """Show and trust the configuration of this project: a user a user a user a user a user a user a user a user a user a user a user who installs the guard wants its rules.
+    """Show and trust the configuration of this project: a user who installs the guard wants its rules.
 
     One that cannot be used stays untrusted, with a warning.
     """
