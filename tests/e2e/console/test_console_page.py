@@ -464,10 +464,15 @@ def test_after_a_kill_and_a_restart_the_page_goes_on(browser: Any, tmp_path: Pat
     page.wait_for_selector(".note:has-text('Not connected')")
     with served.panel() as panel:
         trip(panel, "provider/while-away")
+        store, calm = panel.store.inner, "tool/calm-while-away"  # no event tells of this one
+        store.apply(calm, panel.policy_of(calm), Record(Signal(ok=True)), store.now_s())
     again = start(tmp_path, port)
     try:
         page.wait_for_selector(".lamp.on", state="attached")
         page.wait_for_selector("li.item:has-text('provider/while-away')")
+        page.keyboard.press("g")
+        page.keyboard.press("c")  # the same page: what it knows of all circuits is new as well
+        page.wait_for_selector("tbody a:has-text('tool/calm-while-away')")
     finally:
         tab.close()
         stop(again)
