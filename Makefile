@@ -44,7 +44,7 @@ integrations:  ## SDKs and frameworks, real packages: openai 2 with httpx, opena
 console:  ## the web page in a real Chromium (installs it where apt allows); screenshots in build/console
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python tests/e2e/console/installation.py
-	@$(BIN)/python -m pytest -m console tests/e2e/console
+	@$(BIN)/python -m pytest -m console tests/e2e/console tests/unit/console
 
 check:  ## format, lint, strict types, import rules, for the sources and the examples in the docs
 	@scripts/venv $(VENV) -e '.[dev]'

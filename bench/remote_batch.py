@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
+from bench.server import binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def redis_server(folder: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command = [binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     command += ["--dir", str(folder), "--appendonly", "yes"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

@@ -500,18 +500,23 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
 def resident_process() -> Iterator[CheckResult]:
     """The process that answers the hooks of this user, or why there is none."""
     from switchgear._hooks import resident
+    from switchgear._text.formats import elapsed
 
-    found = resident.status()
+    found, why, until_s = resident.status(), resident.obstacle(), time.monotonic() + 3.0
+    while found is None and not why and resident.unresponsive() and time.monotonic() < until_s:
+        time.sleep(0.05)  # it may be starting
+        found = resident.status()
     if found is not None:
-        sessions = f"{len(found['sessions'])} sessions watched"
-        age = f"running for {found['age_s']:.0f} s"
+        sessions = f"{plural(len(found['sessions']), 'session')} watched"
+        age = f"running for {elapsed(found['age_s'])}"
         what = f"resident process {found['pid']}, version {found['version']}, {age}, {sessions}"
         yield CheckResult(GOOD, what)
-        return
-    why = resident.obstacle()
-    if why:
+    elif why:
         what = f"hooks decide without a resident process: {why}"
         yield CheckResult(NOTE, what, "they are slower, and silent sessions are not watched")
+    elif (pid := resident.unresponsive()) is not None:
+        what = f"hooks decide without a resident process: process {pid} does not respond"
+        yield CheckResult(NOTE, what, "restart it: switchgear hooks restart")
     else:
         yield CheckResult(GOOD, "no resident process runs: the next hook starts it")
 

@@ -100,7 +100,7 @@ class Actions:
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
             return {
-                **stands(name, done),
+                **_standing(name, done),
                 "admitted": done.verdict.admitted,
                 "permit": None if permit is None else dump_permit(name, permit),
             }
@@ -337,9 +337,14 @@ def _replayed(note: str | None, request: str) -> dict[str, Any] | None:
     return body
 
 
+def _standing(name: str, done: Step) -> dict[str, Any]:
+    """How a circuit stands after a message; its heat is at most 1, as in the lists."""
+    return {**stands(name, done), "heat": min(done.verdict.heat, 1.0)}
+
+
 def _with_events(name: str) -> Callable[[Step], dict[str, Any]]:
     def body(done: Step) -> dict[str, Any]:
-        return {**stands(name, done), "events": [of_event(event) for event in done.events]}
+        return {**_standing(name, done), "events": [of_event(event) for event in done.events]}
 
     return body
 

@@ -315,10 +315,12 @@ def decide(
     errands: list[Errand] | None = None,
     *,
     looked: Looked | None = None,
+    event: str = "",
 ) -> Ruling:
     """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
 
-    `looked` is what the rules said of the call, if they were judged already.
+    `looked` is what the rules said of the call, if they were judged already. `event` identifies the
+    event: one that was decided before gets the same ruling, and nothing is recorded.
 
     `warns` are the events at which this agent passes a text on to the model. What is left to do
     afterwards is added to `errands`; without them no session gets a watcher.
@@ -336,8 +338,13 @@ def decide(
 
     def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
         hearing = _Hearing(inside, facts, known, warns)
+        again = hearing.state.answer_to(event)
+        if again is not None:
+            return again
         hearing.files = state
-        return hearing.rule(looked, watched=errands is not None), hearing.errand
+        ruling = hearing.rule(looked, watched=errands is not None)
+        hearing.leave_notes(event, ruling)
+        return ruling, hearing.errand
 
     ruling, errand = store.transact(name, work)
     if errands is not None and errand is not None:
@@ -405,9 +412,13 @@ class _Hearing(GuardedAgent):
                 self.notice = ruling.for_user
                 self.notes = self.notes._replace(announced=True)
         self._leave_errand(watched=watched)
+        return ruling
+
+    def leave_notes(self, event: str, ruling: Ruling) -> None:
+        """Save what is known of the session, with the ruling on this event."""
+        self.state = self.state.with_answer(event, ruling, self.errand)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
         self.tx.note = self.notes.dump()
-        return ruling
 
     def _note_facts(self) -> None:
         """Keep what people want to know of a session: project, task and the last step."""

@@ -189,7 +189,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
     try:
         if doubt is not None:
             raise doubt
-        ruling = _circuits(facts, known, open_store, looked, errands)
+        ruling = _circuits(facts, known, open_store, looked, errands, event=so_far.event)
         if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  a defect of Switchgear must not stop an agent
@@ -238,6 +238,8 @@ def _circuits(
     open_store: Opener,
     looked: Looked | None,
     errands: list[Errand],
+    *,
+    event: str,
 ) -> Ruling:
     """The decision of the circuits. Raises `StoreError`."""
     if looked is None and facts.moment is Moment.BEFORE_TOOL:
@@ -248,10 +250,10 @@ def _circuits(
         _tell_change(known.root, known, store, facts)
     warns = dialect_of(facts.agent).warns
     if not known.tampered:
-        return decide(facts, known, store, warns, errands, looked=looked)
+        return decide(facts, known, store, warns, errands, looked=looked, event=event)
     seen = f"{'; '.join(known.tampered)}; seen by session/{facts.session} at {facts.event}"
     undecided.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
-    ruling = decide(facts, known, store, warns, errands, looked=looked)
+    ruling = decide(facts, known, store, warns, errands, looked=looked, event=event)
     from switchgear._hooks.recompile import take_tampering  # noqa: PLC0415  only after a change
 
     take_tampering(known.root, known.tampered)

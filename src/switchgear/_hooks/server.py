@@ -35,6 +35,7 @@ from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
 from switchgear._hooks.after_reply import Recorder, hand_over, start_help
 from switchgear._hooks.after_reply import run as run_errand
+from switchgear._hooks.client import event_id
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.handler import (
@@ -503,7 +504,7 @@ class _Handler(BaseHTTPRequestHandler):
             if found is not None:
                 return _answer(agent, found)
             afterwards.append(self.server.start_resident)
-            so_far = Pending()
+            so_far = Pending(event=event_id(began_s))
             self._line.decide(agent, so_far)
             opening = self._recording(committed)
             reply = answer(agent, raw, self.server.root, opening, so_far)

@@ -166,8 +166,10 @@ CIRCUITS_S = 5.0
 class Pending:
     """One hook call under way. Written by the thread that answers, read by the deadline's thread."""
 
-    def __init__(self, began_s: float | None = None) -> None:
+    def __init__(self, began_s: float | None = None, event: str = "") -> None:
         self.began_s = time.monotonic() if began_s is None else began_s
+        self.event = event
+        """Identifies the event, see `client.event_id`."""
         self.dialect: Dialect | None = None
         self.facts: HookFacts | None = None
         self.root: str | None = None

@@ -566,7 +566,7 @@ class ToolCall(_GuardedCall):
 
     async def afinished(self, result: Any, *, failed: bool = False) -> str | None:
         """`finished` without blocking the event loop."""
-        return await beside(lambda: self.finished(result, failed=failed))
+        return await beside(partial(self.finished, result, failed=failed))
 
     def __enter__(self) -> Self:
         self.run.check()
