@@ -215,7 +215,7 @@ def test_check_lists_everything_that_was_found_and_variables_that_are_not_set(
     assert found["unset_variables"] == ["HOOK_KEY, which target 'ops' needs"]
 
 
-def test_check_without_a_file_says_how_to_get_one() -> None:
+def test_check_without_a_file_reports_how_to_get_one() -> None:
     code, text = run("config", "check")
     assert code == 2
     assert "switchgear config init" in text
