@@ -428,10 +428,12 @@ def unknown_circuit(session: Session, name: str) -> str:
     """What to say of a circuit that is not there: perhaps it was meant otherwise."""
     import difflib
 
+    from switchgear._text.formats import plural
+
     names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
     near = [key for key in names if key.endswith(f"/{name}")]
     near = near or difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the store has {len(names)} others"
+    hint = f"did you mean {near[0]!r}?" if near else f"the store has {plural(len(names), 'other')}"
     if not names:
         hint = "the store is empty"
     return f"there is no circuit {name!r} in {session.label}; {hint}"
