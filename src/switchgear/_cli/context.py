@@ -306,6 +306,8 @@ def _say_once(notice: str) -> None:
     """Report on standard error, once for each command; nothing during shell completion."""
     context = click.get_current_context(silent=True)
     said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    if context is not None and context.info_name == "trust":
+        return  # it is the command that the notice names
     if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
         said.add(notice)
         say(clean(f"switchgear: {notice}", 1000), err=True)
