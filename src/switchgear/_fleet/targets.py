@@ -603,6 +603,8 @@ def sendable_url(url: str) -> str:
     from urllib.parse import quote, urlsplit
 
     rule = "it must be an http or https URL"
+    if url.startswith("${"):
+        rule += ", written out: variables are not replaced here"
     if not url.isprintable():
         raise Unsendable(rule)
     try:
