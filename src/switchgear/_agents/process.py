@@ -70,7 +70,6 @@ class SupervisorProcess:
 
     @property
     def is_there(self) -> bool:
-        """Whether it still waits."""
         return self.process.poll() is None
 
     def begin(

@@ -98,7 +98,6 @@ class RemoteJob(NamedTuple):
     """Why hosts could not execute it, newest last."""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
 
     @classmethod
