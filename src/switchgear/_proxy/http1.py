@@ -74,7 +74,6 @@ class Request:
         "method",
         "minor",
         "target",
-        "too_large",
     )
 
     def __init__(self, connection: "Connection", method: str, target: bytes) -> None:
@@ -85,7 +84,6 @@ class Request:
         """The length of the body in bytes; `None`: it is chunked."""
         self.minor = 1
         self.is_kept_alive = True
-        self.too_large = False
         self._connection = connection
         self._parts: deque[bytes] = deque()
         self._size = 0
@@ -393,8 +391,8 @@ class Connection(asyncio.Protocol):
     def send_head(self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Write the head of the response. `headers` have a content length, or the body is chunked."""
         request = self._current
-        assert request is not None
-        assert not self._has_head
+        if request is None or self._has_head:
+            raise RuntimeError("a head without a request, or a second one")
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason or _REASONS.get(status, b""))]
         has_length = False
         for name, value in headers:
@@ -450,11 +448,6 @@ class Connection(asyncio.Protocol):
         self.flush_head()
         if self._is_chunked and not self._is_closed:
             self._transport.write(b"0\r\n\r\n")
-
-    @property
-    def has_sent(self) -> bool:
-        """Whether the head of the response was sent."""
-        return self._has_head
 
     def _reject(self, status: int, why: str) -> None:
         """A short response, if none was started, and the end of the connection."""
