@@ -77,7 +77,6 @@ def unset_variables(config: "Config") -> list[str]:
 
 
 def say_summary(rows: list[SummaryRow]) -> None:
-    """Print the rows."""
     width = max(len(row.title) for row in rows)
     for row in rows:
         more = len(row.items) - MOST_NAMED
@@ -87,7 +86,6 @@ def say_summary(rows: list[SummaryRow]) -> None:
 
 
 def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
-    """The rows as JSON values."""
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 

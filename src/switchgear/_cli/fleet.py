@@ -235,7 +235,6 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
 
 
 def fleet_of(session: "Session") -> "Fleet":
-    """The fleet of a session's configuration, over its panel."""
     from switchgear._fleet.fleet import Fleet
 
     return Fleet(session.panel, session.config.crew, session.config.breakers)

@@ -40,7 +40,6 @@ class LabelledRun(NamedTuple):
 
 
 def summary(run: "RecordedRun") -> LabelledRun:
-    """What a person needs to know of one run."""
     from switchgear._analysis.backtest.outcomes import infer, label_key
     from switchgear._text.agent_text import one_line
 

@@ -99,7 +99,6 @@ def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
 
 
 def _running(run: dict[str, Any]) -> str:
-    """A run that is running, in a line."""
     state = run.get("state")
     done = state.get("iterations") if isinstance(state, dict) else None
     number = f", iteration {done + 1}" if isinstance(done, int) else ""

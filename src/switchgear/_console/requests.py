@@ -44,7 +44,6 @@ class AgentRequest(NamedTuple):
 
     @property
     def wish(self) -> str:
-        """What is asked for, in words."""
         if self.kind == MONEY:
             return f"${self.amount:,.2f}"
         minutes = self.amount / 60

@@ -162,7 +162,6 @@ class Notes(NamedTuple):
         return timeouts.OVER in self.warned
 
     def dump(self) -> str:
-        """As JSON."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
     @classmethod
@@ -201,7 +200,6 @@ class SessionCircuit(NamedTuple):
         return self.apply(self.key, self.policy, message)
 
     def is_open(self) -> bool:
-        """Whether it is open now."""
         return self.send(_LOOK).circuit.phase is Phase.OPEN
 
 

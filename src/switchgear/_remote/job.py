@@ -102,7 +102,6 @@ class RemoteJob(NamedTuple):
     """How many workers in a row were lost during the current iteration, the present one not counted."""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
 
     @classmethod

@@ -28,7 +28,6 @@ class Jobs:
         self._ledger = ledger
 
     def now_s(self) -> float:
-        """Seconds on the store's clock."""
         return self._ledger.now_s()
 
     def get(self, run: str) -> RemoteJob | None:

@@ -93,7 +93,6 @@ class Touch(NamedTuple):
     """Files with patches that are applied."""
 
     def joined(self, other: "Touch") -> "Touch":
-        """All that either touches."""
         return Touch(*(one + more for one, more in zip(self, other, strict=True)))
 
 

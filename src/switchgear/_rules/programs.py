@@ -464,7 +464,6 @@ def _runs_given(command: ShellCommand) -> bool:
 
 
 def _redirected(command: ShellCommand) -> Touch:
-    """What the redirections of a command touch."""
     files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
     reads = tuple(path for op, path in files if op in {"<", "<&"})
     return Touch(reads, tuple(path for op, path in files if op not in {"<", "<&"}))

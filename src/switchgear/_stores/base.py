@@ -67,7 +67,6 @@ def ledger_of(store: Any) -> Ledger:
 
 
 def as_text(value: Any) -> str:
-    """A value as it is stored."""
     import json  # noqa: PLC0415  not needed in memory
 
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

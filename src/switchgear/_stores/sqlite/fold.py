@@ -103,7 +103,6 @@ ROW = "state, policy, id, version, event_seq"
 
 
 def policy_text(policy: Policy) -> str:
-    """A policy as it is stored."""
     return "".join(_pieces(dump_policy(policy), 0))
 
 
@@ -219,7 +218,6 @@ def _difference(policy: Policy, circuit: Circuit, earlier: Circuit, known: dict[
 
 
 def event_text(event: Event) -> str:
-    """An event as it is stored."""
     return "".join(_pieces(dump_event(event), 0))
 
 
