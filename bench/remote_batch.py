@@ -1,7 +1,7 @@
-"""Measure 25: what a task of a batch costs on workers, against the same batch on one host.
+"""Measure 25: the cost of a batch task on workers, against the same batch on one host.
 
 Short tasks in git worktrees: their agent is a shell that adds a line to a file. Local and remote batches
-alternate; each remote one runs on four workers with folders and HOMEs of their own, over one Redis that
+alternate; each remote one runs on four workers with their own folders and HOMEs, over one Redis that
 keeps its data. `python -m bench.remote_batch 10000` measures how a large batch scales.
 """
 
@@ -105,7 +105,7 @@ def seconds_of(folder: Path, store: str, *words: str) -> float:
     )
     taken_s = time.perf_counter() - begun_s
     if json.loads(done.stdout)["end"] != "done":
-        sys.exit(f"the batch did not end well: {done.stderr.decode()[-2000:]}")
+        sys.exit(f"the batch failed: {done.stderr.decode()[-2000:]}")
     return taken_s
 
 

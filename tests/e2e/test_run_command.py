@@ -99,7 +99,7 @@ def test_a_run_that_works_is_completed_and_told_in_lines(project: Project) -> No
     assert done.returncode == 0, done.stderr
     assert "task: write a" in done.stdout
     assert "iteration 1 of 30" in done.stdout
-    assert "completed: the agent says that it is done" in done.stdout
+    assert "completed: the agent reports that it is done" in done.stdout
     assert "\x1b" not in done.stdout
 
 

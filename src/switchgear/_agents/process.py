@@ -234,7 +234,7 @@ class AgentRun(NamedTuple):
     events: tuple[StreamEvent, ...]
     """The newest 5,000; `on_event` saw all."""
     output_chars: int
-    """What the agent said, without the envelope of its format."""
+    """The agent's text, without the envelope of its format."""
     output_bytes: int
     """All it printed, to stdout and stderr."""
     tail: str

@@ -42,7 +42,7 @@ class RunBudget(NamedTuple):
 
     @property
     def estimate_micros(self) -> int:
-        """What the next iteration may cost: as much as the dearest of the last few."""
+        """Estimated cost of the next iteration: that of the most expensive of the last few."""
         return max(self.recent_micros, default=0)
 
     @property

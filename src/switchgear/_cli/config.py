@@ -155,7 +155,7 @@ NONE = "none"
 
 
 class Answers(NamedTuple):
-    """What the file is to say."""
+    """The content of the new file."""
 
     agents: dict[str, list[str]]
     """Names of agents and their models, `provider/model`, the primary one first."""
@@ -279,10 +279,10 @@ def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
     """The answers of the person at the terminal; an empty one takes the default."""
     from switchgear._fleet.delivery import target_from_text
 
-    say("An empty answer takes what stands in brackets. Ctrl-C writes nothing.")
+    say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
     if not agents:
-        say("Agents, if a fleet is to be routed: a name, then models as provider/model.")
+        say("Agents that a fleet routes: a name, then models as provider/model.")
     while not given.agents:
         name = click.prompt("Agent (empty: no more)", default="", show_default=False)
         if not name:
@@ -403,7 +403,7 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
 
 
 def _target_lines(targets: list[str], quoted: Any) -> list[str]:
-    head = ["# Who is notified of trips. Secrets stay in environment variables."]
+    head = ["# Where trips are reported. Secrets stay in environment variables."]
     if not targets:
         example = '#   - webhook: {url: "https://ops.example.com/hook", secret_env: HOOK_KEY}'
         return [*head, "# notifications:", example, ""]
@@ -444,7 +444,7 @@ def _write(path: str, text: str, shown: str) -> None:
             load_config(draft)
         except ConfigError as error:
             why = "; ".join(f"{one.key}: {one.message}" for one in error.problems[:5])
-            fail(f"nothing was written, because the answers make no valid file: {why}")
+            fail(f"nothing was written, because the answers do not make a valid file: {why}")
         os.link(draft, path)  # unlike a rename, never over another file
     except FileExistsError:
         fail(f"{shown} exists already and is never overwritten; use -o for another file")
@@ -456,7 +456,7 @@ def _write(path: str, text: str, shown: str) -> None:
 
 
 def _trust(path: str) -> None:
-    """The person who wrote it trusts it."""
+    """Trust the file: this user wrote it."""
     from switchgear._config.trust import is_own, trust_file, variables_in
 
     if not is_own(path):

@@ -176,7 +176,7 @@ class Session:
                     path = None if named is None else self.config.source
                     drain.start(os.getcwd(), config=path, store=url, for_command=True)
         except (SwitchgearError, OSError, ValueError):
-            return  # a store that is gone was said already
+            return  # an unavailable store was reported already
 
 
 def open_session(
@@ -427,7 +427,7 @@ def view_named(session: Session, name: str) -> "View":
 
 
 def unknown_circuit(session: Session, name: str) -> str:
-    """What to say of a circuit that is not there: perhaps it was meant otherwise."""
+    """The message about an unknown circuit, with the nearest name."""
     import difflib
 
     from switchgear._text.formats import plural

@@ -649,7 +649,7 @@ class _Hearing(GuardedAgent):
     # Words
 
     def _answer(self, ruling: Ruling) -> Ruling:
-        """The ruling with what else has to be said now."""
+        """The ruling, together with pending messages."""
         if ruling.text:
             return ruling
         if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:

@@ -178,7 +178,7 @@ class Notes(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What a hook has to say now."""
+    """The messages that the next hook delivers."""
 
     texts: tuple[str, ...] = ()
     stop: str | None = None

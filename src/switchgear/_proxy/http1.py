@@ -137,7 +137,7 @@ class Request:
         return part
 
     def feed(self, part: bytes) -> bool:
-        """Take a part of the body; whether there is room for more."""
+        """Take a part of the body; returns whether more fits."""
         self._parts.append(part)
         self._size += len(part)
         self._wake()

@@ -113,7 +113,7 @@ LONGEST_LINE = 10_000
 
 
 class Place(NamedTuple):
-    """Where an act would happen. Immutable; any thread may read it."""
+    """Where a call would run. Immutable; any thread may read it."""
 
     workspace: str
     """The folder that the agent may work in, absolute."""

@@ -633,7 +633,7 @@ def _peeled(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
 
 
 def _is_trusted(folder: str) -> bool:
-    """Whether programs in a folder are what their names say."""
+    """Whether programs in a folder are assumed to be what their names suggest."""
     return folder in _PROGRAM_FOLDERS or folder.endswith(("venv/bin", "/.bin", "/env/bin"))
 
 

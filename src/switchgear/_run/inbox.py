@@ -84,7 +84,7 @@ def inbox_name(run: str) -> str:
 
 
 def announce(folder: Path) -> None:
-    """Tell a run that a message waits. Raises OSError."""
+    """Signal a run that a message is pending. Raises OSError."""
     write_regular(folder / FILE, os.urandom(8).hex().encode())
 
 

@@ -402,7 +402,7 @@ class RunResult(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with."""
+        """The exit code of the command."""
         return EXIT_CODES[self.exit_reason].code
 
     @property

@@ -333,7 +333,7 @@ class GuardedRun:
             run = run.around
 
     def said(self, text: str, *, calls_tools: bool) -> None:
-        """What the model said: before tool calls it is the thought of the next step."""
+        """The model's text: before tool calls it is the thought of the next step."""
         text = text.strip()
         if calls_tools:
             self._thought = text[-LONGEST_TEXT:] or None

@@ -147,7 +147,7 @@ _ENVELOPE = re.compile(
 
 
 def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """A chat says which project it belongs to."""
+    """A chat names the project to which it belongs."""
     del source
     return any("projectHash" in line and "sessionId" in line for line in head)
 

@@ -166,7 +166,7 @@ class VirtualFleet:
         return None
 
     def refusal(self, name: str, circuit: str, **where: Any) -> tuple[Route, Refused] | None:
-        """A route for which this circuit said no; `None`: it lets all pass."""
+        """A route that this circuit refused; `None`: it admits all."""
         for _ in range(_ASKS):
             route = self.fleet.route(name, **where)
             route.give_back()
@@ -332,7 +332,7 @@ def hot(readings: Mapping[str, Reading]) -> str:
 def blind(key: str, policy: Policy) -> str:
     """The sentence about a policy that does not watch for an attack."""
     kinds = ", ".join(detector.kind for detector in policy.detectors)
-    return f"nothing that judges {key} watches for it, only {kinds}"
+    return f"{key} has no detector for it, only {kinds}"
 
 
 class Waited(NamedTuple):

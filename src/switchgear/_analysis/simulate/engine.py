@@ -380,7 +380,7 @@ class Guarded:
             return None
 
     def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
-        """As `panel.lock` does: say it while waiting, and leave when the circuit opens."""
+        """As `panel.lock` does: record the wait, and give up when the circuit opens."""
         breaker, permit = waiting
         if breaker is None:
             return True

@@ -194,7 +194,7 @@ class _TaskView(RunView):
 
 
 class BatchTable(BatchView):
-    """Draws a batch on a terminal: a line for each task, and the last things that were said."""
+    """Draws a batch on a terminal: a line for each task, and the last messages."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class BatchTable(BatchView):
 
 
 def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Text]:
-    """The rows that there is room for; where there is too little, what is over or not begun goes."""
+    """The rows that fit; if there are too many, finished and pending tasks are left out."""
     if len(rows) <= room:
         return rows
     telling = {Status.RUNNING: 0, Status.FAILED: 1, Status.SKIPPED: 1, Status.WAITING: 2}

@@ -187,7 +187,7 @@ const OVERRIDES = {
   probe: ["Probe now", "The next call decides whether the circuit closes."],
   reset: ["Reset", "Discards all evidence and closes the circuit."],
   hold_open: ["Hold open", "Refuses every call until it is released."],
-  hold_closed: ["Hold closed", "Admits every call, whatever the evidence says."],
+  hold_closed: ["Hold closed", "Admits every call, regardless of the evidence."],
   shadow: ["Shadow", "Admits every call, and counts what would have been refused."],
   release: ["Release", "Lets the evidence decide again."],
 };

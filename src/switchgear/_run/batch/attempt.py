@@ -110,7 +110,7 @@ def options_of(place: AttemptDependencies, task: Task) -> RunOptions:
 def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, str]:
     """How long the task may take in seconds, `None` for no end, and why."""
     if task.timeout is None or isinstance(task.timeout, float):
-        return task.timeout, "as the file says"
+        return task.timeout, "set in the file"
     rules, options = place.timeouts, options_of(place, task)
     if task.timeout != AUTO:
         rules = rules._replace(policy=task.timeout)
