@@ -21,6 +21,7 @@ from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.record import RunFolder
 from switchgear._run.result import RunResult
+from switchgear._run.run_lock import folder_lock
 from switchgear._run.view import RunView
 from switchgear._stores.base import MemoryLedger
 from timeouts import LIMIT_S
@@ -215,3 +216,11 @@ def test_a_task_with_which_every_worker_is_lost_ends(
     expected = f"{MOST_LOSSES} workers in a row were lost during iteration 1, the last one was "
     assert result.reason.startswith(expected)
     assert crew.published == MOST_LOSSES
+
+
+def test_no_other_process_of_the_host_runs_the_task_meanwhile(crew: Crew) -> None:
+    with folder_lock(crew.here.runs / "r1", "run r1"):
+        outcome = crew.run()
+    assert (outcome.result, outcome.began) == (None, False)
+    assert "run r1 is already running" in outcome.problem
+    assert crew.published == 0
