@@ -45,6 +45,7 @@ from switchgear._run.batch.attempt import (
 )
 from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import take_locks
 from switchgear._run.record import RunFolder, circuit_of, process_began
@@ -216,6 +217,7 @@ class RemoteAttempts:
                 else:
                     sending.send_if_due(job, jobs.now_s())
                 mirror.update(job)
+                mirror.pass_messages_on()
                 lost = ""
             except StoreError as trouble:
                 if not lost:
@@ -250,6 +252,7 @@ class RemoteAttempts:
                 self._apply_work(attempt, job, reference)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
         if outcome.result is not None:
+            clear_announcement(record.path)
             write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
             attempt.view.ended(outcome.result)
         return outcome
@@ -322,6 +325,14 @@ class _Mirror:
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
         self._noted: set[str] = set()
+        self._announced = announcement(self._record.path)
+
+    def pass_messages_on(self) -> None:
+        """Let the worker read a message of an operator that was announced here."""
+        found = announcement(self._record.path)
+        if found != self._announced:
+            self._context.jobs.announce(self._record.id)
+            self._announced = found
 
     def update(self, job: RemoteJob) -> None:
         for note in job.notes:
