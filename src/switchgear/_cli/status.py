@@ -82,8 +82,7 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
 
 
 def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The circuits of runs of this project of which none is running, with how many runs `switchgear
-    runs` lists of each; and the runs that are running."""
+    """The circuits of runs of which none is running, with the number of runs; and those that are."""
     from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
 
     root = runs_root(folder)
