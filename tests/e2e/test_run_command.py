@@ -467,6 +467,14 @@ def test_runs_have_start_end_and_duration_and_can_be_cut_to_the_last(project: Pr
     assert project("runs", "prune", "--older-than", "8").returncode == 2
 
 
+def test_status_counts_the_runs_that_the_list_of_runs_shows(project: Project) -> None:
+    for _ in range(2):
+        project("run", "x", "--max-iterations", "1", agent="sys.exit(1)")
+    assert "2 finished runs: `switchgear runs`" in project("status").stdout
+    project("runs", "prune", "--keep", "0")
+    assert "finished run" not in project("status").stdout
+
+
 def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Project) -> None:
     first = project.json("run", "fix the parser", agent="print('Error: x'); sys.exit(1)")
     assert first["circuit"].startswith("loop/fix-the-parser-")

@@ -131,9 +131,10 @@ class Session:
 
     def _policy_for(self, name: str) -> "Policy":
         """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear._config.sections import default_policy
         from switchgear._core.errors import StoreCorrupt
 
-        configured = self.panel.policy_of(name)
+        configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
             found = self.panel.store.get(name)
         except StoreCorrupt:

@@ -141,6 +141,11 @@ def preset_policy(name: str) -> Policy:
     return cast("Policy", policy)  # or there is a problem in the report
 
 
+def default_policy(name: str) -> Policy:
+    """The policy of a circuit that nothing names: `operation` for `op/*`, as in hooks."""
+    return preset_policy("operation" if name.startswith("op/") else "provider")
+
+
 class Policies:
     """Resolves the policies of one file. Used by one thread."""
 
