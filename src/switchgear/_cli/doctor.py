@@ -320,7 +320,7 @@ def _seal(session: "Session") -> Iterator[CheckResult]:
 def _clock(session: "Session") -> Iterator[CheckResult]:
     here_s, there_s = time.time(), session.now_s()
     if here_s < _BEFORE_US_S:
-        yield CheckResult(PROBLEM, f"the clock says {time.strftime('%Y-%m-%d')}", "set the clock")
+        yield CheckResult(PROBLEM, f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
     elif abs(here_s - there_s) > 30:
         ahead = "ahead" if there_s > here_s else "behind"
         what = f"the store's clock is {abs(there_s - here_s):.0f} s {ahead} of this machine's"
@@ -328,7 +328,7 @@ def _clock(session: "Session") -> Iterator[CheckResult]:
             WARNING, what, "waits follow the store's clock; displayed times may differ"
         )
     else:
-        yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, the store's agrees")
+        yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, same as the store's")
     ahead_of = [
         found.circuit.key
         for found in session.panel.store.find()
@@ -589,7 +589,7 @@ def _refused(
     if answer.action in {"deny", "stop"}:
         yield CheckResult(GOOD, f"refusals have the form that {agent.title} obeys: {answer.action}")
     else:
-        what = f"a refusal came out as {answer.action or answer.trouble!r}"
+        what = f"a refusal was written as {answer.action or answer.trouble!r}"
         yield CheckResult(PROBLEM, what, "this is a defect of Switchgear; please report it")
 
 

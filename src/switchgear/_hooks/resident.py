@@ -379,7 +379,7 @@ class Resident:
             self._queue.append((line, pid))
 
     def _answer(self, now_s: float) -> None:
-        """Fork a process for each connection that waits, as far as there is room."""
+        """Fork a process for each waiting connection, up to the limit."""
         while self._queue and len(self._answering) < MOST_PROCESSES:
             active = sum(now_s - since_s < SLOW_S for since_s in self._answering.values())
             if active >= MOST_ACTIVE:
@@ -637,7 +637,7 @@ class Resident:
 
 
 def _received(line: "socket.socket", size: int) -> bytes:
-    """So many bytes. Raises OSError if the other end closes before: it decides itself then."""
+    """Read exactly this many bytes. Raises OSError if the other end closes before: the client then decides itself."""
     parts: list[bytes] = []
     while size:
         part = line.recv(min(size, 1 << 20))

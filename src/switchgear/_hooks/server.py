@@ -140,7 +140,6 @@ class HookServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self.server_address[1])
 
     def has_token(self, header: str | None) -> bool:
@@ -425,7 +424,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
-        """The health of the server."""
         refused = self._refused()
         if refused is not None:
             self._reply(refused)
@@ -552,14 +550,14 @@ class _Handler(BaseHTTPRequestHandler):
         return raw
 
     def _length(self) -> int | None:
-        """How long the body is; `None`: the client does not say, or not by a number."""
+        """The length of the body; `None`: missing, or not a number."""
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers:
             return None
         return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
 
     def _refused_unread(self, agent: str, length: int, why: str) -> Answer:
-        """The answer to a call whose body is not read: it is said and counted all the same."""
+        """The answer to a call whose body is not read; it is reported and counted as well."""
         self.close_connection = True
         self._unread = length
         so_far = Pending()

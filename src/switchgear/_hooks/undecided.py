@@ -29,7 +29,7 @@ from switchgear._text.redact import redact
 
 SPILL = "hooks-undecided.log"
 LARGEST_SPILL = 65_536
-"""Bytes of news that wait at most; what comes after is not kept, and was said all the same."""
+"""Maximum size of the pending notes in bytes; later ones are not kept, but were reported."""
 ADMIT, REFUSE = "admit", "refuse"
 
 
@@ -78,7 +78,7 @@ def blind_reply(agent: str, ruling: Ruling) -> Reply:
 
 
 def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
-    """Count what could not be decided, and say why. Raises `StoreError`."""
+    """Record an undecided call with its reason. Raises `StoreError`."""
     key = hooks_circuit(agent)
 
     def work(inside: Transaction) -> None:

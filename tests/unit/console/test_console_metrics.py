@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
+from e2e.console.installation import promtool
 from switchgear import Panel
 from switchgear._cli import main
 from switchgear._config import Config
@@ -28,7 +28,7 @@ from switchgear.sinks import OpenTelemetry
 from unit.console_stage import Stage, stage
 
 SAMPLE = re.compile(r'^(\w+)(\{(\w+="([^"\\\n]|\\.)*",?)*\})? (-?[0-9.e+-]+|\+Inf|NaN)$')
-PROMTOOL = shutil.which("promtool")
+PROMTOOL = promtool()
 
 
 @pytest.fixture(name="on")
@@ -182,7 +182,8 @@ def test_the_command_prints_rules_and_dashboard() -> None:
     assert len(set(places)) == len(places)
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
+@pytest.mark.console
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: make console")
 def test_promtool_accepts_the_rules_every_expression_and_the_metrics(
     tmp_path: Path, on: Stage
 ) -> None:
