@@ -167,10 +167,22 @@ function Heat({ share, label = "heat" }) {
 const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 const Trouble = ({ error }) => error ? html`<p class="note error" role="alert">${error}</p>` : null;
 const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+// Where the page was not loaded over TLS or from this machine, browsers have no clipboard but this.
+function copySelected(text) {
+  const area = document.createElement("textarea"), last = document.activeElement;
+  area.value = text;
+  area.className = "hidden";
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  if (last) last.focus();
+}
 function Copy({ text, label }) {
   const [done, set] = useState(false);
   const copy = async () => {
-    try { await navigator.clipboard.writeText(text); set(true); setTimeout(() => set(false), 1500); } catch { /* the text can be selected */ }
+    try { await navigator.clipboard.writeText(text); } catch { copySelected(text); }
+    set(true); setTimeout(() => set(false), 1500);
   };
   return html`<button class="plain small" onClick=${copy} aria-label=${done ? "Copied" : label || `Copy ${text}`}>${done ? "Copied" : label ? "Copy link" : "Copy"}</button>`;
 }
