@@ -254,7 +254,7 @@ def page(circuits: int, events: int) -> None:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
-    from e2e.console.installing import chromium  # noqa: PLC0415
+    from e2e.console.installation import chromium  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -99,7 +99,7 @@ def test_a_run_that_works_is_completed_and_told_in_lines(project: Project) -> No
     assert done.returncode == 0, done.stderr
     assert "task: write a" in done.stdout
     assert "iteration 1 of 30" in done.stdout
-    assert "completed: the agent says that it is done" in done.stdout
+    assert "completed: the agent reports that it is done" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -366,6 +366,37 @@ def test_a_dry_run_shows_what_would_happen_and_leaves_nothing(project: Project) 
     demo = project("run", "--agent", "demo", "--dry-run")
     assert (demo.returncode, "demo reports its cost" in demo.stdout) == (0, True)
     assert sorted(project.path.iterdir()) == before
+
+
+def test_a_dry_run_says_that_no_tests_were_found_and_that_there_is_no_money(
+    project: Project,
+) -> None:
+    done = project("run", "x", "--validate", "--dry-run", agent="write('a', 'b')")
+    assert (done.returncode, "no test command was found" in done.stdout) == (0, True)
+    shown = project.json("run", "--agent", "demo", "--budget", "0", "--dry-run")
+    assert (shown["would_start"], shown["exit_code"]) == (False, 11)
+    ended = project("run", "--agent", "demo", "--budget", "0")
+    assert (ended.returncode, "--budget 5" in ended.stdout) == (11, True)
+
+
+def test_a_script_that_cannot_be_started_is_reported_with_the_reason(project: Project) -> None:
+    script = project.path / "agent.sh"
+    done = project("run", "x", "--agent-cmd", "./agent.sh")
+    assert (done.returncode, "on the PATH" in done.stderr) == (16, False)
+    assert f"there is no program '{script}'" in done.stderr
+    script.write_text("#!/no/such/interpreter\n")
+    done = project("run", "x", "--agent-cmd", "./agent.sh")
+    assert (done.returncode, "chmod +x ./agent.sh" in done.stderr) == (16, True)
+    assert not (project.path / ".switchgear" / "runs").exists()
+    script.chmod(0o755)
+    done = project("run", "x", "--agent-cmd", "./agent.sh")
+    assert (done.returncode, "an interpreter that is installed?" in done.stdout) == (16, True)
+
+
+def test_an_unknown_cost_is_null_in_the_list_of_runs(project: Project) -> None:
+    project("run", "x", "--max-iterations", "1", agent="sys.exit(1)")
+    [row] = project.json("runs")["runs"]
+    assert (row["cost_micros"], row["unknown_prices"]) == (None, 1)
 
 
 def test_a_dry_run_estimates_from_past_runs_and_reports_an_open_circuit(project: Project) -> None:

@@ -48,7 +48,7 @@ class ToolStep(NamedTuple):
     ok: bool | None
     """None: the stream ended before the outcome was known."""
     error: str | None
-    """What it said when it failed, else None."""
+    """Its error message if it failed, else None."""
     files_changed: tuple[str, ...] = ()
     """Files that this step changed, according to the agent: a claim, to be measured."""
     call_key: str = ""
@@ -65,11 +65,11 @@ class ToolStep(NamedTuple):
 
 
 class TextOutput(NamedTuple):
-    """Something the agent said."""
+    """Text that the agent wrote."""
 
     text: str
     agent: str = ""
-    """Which sub-agent said it; empty: the agent itself."""
+    """The sub-agent that wrote it; empty: the agent itself."""
 
 
 class Usage(NamedTuple):
@@ -96,7 +96,7 @@ class AgentError(NamedTuple):
     kind: ErrorKind
     text: str
     status: int | None = None
-    """The HTTP status, if it was said."""
+    """The HTTP status, if known."""
     retry_after_s: float | None = None
     final: bool = False
     """True: the agent gave up on it. False: it goes on or tries again."""

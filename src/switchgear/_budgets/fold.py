@@ -232,7 +232,7 @@ class _Draft:
     # What all of them are made of
 
     def _hold(self, path: str, more: int) -> BudgetAnswer | None:
-        """Let the nodes above set so much more aside for a node; or say which of them cannot."""
+        """Reserve more money for a node in all nodes above it; refused if one of them has too little."""
         above = parent_of(path)
         if above and above not in self._nodes:
             return BudgetAnswer("there is no such budget", above)

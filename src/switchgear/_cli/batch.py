@@ -328,7 +328,7 @@ def _about_the_last(found: "list[BatchFolder]") -> str | None:
         if alive:
             return f"batch {home.id} of this file is running, too"
         if kept.end not in {"done", "partial"}:
-            return f"batch {home.id} of this file is not finished; --resume goes on with it"
+            return f"batch {home.id} of this file is not finished; --resume continues it"
     return None
 
 

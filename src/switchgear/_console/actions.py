@@ -60,7 +60,7 @@ MOST_AT_ONCE = 1_000_000
 MOST_ITERATIONS = 10_000
 MOST_MICROS = 10**12
 ANSWERS = ("grant", "deny")
-"""What a person says to a request of an agent."""
+"""A person's answer to a request of an agent."""
 VERDICTS = ("confirmed", "false_positive")
 """Whether the trip of an incident was right."""
 OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
@@ -261,7 +261,7 @@ class Actions:
         try:
             found = self._sources.panel.store.inner.get(name)
         except StoreCorrupt:
-            found = None  # it is there, and the message mends it
+            found = None  # it exists, and the message repairs it
         else:
             if found is None and must_exist:
                 raise NotFound(f'there is no circuit {name!r}; to create it, add "create": true')

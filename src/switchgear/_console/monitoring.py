@@ -163,7 +163,6 @@ def rules_text() -> str:
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard, as Grafana imports it."""
     panels, x, y, tallest = [], 0, 0, 0
     for number, panel in enumerate(PANELS, start=1):
         height = 4 if panel.kind == "stat" else 8

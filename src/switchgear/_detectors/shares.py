@@ -14,7 +14,7 @@ class ShareInTime(Detector):
     """Trips when at least `threshold` of the calls of the last `window_s` seconds are hits.
 
     Judges once `min_calls` calls are in the window; before, it only warns: the hits are held
-    against what would trip by then. Time is resolved to a thirtieth of the window. Subclasses say
+    against what would trip by then. Time is resolved to a thirtieth of the window. Subclasses define
     what a hit is.
     """
 
@@ -181,7 +181,7 @@ class ShareOfCalls(Detector):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
     So `threshold` is below 1: no share is more than all. Until `min_calls` calls are in the window
-    it only warns: the hits are held against what would trip by then. Subclasses say what a hit is.
+    it only warns: the hits are held against what would trip by then. Subclasses define what a hit is.
     """
 
     # A hit lengthens the window by one and what is needed by one at most, so below 1 the heat never
@@ -258,7 +258,6 @@ class ShareOfCalls(Detector):
         raise NotImplementedError
 
     def _verb(self) -> str:
-        """What the hits did."""
         raise NotImplementedError
 
     def dump(self, memory: CountWindow) -> list[Any]:

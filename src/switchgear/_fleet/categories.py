@@ -1,4 +1,4 @@
-"""The seven categories of seed 003 as functions from its keys to policies: the `breakers` section.
+"""The seven categories of the fleet specification, as functions from its keys to policies: the `breakers` section.
 
 The arguments are the keys of the file with their defaults, so the schema and the errors of the
 configuration come from here. Each category judges circuits of its own, so each has its own wait.
@@ -130,7 +130,7 @@ def latency(
     admit: float = 0.5,
     tripping_at: float = 0.75,
 ) -> Category:
-    """An agent or provider whose p95 is over so many baselines is given `admit` of its calls."""
+    """An agent or provider whose p95 exceeds a multiple of its baseline keeps `admit` of its calls."""
     detector = LatencyP95(
         values.positive("latency.baseline_p95_ms", baseline_p95_ms) / 1000.0,
         values.at_least("latency.threshold_multiplier", threshold_multiplier, 1.0),

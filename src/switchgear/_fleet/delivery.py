@@ -242,7 +242,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 600.0
 ATTEMPTS = 5
 """How often a message is sent that the target refuses."""
 ATTEMPTS_ALONE = 8
-"""After so many failures, and each as many, a later message shows whether the target is down."""
+"""After this many failures, and each multiple of it, a later message is tried, to see whether the target is down."""
 NEW_S = 3600.0
 """A target that is new receives what happened in the last hour, not all history."""
 ASIDE = "undelivered"

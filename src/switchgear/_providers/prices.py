@@ -156,7 +156,7 @@ def _imported() -> Any:
 
 
 def window_of(model: str) -> int | None:
-    """How many tokens a model can hold, by the same list; `None`: it does not say."""
+    """How many tokens a model can hold, by the same list; `None`: unknown."""
     provider, _, name = model.rpartition("/")
     package = _package()
     if package is None:

@@ -195,7 +195,6 @@ class UpstreamClient:
         self._sweep = self._loop.call_later(self._sweep_s, self._check)
 
     def close(self) -> None:
-        """End all connections."""
         self._sweep.cancel()
         for link in list(self._links):
             link.abort()
@@ -324,7 +323,6 @@ class _UpstreamConnection(asyncio.Protocol):
         return not self._is_closed and not self._is_busy and not self._transport.is_closing()
 
     def begin(self, *, is_head: bool) -> None:
-        """A request begins."""
         self._parser = httptools.HttpResponseParser(self)
         self._response = UpstreamResponse(self)
         self._has_head = self._is_reusable = False
@@ -333,7 +331,6 @@ class _UpstreamConnection(asyncio.Protocol):
         self._since_s = self._loop.time()
 
     def write(self, data: bytes) -> None:
-        """Write a part of the request."""
         self._transport.write(data)
 
     async def send(self, body: AsyncIterator[bytes], *, is_chunked: bool) -> None:
@@ -413,7 +410,6 @@ class _UpstreamConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """End the connection at once."""
         if not self._is_closed:
             self._is_closed = True
             self._client.forget(self)

@@ -648,7 +648,6 @@ class Guard:
         return found
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of a circuit of the proxy."""
         return proxy_policy(name, self.settings.policy_for)
 
     # In the background

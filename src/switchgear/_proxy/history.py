@@ -32,7 +32,7 @@ class FinishedCall(NamedTuple):
     content: Any
     """The result, as the protocol writes it."""
     is_error: Any
-    """Whether the protocol says that it failed; `None`: it does not say."""
+    """Whether it failed, by the protocol; `None`: unknown."""
     reply: Any
     """What the model wrote with the call, as the protocol writes it."""
 

@@ -441,7 +441,7 @@ class Relay:
         await self._record_key(it, verdict)
 
     async def _record_key(self, it: "_Forwarding", verdict: ResponseVerdict | None) -> None:
-        """What came of a call says nothing of the client's key where another one was sent."""
+        """The result of a call is no evidence about the client's key if another key was sent."""
         await self._guard.record_key(it.admission, verdict if it.is_own_key else None)
 
     def _settle_money(

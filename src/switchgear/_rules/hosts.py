@@ -79,7 +79,6 @@ _CALL_VALUED = frozenset(
 
 
 def hosts_in(text: str) -> Iterator[str]:
-    """The hosts of the URLs in a text."""
     at = text.find("://")
     while at >= 0:
         end = at + 3

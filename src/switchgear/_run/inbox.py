@@ -31,7 +31,6 @@ class Extension(NamedTuple):
     micros: int = 0
 
     def plus(self, other: Self) -> Self:
-        """Both together."""
         iterations, micros = self.iterations + other.iterations, self.micros + other.micros
         return type(self)(self.seconds + other.seconds, iterations, micros)
 
@@ -85,7 +84,7 @@ def inbox_name(run: str) -> str:
 
 
 def announce(folder: Path) -> None:
-    """Tell a run that a message waits. Raises OSError."""
+    """Signal a run that a message is pending. Raises OSError."""
     write_regular(folder / FILE, os.urandom(8).hex().encode())
 
 
@@ -134,7 +133,6 @@ class OperatorInbox:
 
     @property
     def paused_s(self) -> float:
-        """Seconds for which the run was paused in all."""
         since_s = self._paused_since_s
         return self._paused_s + (0.0 if since_s is None else self._clock() - since_s)
 

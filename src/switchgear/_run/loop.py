@@ -163,11 +163,9 @@ class Runner:
 
     @property
     def circuit(self) -> str:
-        """The name of the loop's circuit."""
         return self.circuits.loop.name
 
     def run(self) -> RunResult:
-        """Run to the end, whatever that is."""
         try:
             return self._run_locked()
         finally:
@@ -375,7 +373,7 @@ class Runner:
             self._unmeasured += 1
             self._mark = mark(self.context.tree)
             return None
-        why = "what it was before is not known" if problem is None else str(problem)
+        why = "its state before the run is unknown" if problem is None else str(problem)
         if is_disk_full(problem):
             return Ending(ExitReason.DISK_FULL, full_sentence(why))
         sentence = f"changes in {self.context.folder} cannot be measured: {why}"
@@ -619,7 +617,7 @@ def run_loop(
       Limits that differ from their defaults count as set.
     - `folder`: where the agent works; default: the working directory.
     - `panel`: the circuits; default: those of the project, `Panel()`.
-    - `view`: receives what happens, as it happens; default: nothing is shown.
+    - `view`: receives progress while the run is active; default: nothing is shown.
     - `interrupt`: `interrupt.ask()` from any thread ends the run gracefully.
     - `notify`: targets that are notified when it ended, as those of `--notify`.
 

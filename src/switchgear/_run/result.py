@@ -402,7 +402,7 @@ class RunResult(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with."""
+        """The exit code of the command."""
         return EXIT_CODES[self.exit_reason].code
 
     @property
@@ -510,6 +510,8 @@ def _more_budget(result: RunResult) -> str:
         return " --allow-unknown-price"
     if result.options.budget_micros is None:
         return ""  # what its node had is spent
+    if result.options.budget_micros == 0:
+        return " --budget 5"
     return f" --budget {2 * result.options.budget_micros / 1_000_000:g}"
 
 

@@ -73,7 +73,7 @@ def keep_out_of_git(folder: str) -> None:
         with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
             file.write("*\n")
     except OSError:
-        return  # the store is about to say why, in better words
+        return  # the store reports the reason in a better message
 
 
 _reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()

@@ -28,7 +28,6 @@ class Shifted:
         self.by_s = by_s
 
     def __call__(self) -> float:
-        """The time now, in seconds."""
         return self.clock() + self.by_s
 
 
@@ -50,7 +49,6 @@ class AwakeClock:
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
-        """The time now, in seconds."""
         return self._clock() - self._suspended_s
 
     def took(self, seconds: float, at_most_s: float) -> None:

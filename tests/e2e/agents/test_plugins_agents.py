@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.agents.hooked import Guarded, ScriptedModel, shell
-from e2e.agents.installing import REQUIRED, program
+from e2e.agents.installation import REQUIRED, program
 from e2e.agents.worlds import world_of
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(600)]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.console import demo_data
-from e2e.console.installing import axe, chromium, schemathesis
+from e2e.console.installation import axe, chromium, schemathesis
 from switchgear._console.requests import add_request, all_requests
 from switchgear._core.types import Record, Signal
 from switchgear._panel.panel import Panel

@@ -422,13 +422,13 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
     book = budgets.book("atlas")
     assert audit(book, lines) == ()
     assert audit(book._replace(charged_micros=1), lines) == (
-        "the lines charge $0.00, but the balance says $0.000001",
+        "the lines charge $0.00, but the balance has $0.000001",
     )
-    assert "there are 3 lines, but the balance says 4" in audit(book, lines[:-1])
+    assert "there are 3 lines, but the balance has 4" in audit(book, lines[:-1])
     assert audit(book, lines[1:]) == ("line 1 has the number 2",)
     richer = {**book.nodes, "atlas": book.nodes["atlas"]._replace(spent_micros=5)}
     assert audit(book._replace(nodes=richer), lines) == (
-        "'atlas' has spent 5, but the lines say 0",
+        "'atlas' has spent 5, but the lines add up to 0",
     )
     del richer["atlas/wave-1"]
     assert "'atlas/wave-1' is open in the lines only" in audit(book._replace(nodes=richer), lines)

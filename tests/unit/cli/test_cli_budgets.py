@@ -115,7 +115,7 @@ def test_an_account_that_was_tampered_with_is_exit_code_1(panel: Panel, tmp_path
         db.execute("UPDATE ledger_lines SET line = replace(line, '650000', '65')")
     result = run("budgets", "audit", "atlas")
     assert result.exit_code == 1
-    assert "the lines charge $0.000065, but the balance says $0.65" in result.stdout
+    assert "the lines charge $0.000065, but the balance has $0.65" in result.stdout
     assert run("budgets", "audit", "--json").exit_code == 1
 
 

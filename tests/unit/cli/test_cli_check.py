@@ -41,7 +41,7 @@ def test_check_answers_by_its_exit_code(shell: Shell) -> None:
 
 
 def test_check_of_an_unknown_circuit_creates_none(shell: Shell) -> None:
-    assert "nothing is known of it yet" in shell.run("check", "api").output
+    assert "no results are recorded yet" in shell.run("check", "api").output
     assert shell.run("status").output.startswith("No circuits yet")
 
 

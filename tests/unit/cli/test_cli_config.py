@@ -267,7 +267,7 @@ def test_the_doctor_warns_of_settings_of_a_server_that_endanger_circuits(
     facts = {
         "server": "redis 7.2",
         "eviction": "allkeys-lru: WARNING, a full server forgets circuits; use noeviction",
-        "persistence": "WARNING, none: a restart forgets every circuit",
+        "persistence": "WARNING, none: a restart loses every circuit",
     }
     monkeypatch.setattr(MemoryStore, "facts", lambda _: facts)
     done = run("doctor", "--store", "memory:", "--json")
@@ -281,7 +281,7 @@ def test_the_doctor_warns_of_settings_of_a_server_that_endanger_circuits(
             "store: eviction allkeys-lru: a full server forgets circuits",
             "use noeviction",
         ),
-        ("warning", "store: persistence none: a restart forgets every circuit", ""),
+        ("warning", "store: persistence none: a restart loses every circuit", ""),
     ]
     good = [each for each in json.loads(done.stdout)["findings"] if each["level"] == "good"]
     assert not any("WARNING" in each["what"] for each in good)

@@ -51,7 +51,7 @@ def test_check_of_another_circuit_admits_and_says_that_its_state_is_lost(damaged
         assert admitted.exit_code == 0
         assert "the state of 'api' is lost: store sqlite:///" in admitted.stderr
         assert "set aside as" in admitted.stderr
-        assert "nothing is known of it yet" not in admitted.stdout
+        assert "no results are recorded yet" not in admitted.stdout
 
 
 @pytest.mark.parametrize("verb", [["status"], ["show", "api"], ["events"], ["export"]])

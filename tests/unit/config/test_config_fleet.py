@@ -1,4 +1,4 @@
-"""The sections `breakers`, `agents` and `stories`: as in seed 003, every key alive, errors with lines."""
+"""The sections `breakers`, `agents` and `stories`: as in the specification of the fleet, every key alive, errors with lines."""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
-from e2e.console.installing import promtool
+from e2e.console.installation import promtool
 from switchgear import Panel
 from switchgear._cli import main
 from switchgear._config import Config

@@ -85,7 +85,7 @@ def test_a_request_that_drips_is_answered_and_closed_at_the_deadline(
     with connect(server) as line:
         line.sendall(begin(server))
         stopped = threading.Event()
-        timer = threading.Timer(30.0, stopped.set)
+        timer = threading.Timer(LIMIT_S, stopped.set)
         timer.start()
         found = drip(line, stopped)
         timer.cancel()

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._remote.job import (
+    MOST_LOSSES,
     SCHEMA,
     JobSpec,
     JobState,
@@ -14,6 +15,7 @@ from switchgear._remote.job import (
     Stop,
     claimed,
     held,
+    is_given_up,
     is_open,
     ordered,
     with_note,
@@ -85,10 +87,6 @@ def test_a_lost_worker_and_the_unknown_cost_of_its_last_iteration_are_noted(
     assert found.notes == (
         "one was lost during iteration 2, whose cost is unknown; two repeats it",
     )
-    jobs.give_back("r1", 2)
-    again = jobs.claim("r1", "three", LEASE_S)
-    assert again is not None
-    assert len(again.notes) == 1, "a job that was returned is not lost"
 
 
 def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
@@ -252,3 +250,36 @@ def test_held_and_claimed_are_pure() -> None:
     assert job.claim == 0
     assert held(taken, 1) is taken
     assert ordered(None, SPEC, Parcel(), None).state is JobState.WAITING
+
+
+def lose_workers(jobs: Jobs, clock: FakeClock, count: int) -> None:
+    for number in range(count):
+        assert jobs.claim("r1", f"w{number}", LEASE_S) is not None
+        clock.advance(LEASE_S)
+
+
+def test_a_job_with_which_too_many_workers_are_lost_is_given_up(
+    jobs: Jobs, clock: FakeClock
+) -> None:
+    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    job = jobs.get("r1")
+    assert job is not None
+    assert not is_given_up(job, clock())
+    last = jobs.claim("r1", "last", LEASE_S)
+    assert last is not None
+    assert not is_given_up(last, clock()), "it is still at work"
+    clock.advance(LEASE_S)
+    assert is_given_up(last, clock())
+    assert jobs.claim("r1", "another", LEASE_S) is None
+    assert jobs.withdraw("r1", outcome("agent_error"))
+
+
+def test_an_iteration_that_is_saved_starts_the_count_of_lost_workers_again(
+    jobs: Jobs, clock: FakeClock
+) -> None:
+    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    last = jobs.claim("r1", "last", LEASE_S)
+    assert last is not None
+    jobs.save("r1", last.claim, record={"state": {}}, iterations=[{"number": 1}])
+    clock.advance(LEASE_S)
+    lose_workers(jobs, clock, MOST_LOSSES - 1)

@@ -128,7 +128,7 @@ def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
     assert result.checkpoint is not None
     archive = Path(result.checkpoint.how.removeprefix("tar -xzf "))
     assert archive.is_relative_to(tmp_path / "elsewhere")
-    assert any("git could not hold it: No space left" in note for note in result.notes)
+    assert any("git could not store it: No space left" in note for note in result.notes)
 
 
 def test_what_is_not_saved_anywhere_is_reported(

@@ -75,7 +75,7 @@ def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
 
 
 def fitted(text: str, width: int, signs: Signs) -> str:
-    """A text in exactly so many columns; too long a one loses its middle, where names agree."""
+    """A text in exactly this many columns; a longer one is shortened in the middle."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     dots = signs.dots if width > cell_len(signs.dots) + 1 else ""

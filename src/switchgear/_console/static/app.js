@@ -199,7 +199,7 @@ const OVERRIDES = {
   probe: ["Probe now", "The next call decides whether the circuit closes."],
   reset: ["Reset", "Discards all evidence and closes the circuit."],
   hold_open: ["Hold open", "Refuses every call until it is released."],
-  hold_closed: ["Hold closed", "Admits every call, whatever the evidence says."],
+  hold_closed: ["Hold closed", "Admits every call, regardless of the evidence."],
   shadow: ["Shadow", "Admits every call, and counts what would have been refused."],
   release: ["Release", "Lets the evidence decide again."],
 };
@@ -507,11 +507,13 @@ function Session({ id }) {
 
 // Runs and batches
 
+const costOf = (run) => run.cost_micros == null ? "unknown" : `${run.unknown_prices ? "over " : ""}${dollars(run.cost_micros)}`;
+
 function Runs({ rows }) {
   return html`<div class="scroll"><table class="stack"><thead><tr><th>Run</th><th>Status</th><th>Agent</th><th>Task</th><th class="number">Iterations</th><th class="number">Cost</th><th class="number">Took</th></tr></thead><tbody>
     ${rows.map((run) => html`<tr key=${run.id}><${Cell} label="Run"><a data-row class="mono nowrap" href=${path("run", run.id)}>${run.id}</a><//><${Cell} label="Status">${run.problem ? html`<span class="dim">${run.problem}</span>` : html`<${Badge} state=${run.status} />`}<//>
       <${Cell} label="Agent">${run.agent}<//><${Cell} label="Task" wide>${run.task}<//><${Cell} label="Iterations" number>${run.iterations ?? ""}<//>
-      <${Cell} label="Cost" number>${run.cost_micros == null ? "" : dollars(run.cost_micros)}<//><${Cell} label="Took" number>${span(run.seconds)}<//></tr>`)}
+      <${Cell} label="Cost" number>${run.problem ? "" : costOf(run)}<//><${Cell} label="Took" number>${span(run.seconds)}<//></tr>`)}
   </tbody></table></div>`;
 }
 
@@ -553,7 +555,7 @@ function Run({ id }) {
   return html`<${Head} title=${`Run ${run.id}`} state=${run.status} /><${Trouble} error=${error} />
     <div class="card"><${Facts} of=${[["Task", run.task], ["Agent", run.agent], ["Circuit", html`<${Name} kind="circuit" name=${run.circuit} />`], ["Started", run.started_at && clock(Date.parse(run.started_at) / 1000)],
       ["Took", `${span(run.seconds)}${left}`], ["Iterations", run.max_iterations ? `${made.length} of ${run.max_iterations}` : made.length],
-      ["Cost", `${dollars(run.cost_micros)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
+      ["Cost", `${costOf(run)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
       ["Continue", end.resume ? html`<code>${end.resume}</code> <${Copy} text=${end.resume} />` : null]]} />
       ${(end.evidence || []).length ? html`<h3>Evidence</h3><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${run.possible} all=${RUN_ACTIONS} act=${(action) => interveneRun(run, action)} /></div>

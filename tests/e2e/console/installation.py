@@ -22,7 +22,7 @@ def chromium() -> str | None:
 
 
 def axe() -> Path:
-    """Where axe-core is, once it is installed."""
+    """The path of axe-core; it exists once it is installed."""
     return CACHE / f"axe-{AXE_VERSION}.js"
 
 
@@ -33,7 +33,7 @@ def promtool() -> str | None:
 
 
 def schemathesis() -> Path:
-    """Where Schemathesis is, once it is installed: in an environment of its own."""
+    """The path of Schemathesis, in its own environment; it exists once it is installed."""
     return CACHE / "schemathesis" / "bin" / "schemathesis"
 
 

@@ -1,4 +1,4 @@
-"""Seed 001: failures of an agent loop, statement by statement."""
+"""Failures of an agent loop, as its specification describes them."""
 
 import pytest
 

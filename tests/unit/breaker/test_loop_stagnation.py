@@ -1,4 +1,4 @@
-"""Seed 000: stagnation of an autonomous loop, statement by statement."""
+"""Stagnation of an autonomous loop, as its specification describes it."""
 
 from datetime import UTC, datetime
 from typing import Any
