@@ -18,6 +18,8 @@ _MOST_PIPELINED = 4
 _READ_AHEAD = 256 * 1024
 """Bytes of a body that are read before its reader wants them."""
 _WRITE_AHEAD = 64 * 1024
+LEAST_CHUNK = 8
+"""Bytes that each byte of a body may need with its framing: chunks of one byte are odd, not hostile."""
 SWEEP_S = 1.0
 """How often deadlines are checked."""
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -186,7 +188,7 @@ class Server:
         return sum(connection.is_busy for connection in self.connections)
 
     def drain(self) -> None:
-        """HttpAnswer what was asked and close every connection after it."""
+        """Answer what was asked and close every connection after it."""
         self.is_draining = True
         for connection in list(self.connections):
             connection.close_if_idle()
@@ -223,6 +225,8 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers: Headers = []
         self._head_bytes = 0
+        self._framing_bytes = 0
+        """Bytes of a body that are none of its content: extensions of chunks, and trailers."""
         self._in_head = False
         self._is_closed = False
         self._is_reading = True
@@ -252,6 +256,8 @@ class Connection(asyncio.Protocol):
         self._since_s = self._loop.time()
         if self._in_head or self._incoming is None:
             self._head_bytes += len(data)
+        else:
+            self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -267,6 +273,8 @@ class Connection(asyncio.Protocol):
         else:
             if self._in_head and self._head_bytes > self._limits.header_bytes:
                 self._reject(431, "the headers are too large")
+            elif self._framing_bytes > self._limits.header_bytes:
+                self._reject(431, "the extensions of chunks or the trailers are too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the current response: the client is gone."""
@@ -326,7 +334,7 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         if self._head_bytes > self._limits.header_bytes + _READ_AHEAD:
             raise BadRequest(431, "the headers are too large")
-        self._head_bytes = 0
+        self._head_bytes = self._framing_bytes = 0
         request = Request(self, self._parser.get_method().decode(), self._url)
         request.headers = self._headers
         request.minor = 0 if self._parser.get_http_version() == "1.0" else 1
@@ -344,12 +352,14 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
+        self._framing_bytes = max(0, self._framing_bytes - LEAST_CHUNK * len(body))
         if self._incoming is not None and not self._incoming.feed(body):
             self._pause_reading()
 
     def on_message_complete(self) -> None:
         """The request is complete."""
         request, self._incoming = self._incoming, None
+        self._framing_bytes = 0
         if request is not None:
             request.end()
 
@@ -445,8 +455,9 @@ class Connection(asyncio.Protocol):
                 raise Disconnected
 
     def write(self, part: bytes) -> None:
-        """Write a whole, short body that `send_head` has announced."""
-        if part and not self._is_closed:
+        """Write a whole, short body that `send_head` has announced; the response to HEAD has none."""
+        request = self._current
+        if part and not self._is_closed and request is not None and request.method != "HEAD":
             self._write(part)
 
     def _write(self, part: bytes) -> None:

@@ -508,6 +508,18 @@ def test_a_warning_reaches_the_model_only_where_hints_are_enabled() -> None:
     assert last.startswith("[switchgear]")
 
 
+def test_a_hint_is_not_added_to_a_compressed_request() -> None:
+    with behind_proxy(answers(reply(message())), hint=True) as (up, stage):
+        for calls in range(1, 31):
+            history = loop_history(calls, "nothing to do", failed=False)
+            raw = gzip.compress(json.dumps(ask(messages=history)).encode())
+            got = stage.post(raw, "/s/a/v1/messages", {"content-encoding": "gzip"})
+            if "x-switchgear-warning" in got.headers:
+                break
+    assert "x-switchgear-warning" in got.headers
+    assert up.heard[-1].body == raw
+
+
 # The log
 
 
