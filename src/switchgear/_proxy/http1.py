@@ -224,7 +224,8 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._url = b""
         self._headers: Headers = []
-        self._head_bytes = 0
+        self._head_bytes = self._header_bytes = 0
+        """Bytes received since a head began, and those of its complete headers."""
         self._framing_bytes = 0
         """Bytes of a body that are none of its content: extensions of chunks, and trailers."""
         self._in_head = False
@@ -308,6 +309,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._url, self._headers, self._in_head = b"", [], True
+        self._header_bytes = 0
         self._head_since_s = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
@@ -327,17 +329,21 @@ class Connection(asyncio.Protocol):
                 value.decode()
             except UnicodeDecodeError:
                 raise BadRequest(400, "a header is neither ASCII nor UTF-8") from None
+        self._header_bytes += len(name) + len(value) + 4  # ": " and the end of the line
+        if self._header_bytes > self._limits.header_bytes:
+            raise BadRequest(431, "the headers are too large")
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is complete: check it, and begin to answer."""
         self._in_head = False
-        if self._head_bytes > self._limits.header_bytes + _READ_AHEAD:
-            raise BadRequest(431, "the headers are too large")
         self._head_bytes = self._framing_bytes = 0
         request = Request(self, self._parser.get_method().decode(), self._url)
         request.headers = self._headers
-        request.minor = 0 if self._parser.get_http_version() == "1.0" else 1
+        version = self._parser.get_http_version()
+        if version not in {"1.0", "1.1"}:
+            raise BadRequest(505, "only versions 1.1 and 1.0 of HTTP are supported")
+        request.minor = int(version[-1])
         request.is_kept_alive = self._parser.should_keep_alive()
         request.length = _checked_length(request)
         _check_host(request)

@@ -70,6 +70,7 @@ def length(body: bytes) -> bytes:
         b"GET /v1\\models HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /v1/models HTTP/2.0\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
@@ -77,7 +78,7 @@ def test_ambiguous_and_malformed_requests_are_rejected_and_reach_no_upstream(raw
     up = FakeUpstream(answers(reply(message())))
     with proxying(up) as stage:
         got = stage.raw(raw)
-    assert got.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501"))
+    assert got.startswith((b"HTTP/1.1 4", b"HTTP/1.1 50"))
     assert got.count(b"HTTP/1.1 ") == 1
     assert b"connection: close" in got
     assert not up.heard
@@ -142,9 +143,13 @@ def test_too_many_and_too_large_headers_are_rejected() -> None:
     with proxying(up) as stage:
         many = stage.raw(HEAD + b"X-A: 1\r\n" * 300 + b"\r\n")
         large = stage.raw(HEAD + b"X-A: " + b"a" * 600_000 + b"\r\n\r\n")
+        name = stage.raw(HEAD + b"A" * 70_000 + b": 1\r\n\r\n")
+        sum_of_all = stage.raw(HEAD + (b"X-A: " + b"a" * 1_000 + b"\r\n") * 70 + b"\r\n")
         long = stage.raw(b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert many.startswith(b"HTTP/1.1 431")
     assert large.startswith(b"HTTP/1.1 431")
+    assert name.startswith(b"HTTP/1.1 431")
+    assert sum_of_all.startswith(b"HTTP/1.1 431")
     assert long.startswith(b"HTTP/1.1 414")
     assert not up.heard
 
