@@ -20,6 +20,8 @@ _READ_AHEAD = 256 * 1024
 _WRITE_AHEAD = 64 * 1024
 LEAST_CHUNK = 8
 """Bytes that each byte of a body may need with its framing: chunks of one byte are odd, not hostile."""
+_LINGER_S = 5.0
+"""How long the rest of a rejected request is read and dropped, so that its client reads the response."""
 SWEEP_S = 1.0
 """How often deadlines are checked."""
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -241,6 +243,7 @@ class Connection(asyncio.Protocol):
         """Since when the server waits for the rest of a head, a body or the next request."""
         self._head_since_s = self._body_since_s = 0.0
         self._stalled_s: float | None = None
+        self._lingers_until_s: float | None = None
 
     # Events of the transport
 
@@ -254,6 +257,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""
+        if self._is_closed:  # the rest of a request that was rejected
+            return
         self._since_s = self._loop.time()
         if self._in_head or self._incoming is None:
             self._head_bytes += len(data)
@@ -395,7 +400,8 @@ class Connection(asyncio.Protocol):
         except Disconnected:
             self.abort()
         except asyncio.CancelledError:
-            self.abort()
+            if self._lingers_until_s is None:
+                self.abort()
             if not self._is_closed:  # not cancelled because the client left
                 raise
         except Exception as error:  # noqa: BLE001  one request must not end the worker
@@ -411,7 +417,10 @@ class Connection(asyncio.Protocol):
         self._since_s = self._loop.time()
         if self._is_closed:
             return
-        if self._closes or self._server.is_draining or not request.is_read or not self._has_head:
+        if not request.is_read and self._has_head:
+            self._linger()
+            return
+        if self._closes or self._server.is_draining or not self._has_head:
             self._transport.close()
             return
         if self._waiting:
@@ -497,15 +506,29 @@ class Connection(asyncio.Protocol):
             reason = _REASONS.get(status, b"")
             self._transport.write(head % (status, reason, len(body)) + b"connection: close\r\n\r\n")
             self._transport.write(body)
-            self._transport.close()
             self._has_head = True
+            self._linger()
         else:
-            self._transport.abort()
-        self._is_closed = True
-        self._server.connections.discard(self)
+            self.abort()
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task(self._loop):
             task.cancel()
+
+    def _linger(self) -> None:
+        """Close the connection when the client has sent the rest: closed before, it would read a reset."""
+        self._is_closed = True
+        self._incoming = self._current = None
+        self._waiting.clear()
+        if len(self._server.connections) > self._limits.connections:
+            self._server.connections.discard(self)
+            self._transport.close()
+            return
+        self._lingers_until_s = self._loop.time() + _LINGER_S
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if not self._is_reading:
+            self._is_reading = True
+            self._transport.resume_reading()
 
     # The client's pace
 
@@ -530,6 +553,10 @@ class Connection(asyncio.Protocol):
 
     def check(self, now_s: float) -> None:
         """Close the connection of a client that is too slow."""
+        if self._lingers_until_s is not None:
+            if now_s > self._lingers_until_s:
+                self.abort()
+            return
         limits = self._limits
         waited_s = now_s - self._since_s
         if self._stalled_s is not None and now_s - self._stalled_s > limits.write_s:
@@ -546,7 +573,7 @@ class Connection(asyncio.Protocol):
     def close_if_idle(self) -> None:
         """Close the connection between two requests."""
         self._closes = True
-        if not self.is_busy and not self._in_head:
+        if not self.is_busy and not self._in_head and not self._is_closed:
             self._transport.close()
 
     def abort(self) -> None:

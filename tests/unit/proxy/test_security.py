@@ -1,6 +1,5 @@
 """Hostile clients and upstreams: smuggling, injection, sizes, pace, redirects, hosts, tokens."""
 
-import contextlib
 import gzip
 import hashlib
 import json
@@ -19,6 +18,7 @@ from unit.proxy_stage import (
     ask,
     message,
     proxying,
+    read_all,
     reply,
 )
 
@@ -158,16 +158,42 @@ def test_too_many_and_too_large_headers_are_rejected() -> None:
 @pytest.mark.parametrize("path", [b"/v1/messages", b"/v1/files"])
 def test_endless_trailers_and_extensions_of_chunks_are_rejected(path: bytes, end: bytes) -> None:
     up = FakeUpstream(answers(reply(message())))
-    sent = 0
-    with proxying(up) as stage, stage.open() as client:
+    endless = (b"b" if end.endswith(b"=") else b"a: b\r\n") * 500_000
+    with proxying(up) as stage:
         head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" % path
-        with contextlib.suppress(OSError):  # it is not read to its end
-            client.sendall(head + b"5\r\nhello\r\n" + end)
-            while sent < 64 * 1024 * 1024:
-                sent += client.send((b"b" if end.endswith(b"=") else b"a: b\r\n") * 20_000)
+        got = stage.raw(head + b"5\r\nhello\r\n" + end + endless)
         assert stage.post(ask()).status == 200
-    assert sent < 16 * 1024 * 1024
+    assert got.startswith(b"HTTP/1.1 431")
     assert [heard.body for heard in up.heard if b"/v1/messages" in heard.head] == [BODY]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/files", "/s//v1/messages"])
+def test_a_client_that_sends_too_much_reads_why_and_no_reset(path: str) -> None:
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up, body_bytes=10_000, limits=Limits(body_bytes=10_000)) as stage:
+        got = stage.post(b"x" * 20_000_000, path)
+        assert got.status == (400 if "//" in path else 413)
+        assert b"switchgear proxy" in got.body
+        assert stage.post(ask()).status == 200
+
+
+def test_the_rest_of_a_rejected_request_is_not_read_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("switchgear._proxy.http1._LINGER_S", 0.2)
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up, body_bytes=10_000) as stage, stage.open() as client:
+        client.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 413")
+
+        def is_closed() -> bool:
+            try:
+                client.sendall(b"x" * 1000)
+            except OSError:
+                return True
+            return False
+
+        eventually(is_closed, "the connection is closed")
 
 
 def test_a_body_in_chunks_of_one_byte_is_forwarded_whole() -> None:
