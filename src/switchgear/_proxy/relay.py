@@ -265,8 +265,8 @@ class Relay:
         if call is None:
             raise BadRequest(400, "the request could not be read")
         previous = call.request.payload.get("previous_response_id")
-        if not call.identity.session and isinstance(previous, str) and previous:
-            session = await self._guard.session_of_response(previous)
+        if isinstance(previous, str) and previous:
+            session = await self._guard.session_of_response(previous, call.identity.session)
             call = call._replace(identity=call.identity._replace(session=session))
         return call
 
