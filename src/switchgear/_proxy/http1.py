@@ -417,7 +417,7 @@ class Connection(asyncio.Protocol):
         """Write the head of the response. `headers` have a content length, or the body is chunked."""
         request = self._current
         if request is None or self._has_head:
-            raise RuntimeError("a head without a request, or a second one")
+            raise RuntimeError  # an error of this package: each request gets one head
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason or _REASONS.get(status, b""))]
         has_length = False
         for name, value in headers:
