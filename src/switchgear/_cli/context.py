@@ -262,7 +262,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 
 def chosen_config_file() -> StoreChoice:
-    """The configuration file and how it was found; whether it is trusted is not asked."""
+    """The configuration file and how it was found; trust is not checked."""
     from switchgear._config import find_config
 
     told = given("config")

@@ -332,7 +332,7 @@ def _follow(
     while True:
         session.look_again()
         try:
-            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            # Read first: if nothing matches yet, new events follow the newest of all.
             newest = session.panel.events(limit=1) if cursor is None else []
             entries = look()
         except StoreError as error:

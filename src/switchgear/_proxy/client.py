@@ -232,7 +232,7 @@ class _UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        if parser is None or self._response.is_complete:  # it was not asked for
+        if parser is None or self._response.is_complete:  # it was not requested
             self._is_reusable = False
             self.abort()
             return
@@ -404,7 +404,7 @@ class _UpstreamConnection(asyncio.Protocol):
             self._fail(TimeoutError(f"the upstream was silent for {read_s:g} s"))
 
     def finish(self) -> None:
-        """The response is read, or not wanted any more."""
+        """The response was read, or is no longer needed."""
         if not self._is_busy:
             return
         is_done = self._response.is_complete and not self.parts

@@ -45,7 +45,7 @@ class FinishedCall(NamedTuple):
 
     @property
     def facts(self) -> HookFacts:
-        """The call as the hooks know it."""
+        """The call in the form that hooks use."""
         result = self.result
         code = fields.exit_code(result)
         ok: bool | None = None

@@ -16,7 +16,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _MOST_PIPELINED = 4
 _READ_AHEAD = 256 * 1024
-"""Bytes of a body that are read before its reader wants them."""
+"""Bytes of a body that are read ahead."""
 _WRITE_AHEAD = 64 * 1024
 LEAST_CHUNK = 8
 """Bytes that each byte of a body may need with its framing: chunks of one byte are odd, not hostile."""
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
     body_s: float = 600.0
     """For a whole body."""
     write_s: float = 300.0
-    """While the client does not read what it asked for."""
+    """While the client does not read its response."""
     connections: int = 4096
 
 
@@ -186,7 +186,7 @@ class Server:
         return sum(connection.is_busy for connection in self.connections)
 
     def drain(self) -> None:
-        """Answer what was asked and close every connection after it."""
+        """Answer the requests in progress, then close every connection."""
         self.is_draining = True
         for connection in list(self.connections):
             connection.close_if_idle()

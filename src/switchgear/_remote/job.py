@@ -50,7 +50,7 @@ class Parcel(NamedTuple):
 
 
 class JobSpec(NamedTuple):
-    """What a worker needs to know to make the attempt. JSON values only."""
+    """What a worker needs for the attempt. JSON values only."""
 
     run: str
     batch: str

@@ -185,7 +185,7 @@ class _Saving(RunView):
             problem = self._not_pushed
         except (
             NOT_SENT
-        ) as error:  # the end counts all the same: a successor would do and pay it again
+        ) as error:  # the end still counts: another worker would repeat the work and its cost
             self.keeps_folder = True
             why = " ".join(str(error).split())
             problem = f"the work could not be sent and is on {host_name()} in {self.folder}: {why}"
@@ -329,7 +329,7 @@ def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
 
 
 def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None:
-    """Save the end; a store that is away for a moment is waited for."""
+    """Save the end; wait for a store that is briefly unavailable."""
     until_s = time.monotonic() + patience_s
     while True:
         try:

@@ -533,7 +533,7 @@ def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
     ]
     named = tuple(path for path in paths if path not in whole)
     forced = {"-f", "--force", "--discard-changes"} & set(call.rest)
-    sweeps = (f"modified:{root}",) if whole or forced else ()
+    sweeps: tuple[str, ...] = (f"modified:{root}",) if whole or forced else ()
     if forced:
         sweeps += (f"uncommitted:{root}",)
     below = tuple(f"{path}/*" for path in named)

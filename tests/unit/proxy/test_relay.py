@@ -267,7 +267,7 @@ def test_cache_reads_and_writes_have_their_own_prices() -> None:
         assert stage.settled("proxy") == 300 + 3_000 + 3_750 + 150
 
 
-def test_an_exhausted_budget_refuses_for_good_and_says_what_to_do() -> None:
+def test_an_exhausted_budget_stops_the_agent_and_names_the_solution() -> None:
     with behind_proxy(answers(reply(message())), guard=GuardSettings(budget_node="proxy")) as (
         up,
         stage,

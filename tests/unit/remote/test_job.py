@@ -129,7 +129,7 @@ def test_a_job_with_a_worker_is_not_withdrawn(jobs: Jobs) -> None:
     jobs.save("r1", 1, record={}, outcome=outcome())
 
 
-def test_an_older_worker_leaves_a_job_of_newer_code_alone_and_a_note_says_so() -> None:
+def test_an_older_worker_skips_a_job_of_newer_code_with_a_note() -> None:
     ledger = MemoryLedger("memory:", FakeClock())
     jobs = Jobs(ledger)
     newer = {**RemoteJob(SPEC).dump(), "schema": SCHEMA + 1}
@@ -186,7 +186,9 @@ def test_a_parcel_arrives_as_it_was_sent(size: int) -> None:
     jobs.drop(parcel)
 
 
-def test_a_parcel_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parcel_that_is_too_large_is_an_error_with_a_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("switchgear._remote.jobs.LARGEST_BYTES", 10)
     with pytest.raises(ParcelTooLarge, match="--repository URL"):
         Jobs(MemoryLedger("memory:", FakeClock())).send("p", b"x" * 11)

@@ -282,7 +282,7 @@ write('a', 'b')
     assert stage.run(body).exit_reason == "completed"
 
 
-def test_a_provider_error_is_none_where_the_agent_says_that_it_succeeded(stage: Stage) -> None:
+def test_a_provider_error_does_not_count_if_the_agent_reports_success(stage: Stage) -> None:
     body = "write('a', 'b'); tell(type='error', message='529 overloaded', final=True)\n"
     body += "tell(type='result', text='done by another model', success=True)"
     assert stage.run(body).exit_reason == "completed"

@@ -93,7 +93,7 @@ def test_the_rate_limit_remembers_what_was_started(stage: Stage) -> None:
     assert stage.view.waits[0][1] == pytest.approx(3000, abs=1)
 
 
-def test_starting_again_on_an_open_circuit_says_so(stage: Stage) -> None:
+def test_starting_again_on_an_open_circuit_reports_it(stage: Stage) -> None:
     fails = "fail('cannot do it')"
     stage.run(fails)
     stage.record = None

@@ -305,7 +305,7 @@ def tune(read: Recordings, policy: Policy, asked: float, tally: RecordingTally) 
 
 
 class _Tuning(NamedTuple):
-    """What is asked for, once it is known that there are runs enough."""
+    """The proposal, once there are enough runs."""
 
     read: Recordings
     policy: Policy
