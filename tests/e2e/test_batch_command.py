@@ -301,9 +301,8 @@ def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_the_start(
     (project.path / "tasks.yaml").write_text(
         "budget: 1\ntasks:\n  - {name: a, task: x, agent_cmd: 'true'}\n"
     )
-    command = [sys.executable, "-m", "switchgear", "batch", "tasks.yaml"]
-    run = partial(subprocess.run, cwd=project.path, env=project.env, capture_output=True, text=True)
-    refused = run(command, check=False)
+    run = partial(quick_command.run, "batch", "tasks.yaml", cwd=project.path, env=project.env)
+    refused = run()
     assert refused.returncode == 2
     assert "task 'a': its budget cannot be enforced" in refused.stderr
     assert "allow_unknown_price: true" in refused.stderr
@@ -311,7 +310,7 @@ def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_the_start(
         "tasks:\n  - {name: a, task: x, agent_cmd: 'true', max_iterations: 1, budget: 1,"
         " allow_unknown_price: true}\n"
     )
-    assert run(command, check=False).returncode == 21
+    assert run().returncode == 21
 
 
 def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
@@ -473,15 +472,7 @@ def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
     first = project.json()
     assert first["tasks"][0]["exit_reason"] == "blocked"
     words = ["resume", first["tasks"][0]["run"], "--answer", "use tabs"]
-    command = [sys.executable, "-m", "switchgear", *words]
-    by_hand = subprocess.run(
-        command,
-        cwd=project.path,
-        env=project.env,
-        capture_output=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    by_hand = quick_command.run(*words, cwd=project.path, env=project.env)
     assert by_hand.returncode == 0, by_hand.stdout
     assert statuses(project.json("--resume")) == {"a": "done", "b": "done"}
     assert project.log == ["a", "a", "b"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import quick_command
+from timeouts import LIMIT_S
 
 Done = subprocess.CompletedProcess[str]
 Run = Callable[..., Done]
@@ -307,7 +308,7 @@ def test_following_shows_what_happens_until_ctrl_c(run: Run, tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(LIMIT_S, process.kill)
     watchdog.start()
     try:
         assert process.stdout is not None

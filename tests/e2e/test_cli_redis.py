@@ -3,14 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import quick_command
 from servers.server import Server, running
-from timeouts import LIMIT_S
 
 SECRET = "hunter2-hunter2"
 Done = subprocess.CompletedProcess[str]
@@ -31,17 +30,9 @@ def run(server: Server, tmp_path: Path) -> Run:
     url = server.url.replace("redis://", f"redis://ada:{SECRET}@")
 
     def call(*args: str, **more: str) -> Done:
-        kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONUTF8": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "switchgear", *args],
-            cwd=tmp_path,
-            env={**kept, "SWITCHGEAR_STORE": url, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
+        kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        env = {**kept, "SWITCHGEAR_STORE": url, **more}
+        done = quick_command.run(*args, cwd=tmp_path, env=env)
         assert SECRET not in done.stdout + done.stderr
         return done
 

@@ -229,7 +229,6 @@ class Meter:
         return self.add(model, *tokens, dollars=dollars)
 
     def usage(self, model: str | None) -> Usage:
-        """The totals of a model so far."""
         dollars = self._dollars.get(model)
         fresh, said, read, written = self._tokens.get(model, [0, 0, 0, 0])
         micros = None if dollars is None else int((dollars * 1_000_000).to_integral_value())

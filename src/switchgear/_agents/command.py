@@ -71,7 +71,6 @@ class CommandReader(StreamReader):
             yield from self._speak(_text_in(value) or text)
 
     def _speak(self, text: str) -> Iterator[StreamEvent]:
-        """A text of the agent."""
         self._last_words = text.strip() or self._last_words
         self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
         yield from self.message(text)
@@ -157,7 +156,6 @@ class CommandAgent(Agent):
 
     @property
     def program(self) -> str:
-        """The name of the program it starts."""
         return PurePath(self.argv[0]).name
 
     def invocation(

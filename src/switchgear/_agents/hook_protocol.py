@@ -186,7 +186,6 @@ class Reply(NamedTuple):
 
 
 def allow(remark: str = "") -> Ruling:
-    """Admit the call."""
     return Ruling(Action.ALLOW, remark=remark)
 
 
@@ -196,7 +195,6 @@ def warn(text: str, remark: str = "") -> Ruling:
 
 
 def deny(reason: str, remark: str = "") -> Ruling:
-    """Refuse this call."""
     return Ruling(Action.DENY, reason, remark)
 
 
@@ -281,7 +279,6 @@ class HookSettings(NamedTuple):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that the agent has."""
         return SCOPES if self.local_file else (PROJECT, USER)
 
     @property
@@ -486,7 +483,6 @@ def before_tool_reply(ruling: Ruling) -> Reply:
 
 
 def action_of(reply: Mapping[str, Any]) -> tuple[str, str]:
-    """The action and the text that the agent takes from a reply."""
     specific = fields.part(reply, "hookSpecificOutput")
     if specific.get("permissionDecision") == "deny":
         action = "stop" if reply.get("continue") is False else "deny"

@@ -73,7 +73,6 @@ def call_in_probe(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call the function inside the probe."""
     enter_probe(breaker, permit)
     try:
         return function(*args, **kwargs)

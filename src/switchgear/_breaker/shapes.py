@@ -86,7 +86,6 @@ class Made:
         return self._breaker.enter_or_fall_back() if permit is None else permit
 
     async def aenter(self) -> Permit | None:
-        """The same without blocking the event loop."""
         permit, self._permit = self._permit, None
         return await self._breaker.aenter_or_fall_back() if permit is None else permit
 

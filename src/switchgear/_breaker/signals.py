@@ -123,7 +123,6 @@ def _members(group: Any) -> Iterator[BaseException]:
 
 
 def failure(error: BaseException, seconds: float | None) -> Signal:
-    """The signal of a call that raised."""
     return Signal(
         ok=False,
         seconds=seconds,

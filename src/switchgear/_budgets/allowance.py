@@ -28,7 +28,6 @@ class RunBudget(NamedTuple):
     """Iterations whose price is not known."""
 
     def after(self, cost_micros: int | None) -> "RunBudget":
-        """The budget after an iteration."""
         if cost_micros is None:
             return self._replace(unknown=self.unknown + 1)
         return self._replace(

@@ -195,7 +195,6 @@ def parent_of(path: str) -> str:
 
 
 def root_of(path: str) -> str:
-    """The root of the tree that a node is in."""
     return path.partition("/")[0]
 
 
@@ -207,7 +206,6 @@ def level_of(path: str) -> str:
 
 
 def is_reservation(path: str) -> bool:
-    """Whether a node is an invocation's reservation."""
     return path.rpartition("/")[2].startswith(MARK)
 
 
@@ -232,7 +230,6 @@ def checked_micros(field: str, value: Any) -> int:
 
 
 def dump_book(book: BudgetBook) -> dict[str, Any]:
-    """A book as JSON values."""
     return {
         "schema": SCHEMA,
         "lines": book.lines,

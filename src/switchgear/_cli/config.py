@@ -53,23 +53,30 @@ def summary(config: "Config", *, store: str) -> list[SummaryRow]:
         _row("sinks", [redact(repr(sink)) for sink in config.sinks]),
         _row("targets", [_target(one) for one in config.notifications]),
         _row("budgets", [_budget(node) for node in config.budgets]),
+        _row("opinion", _opinion(config)),
+        _row("upstreams", [] if config.proxy is None else list(config.proxy.upstreams)),
     ]
     return [row for row in rows if row.entries]
 
 
 def unset_variables(config: "Config") -> list[str]:
-    """Environment variables that targets need and that are not set here, each with what needs it."""
-    found = []
-    for target in config.notifications:
-        for key in ("secret_env", "url_env"):
-            name = target.fields().get(key)
-            if name and not os.environ.get(name):
-                found.append(f"{name}, which target {target.name!r} needs")
-    return found
+    """Environment variables that the file names and that are not set here, each with what needs it."""
+    named = [
+        (target.fields().get(key), f"target {target.name!r}")
+        for target in config.notifications
+        for key in ("secret_env", "url_env")
+    ]
+    opinion, proxy = config.second_opinion, config.proxy
+    if opinion is not None and opinion.model is not None:
+        named.append((opinion.key_variable, "the second opinion"))
+    for name, choice in () if proxy is None else proxy.upstreams.items():
+        named.append((choice.key_env, f"upstream {name!r} of the proxy"))
+    return [
+        f"{name}, which {what} needs" for name, what in named if name and not os.environ.get(name)
+    ]
 
 
 def say_summary(rows: list[SummaryRow]) -> None:
-    """Print the rows."""
     width = max(len(row.title) for row in rows)
     for row in rows:
         more = len(row.items) - MOST_NAMED
@@ -79,7 +86,6 @@ def say_summary(rows: list[SummaryRow]) -> None:
 
 
 def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
-    """The rows as JSON values."""
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
@@ -118,6 +124,11 @@ def _target(one: Any) -> str:
     from switchgear._text.redact import redact
 
     return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
+
+
+def _opinion(config: "Config") -> list[str]:
+    opinion = config.second_opinion
+    return [] if opinion is None else [opinion.model or opinion.command or ""]
 
 
 def _budget(node: Any) -> str:

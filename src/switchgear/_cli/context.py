@@ -131,9 +131,10 @@ class Session:
 
     def _policy_for(self, name: str) -> "Policy":
         """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear._config.sections import default_policy
         from switchgear._core.errors import StoreCorrupt
 
-        configured = self.panel.policy_of(name)
+        configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
             found = self.panel.store.get(name)
         except StoreCorrupt:
@@ -306,6 +307,8 @@ def _say_once(notice: str) -> None:
     """Report on standard error, once for each command; nothing during shell completion."""
     context = click.get_current_context(silent=True)
     said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    if context is not None and context.info_name == "trust":
+        return  # it is the command that the notice names
     if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
         said.add(notice)
         say(clean(f"switchgear: {notice}", 1000), err=True)
@@ -428,10 +431,12 @@ def unknown_circuit(session: Session, name: str) -> str:
     """The message about an unknown circuit, with the nearest name."""
     import difflib
 
+    from switchgear._text.formats import plural
+
     names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
     near = [key for key in names if key.endswith(f"/{name}")]
     near = near or difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the store has {len(names)} others"
+    hint = f"did you mean {near[0]!r}?" if near else f"the store has {plural(len(names), 'other')}"
     if not names:
         hint = "the store is empty"
     return f"there is no circuit {name!r} in {session.label}; {hint}"

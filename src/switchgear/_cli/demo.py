@@ -58,7 +58,6 @@ class StandInProvider:
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1/messages"
 
     def is_down(self) -> bool:
-        """Whether the outage is on."""
         begin_s, end_s = OUTAGE_S
         return begin_s <= (time.monotonic() - self._started_s) * self._speed < end_s
 

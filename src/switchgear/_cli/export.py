@@ -275,7 +275,6 @@ class _Reading:
         self._now_s = now_s
 
     def hear(self, number: int, line: bytes) -> None:
-        """Check a line and keep its content."""
         data = _parsed(line)
         if number == 1:
             _check_head(data)

@@ -235,7 +235,6 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
 
 
 def fleet_of(session: "Session") -> "Fleet":
-    """The fleet of a session's configuration, over its panel."""
     from switchgear._fleet.fleet import Fleet
 
     return Fleet(session.panel, session.config.crew, session.config.breakers)
@@ -308,7 +307,9 @@ def _show(found: dict[str, Any]) -> None:
             state = held or one["phase"].replace("_", "-")
             why = "" if held and one["why"].startswith(held) else why
             by = one["why"].removeprefix(held) if held and not why else ""
-            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
+            shown = name.removesuffix("/latency")
+            what = shown if shown == name else f"{shown}, latency"
+            say(clean(f"{title} {what}: {state}{by}{why}{queue}"))
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:

@@ -35,14 +35,16 @@ class AgentName(_TextType):
 
         from switchgear._hooks.install.settings import ALIASES
 
-        wanted = value.strip().lower()
+        wanted = "-".join(value.lower().split())
         found = ALIASES.get(wanted, wanted)
         if found in AGENTS:
             return found
-        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.5)
-        meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
+        meant = (
+            f"did you mean {ALIASES.get(near[0], near[0])!r}? there are" if near else "there are"
+        )
         return self.fail(
-            f"{value!r} has no hooks; {meant}Choose one of {', '.join(AGENTS)}", param, ctx
+            f"there are no hooks for {value!r}; {meant} {', '.join(AGENTS)}", param, ctx
         )
 
     def shell_complete(

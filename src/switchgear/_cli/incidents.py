@@ -196,7 +196,6 @@ def _since(text: str | None, now_s: float) -> float:
 
 
 def incidents_of(session: "Session") -> "Incidents":
-    """The incidents of a session's installation."""
     import os
 
     from switchgear._cli.context import file_of

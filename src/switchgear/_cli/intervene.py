@@ -259,8 +259,10 @@ def _done(
     from switchgear._cli.run_options import reason, who
     from switchgear._console.interventions import Author, NotPossible
     from switchgear._console.interventions import intervene as take
+    from switchgear._text.redact import redact
 
-    author = Author("switchgear" if key is None else who(), reason(why) if key == "resume" else "")
+    asked = reason(why) if key == "resume" else redact(why or "")
+    author = Author("switchgear" if key is None else who(), asked)
     try:
         return take(session.transact, view, key, evidence=evidence, plan=plan, author=author)
     except NotPossible as problem:

@@ -40,7 +40,6 @@ class LabelledRun(NamedTuple):
 
 
 def summary(run: "RecordedRun") -> LabelledRun:
-    """A summary of one run for a person."""
     from switchgear._analysis.backtest.outcomes import infer, label_key
     from switchgear._text.agent_text import one_line
 

@@ -170,13 +170,11 @@ def _shared(*names: str, **how: Any) -> Callable[[F], F]:
 
 
 def config_option(verb: F) -> F:
-    """Where the configuration is."""
     text = "Configuration file [env: SWITCHGEAR_CONFIG]."
     return _shared("--config", metavar="FILE", help=text)(verb)
 
 
 def store_options(verb: F) -> F:
-    """Where the circuits are."""
     verb = config_option(verb)
     return _shared(
         "--store",

@@ -52,6 +52,7 @@ def dry_run(
     from switchgear._console.values import printed
     from switchgear._run.circuits import loop_name
     from switchgear._run.cost import coverage, estimate
+    from switchgear._run.loop import NO_TESTS
     from switchgear._run.options import AUTO, describe_limits
     from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
     from switchgear._run.record import runs_root
@@ -71,6 +72,7 @@ def dry_run(
         "folder": str(folder),
         "validation": options.validate,
         "validation_found": found and options.validate is not None,
+        "notes": [NO_TESTS] if found and options.validate is None else [],
         "circuit": circuit,
         "limits": [f"policy of the configuration: {_kinds(policy)}"]
         if policy
@@ -96,6 +98,9 @@ def dry_run(
     if options.budget_micros is not None and not (priced.known or options.allow_unknown_price):
         shown["objections"].append(f"--budget cannot be enforced: {priced.why}")
         code = code or 2
+    if options.budget_micros == 0:
+        shown["objections"].append("the budget is $0.00, so no iteration may start")
+        code = code or 11
     shown["would_start"] = not shown["objections"]
     shown["exit_code"] = code
     if as_json:
@@ -146,6 +151,7 @@ def _print(
         ("price", priced.why),
         ("estimate", _estimate(past)),
         *(("notifies", target) for target in shown["notify"]),
+        *(("note", note) for note in shown["notes"]),
     ]
     screen.line("dry run: nothing is executed and nothing is written")
     before = ""

@@ -169,8 +169,8 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
     from switchgear._console.runs import run_row
     from switchgear._run.formats import spent
 
-    row, state = run_row(run), run.get("state") or {}
-    cost = f", {spent(row['cost_micros'] or 0, state.get('unknown_prices') or 0)}"
+    row = run_row(run)
+    cost = f", {spent(row['cost_micros'] or 0, row['unknown_prices'])}"
     if row["status"] == "running":
         cost = f" ended{cost} so far" if row["iterations"] else " ended"
     task = clean(" ".join(str(row["task"]).split()), 80)

@@ -77,15 +77,16 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
         else:
             kept.append(view)
     stopped = stopped_words([ended[owner] for owner in sessions])
-    return Current(kept, len(runs), len(sessions), stopped, running)
+    finished = sum(loops[name] for name in runs)
+    return Current(kept, finished, len(sessions), stopped, running)
 
 
-def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
-    """The circuits of runs of this project of which none is running, and those that are."""
+def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The circuits of runs of which none is running, with the number of runs; and those that are."""
     from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
 
     root = runs_root(folder)
-    ended, running, lines = pruned_circuits(root), set(), []
+    ended, running, lines = dict.fromkeys(pruned_circuits(root), 0), set(), []
     for each in list_runs(root)[-NEWEST_RUNS:]:
         if each.run is None:
             continue
@@ -94,12 +95,11 @@ def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
             running.add(circuit)
             lines.append(_running(each.run))
         else:
-            ended.add(circuit)
-    return ended - running, tuple(lines)
+            ended[circuit] = ended.get(circuit, 0) + 1
+    return {name: ended[name] for name in ended if name not in running}, tuple(lines)
 
 
 def _running(run: dict[str, Any]) -> str:
-    """A run that is running, in a line."""
     state = run.get("state")
     done = state.get("iterations") if isinstance(state, dict) else None
     number = f", iteration {done + 1}" if isinstance(done, int) else ""

@@ -148,7 +148,6 @@ class Report:
         self._unreadable: set[str] = set()
 
     def add(self, node: ConfigNode, message: str) -> None:
-        """Note what is wrong with this node."""
         self.added += 1
         if node.key in self._unreadable:
             return

@@ -141,6 +141,11 @@ def preset_policy(name: str) -> Policy:
     return cast("Policy", policy)  # or there is a problem in the report
 
 
+def default_policy(name: str) -> Policy:
+    """The policy of a circuit that nothing names: `operation` for `op/*`, as in hooks."""
+    return preset_policy("operation" if name.startswith("op/") else "provider")
+
+
 class Policies:
     """Resolves the policies of one file. Used by one thread."""
 
@@ -515,7 +520,6 @@ def build_second_opinion(node: ConfigNode, report: Report) -> SecondOpinion | No
 
 
 def build_timeouts(node: ConfigNode, report: Report) -> Timeouts:
-    """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(time_rules))
     return _built(time_rules, nodes, node, report) or Timeouts()
 
@@ -587,7 +591,6 @@ def hooks_of(
 
 
 def build_hooks(node: ConfigNode, report: Report) -> Hooks:
-    """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(hooks_of))
     given: dict[str, Any] = {name: child.plain() for name, child in nodes.items()}
     return construct(hooks_of, given, nodes, node, report) or Hooks()

@@ -128,7 +128,6 @@ def _table_in(data: bytes) -> Any:
 
 
 def trust_folder() -> str:
-    """Where the records are."""
     return state_folder("trust")
 
 
@@ -173,7 +172,6 @@ def _loaded(data: bytes | None, path: str | None = None) -> Trusted | None:
 
 
 def records() -> list[Trusted]:
-    """All that is trusted, by path."""
     folder = trust_folder()
     try:
         names = os.listdir(folder)

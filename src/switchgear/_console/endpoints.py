@@ -263,7 +263,6 @@ _ERRORS = {
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of the API."""
     paths: dict[str, Any] = {}
     for each in ENDPOINTS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)

@@ -44,7 +44,6 @@ class AgentRequest(NamedTuple):
 
     @property
     def wish(self) -> str:
-        """The requested amount, in words."""
         if self.kind == MONEY:
             return f"${self.amount:,.2f}"
         minutes = self.amount / 60

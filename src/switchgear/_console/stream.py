@@ -71,7 +71,6 @@ class Client:
         self.is_dropped = False
 
     def wants(self, circuit: str) -> bool:
-        """Whether messages about this circuit are for it."""
         return not circuit or self._matches(circuit)
 
     def put(self, message: Message) -> bool:
@@ -118,7 +117,6 @@ class EventHub:
 
     @property
     def clients(self) -> int:
-        """How many clients are connected."""
         return len(self._clients)
 
     async def start(self) -> None:
@@ -137,7 +135,6 @@ class EventHub:
         self.end_clients()
 
     def end_clients(self) -> None:
-        """End all connections."""
         for client in tuple(self._clients):
             client.close()
 

@@ -79,7 +79,6 @@ class Draft:
         ) = circuit
 
     def circuit(self) -> Circuit:
-        """The circuit as drafted so far."""
         return Circuit(
             self.key,
             self.memories,
@@ -142,7 +141,6 @@ class Draft:
         refused: int = 0,
         overruled: int = 0,
     ) -> None:
-        """Add to the totals."""
         old = self.totals
         self.totals = Totals(
             old.succeeded + succeeded,

@@ -334,7 +334,6 @@ def _maybe_text(value: Any) -> str | None:
 
 
 def dump_message(message: Message) -> list[Any]:
-    """A message as JSON values."""
     if isinstance(message, Record):
         permit = None if message.permit is None else [*message.permit]
         told = ["tell", list(message.signal), permit]

@@ -41,12 +41,10 @@ class Outputs(NamedTuple):
         return bool(before.low) and not self.low
 
     def dump(self) -> list[Any]:
-        """The fields."""
         return [list(self.latest), list(self.baseline), self.low]
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
         latest, baseline, low = values.row("the outputs", data, 3)
         low = values.whole("low outputs in a row", low, least=0)
         loaded = cls(_lengths("the latest", latest), _lengths("the baseline", baseline), low)
@@ -81,12 +79,10 @@ class Standstill(NamedTuple):
     outputs: Outputs = Outputs()
 
     def dump(self) -> list[Any]:
-        """The fields."""
         return [self.iterations, self.best_tests, self.progress_at_s, self.outputs.dump()]
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
         iterations, best, at_s, outputs = values.row("a standstill", data, 4)
         return cls(
             values.whole("iterations without progress", iterations, least=0),

@@ -258,7 +258,6 @@ class ShareOfCalls(Detector):
         raise NotImplementedError
 
     def _verb(self) -> str:
-        """What the hits did."""
         raise NotImplementedError
 
     def dump(self, memory: CountWindow) -> list[Any]:

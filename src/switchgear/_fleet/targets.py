@@ -221,7 +221,6 @@ class NotSent(SwitchgearError):
 
     @property
     def may_help(self) -> bool:
-        """Whether trying again may help."""
         return self.args[1]
 
     @property
@@ -551,7 +550,6 @@ def _end(process: Any) -> None:
 
 
 def _desktop_argv(title: str, text: str, severity: Any) -> list[str]:
-    """The command that shows a text on the desktop."""
     import sys
 
     if sys.platform == "darwin":
@@ -603,6 +601,8 @@ def sendable_url(url: str) -> str:
     from urllib.parse import quote, urlsplit
 
     rule = "it must be an http or https URL"
+    if url.startswith("${"):
+        rule += ", written out: variables are not replaced here"
     if not url.isprintable():
         raise Unsendable(rule)
     try:

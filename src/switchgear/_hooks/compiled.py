@@ -203,7 +203,6 @@ def _seal_of(place: str) -> str:
 
 
 def place_of(root: str) -> str:
-    """The path of a project's compiled configuration."""
     return os.path.join(os.path.dirname(default_file(root)), NAME)
 
 

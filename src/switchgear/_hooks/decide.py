@@ -89,11 +89,9 @@ class GuardedAgent:
     # Messages
 
     def apply(self, key: str, message: Acquire | Record | Override) -> Step:
-        """Send a message to a circuit."""
         return self.tx.apply(key, self.policy(key), message)
 
     def policy(self, key: str) -> Policy:
-        """The policy of a circuit."""
         policy = self._policies.get(key)
         if policy is None:
             policy = self._policies[key] = self.known.policy_for(key)
@@ -263,7 +261,6 @@ class GuardedAgent:
     # Open calls
 
     def give_up_expired(self) -> None:
-        """Give up the calls whose lease has run out."""
         for call in self.state.calls:
             if call.until_s <= self.tx.now_s:
                 began = duration(self.tx.now_s - call.began_s)
@@ -353,7 +350,6 @@ def decide(
 
 
 def rule_refusal(broken: str) -> Ruling:
-    """The refusal of a call that would break a rule."""
     return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
 

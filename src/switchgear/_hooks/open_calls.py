@@ -84,7 +84,6 @@ class CallsState(NamedTuple):
     process that had decided it was killed before it responded, is not counted again."""
 
     def opened(self, call: OpenCall) -> "CallsState":
-        """With one more call."""
         others = tuple(each for each in self.calls if each.id != call.id or call.id[:1] == "#")
         return self._replace(calls=(*others, call))
 
@@ -101,11 +100,9 @@ class CallsState(NamedTuple):
         return self._replace(calls=self.calls[:index] + self.calls[index + 1 :])
 
     def in_lane(self, name: str) -> tuple[OpenCall, ...]:
-        """The open calls of one agent."""
         return tuple(call for call in self.calls if call.lane == name)
 
     def lane(self, name: str) -> CallLane:
-        """One agent's lane."""
         return self.lanes.get(name, CallLane())
 
     def with_lane(self, name: str, lane: CallLane | None) -> "CallsState":

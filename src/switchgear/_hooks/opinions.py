@@ -36,7 +36,6 @@ def folder_of(root: str) -> str:
 
 
 def settings_of(agent: "GuardedAgent") -> SecondOpinion:
-    """The configured second opinion."""
     return SecondOpinion(**(agent.known.second_opinion or {}))
 
 

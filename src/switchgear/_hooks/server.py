@@ -140,7 +140,6 @@ class HookServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self.server_address[1])
 
     def has_token(self, header: str | None) -> bool:
@@ -425,7 +424,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
-        """The health of the server."""
         refused = self._refused()
         if refused is not None:
             self._reply(refused)

@@ -162,7 +162,6 @@ class Notes(NamedTuple):
         return timeouts.OVER in self.warned
 
     def dump(self) -> str:
-        """As JSON."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
     @classmethod
@@ -201,7 +200,6 @@ class SessionCircuit(NamedTuple):
         return self.apply(self.key, self.policy, message)
 
     def is_open(self) -> bool:
-        """Whether it is open now."""
         return self.send(_LOOK).circuit.phase is Phase.OPEN
 
 
@@ -416,17 +414,23 @@ def step_in(
     step_name: str,
     *,
     by: str = "switchgear",
+    asked: str = "",
 ) -> tuple[Notes, escalation.StepTaken]:
-    """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
-    said = (
-        f'hint "{texts.one_line(plan.hint)}"' if step_name == escalation.NUDGE else "nothing found"
-    )
-    why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
+    """Take this escalation step: an event, the circuit closed or open, the texts for the agent.
+
+    `asked` is the reason of the person `by`, where one requested the step.
+    """
+    requested = f"requested by {by}" + (f": {asked}" if asked else "")
+    if step_name == escalation.NUDGE:
+        requested = f'hint "{texts.one_line(plan.hint)}", {requested}'
+    why = "; ".join(notes.indicators) or requested
     taken = escalation.StepTaken(step_name, notes.tried)
     goes_on = step_name == escalation.NUDGE
     circuit.send(Override(by, f"{step_name}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
     if not goes_on and not circuit.is_open():
-        circuit.send(Record(Signal(violation=f"{step_name} by {by}: {why}")))
+        word = texts.GIVEN_UP if step_name == escalation.SKIP else step_name
+        reason = f"{step_name} by {by}: {why}" if notes.indicators else f"{word}, {requested}"
+        circuit.send(Record(Signal(violation=reason)))
     tried = notes.tried if step_name in notes.tried else (*notes.tried, step_name)
     task = circuit.key.removeprefix(note_name(""))
     seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)

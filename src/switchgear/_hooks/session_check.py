@@ -272,7 +272,6 @@ class WatchedProcess(NamedTuple):
 
     @property
     def lives(self) -> bool:
-        """Whether it still runs."""
         try:
             os.kill(self.pid, 0)
         except (OSError, OverflowError):

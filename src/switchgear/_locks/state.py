@@ -162,7 +162,6 @@ def standing_at(tenure: Tenure, now_s: float) -> Tenure:
 
 
 def dump_tenure(tenure: Tenure) -> dict[str, Any]:
-    """A lock as JSON values."""
     holder = tenure.holder
     return {
         "schema": SCHEMA,

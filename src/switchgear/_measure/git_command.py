@@ -45,7 +45,6 @@ class Deadline:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work was cancelled."""
         return self._is_cancelled or (self._whole is not None and self._whole.cancelled)
 
     def stop(self) -> None:
@@ -67,7 +66,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether no time is left."""
         return self.left_s <= 0
 
     def watch(self, process: subprocess.Popen[bytes] | None) -> None:
@@ -106,7 +104,6 @@ class Repository(NamedTuple):
 
     @property
     def objects(self) -> Path:
-        """Where its objects are."""
         return self.common_dir / "objects"
 
 

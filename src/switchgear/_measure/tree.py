@@ -114,7 +114,6 @@ class PlainTree:
         return mark
 
     def change(self, before: str, after: str) -> TreeChange:
-        """What differs between two marks made by this object."""
         old, new = self._states[before], self._states[after]
         return TreeChange(
             added=tuple(sorted(new.keys() - old.keys())),

@@ -231,7 +231,6 @@ def parsed(text: str, settings: SecondOpinion) -> Opinion:
 
 
 def dumped(opinion: Opinion) -> str:
-    """The opinion as JSON, for a file."""
     return json.dumps(opinion._asdict())
 
 

@@ -107,10 +107,7 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return len(self._all)
 
     def values(self) -> list[B]:  # type: ignore[override]
-        """All that there are now.
-
-        By references, because iterating a weak dictionary fails when another thread adds to it.
-        """
+        # By references: iterating a weak dictionary fails when another thread adds to it.
         alive = (ref() for ref in self._all.valuerefs())
         return [breaker for breaker in alive if breaker is not None]
 

@@ -49,12 +49,6 @@ def wait_s(status: int, headers: Mapping[str, str] | None, now_s: float) -> floa
     return min((seconds for is_used_up, seconds in resets if is_used_up is None), default=None)
 
 
-def should_retry(headers: Mapping[str, str] | None) -> bool | None:
-    """The value of `x-should-retry`; `None`: the response does not have it."""
-    value = _lower(headers).get("x-should-retry", "").strip().lower()
-    return {"true": True, "false": False}.get(value)
-
-
 def _lower(headers: Mapping[Any, Any] | None) -> dict[str, str]:
     """The headers with names in lower case; the first of several with one name counts."""
     found: dict[str, str] = {}

@@ -36,7 +36,6 @@ class ChangeFeed:
         return time.monotonic() - self._looked_s < _TROUBLE_S
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread = threading.Thread(target=self._run, name="switchgear-changes", daemon=True)
         self._thread.start()
 

@@ -67,5 +67,4 @@ class Publisher:
         self._app.send_task(TASK, (run,), queue=queue_of(labels), retry=False, ignore_result=True)
 
     def control(self) -> Any:
-        """Celery's remote control."""
         return self._app.control

@@ -89,6 +89,8 @@ class RemoteJob(NamedTuple):
     until_s: float = 0.0
     """When the claim expires, in seconds on the store's clock."""
     stop: Stop = Stop.NO
+    announced: int = 0
+    """How many messages of operators the batch has announced; the messages are in the note of the run."""
     run: Mapping[str, Any] | None = None
     """The last run.json; `None`: the run has not started."""
     work: Parcel = Parcel()
@@ -102,7 +104,6 @@ class RemoteJob(NamedTuple):
     """How many workers in a row were lost during the current iteration, the present one not counted."""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
 
     @classmethod

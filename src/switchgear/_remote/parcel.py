@@ -52,7 +52,6 @@ class Snapshot(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is uncommitted."""
         return self.commit == self.head
 
 

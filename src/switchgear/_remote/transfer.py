@@ -21,12 +21,10 @@ LONGEST_LOG = 100_000
 
 
 def task_values(task: Task) -> dict[str, Any]:
-    """The fields of a task."""
     return {**task._asdict(), "estimate": task.estimate._asdict(), "flags": dict(task.flags)}
 
 
 def task_of(values: Mapping[str, Any]) -> Task:
-    """The inverse of `task_values`."""
     known = {key: values[key] for key in Task._fields if key in values}
     known["estimate"] = Estimate(**known.get("estimate", {}))
     for key in ("needs", "labels"):

@@ -58,7 +58,6 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> Markup:
 
 
 def joined(*parts: str) -> Markup:
-    """Several parts, one after the other."""
     return Markup(
         "".join(part if isinstance(part, Markup) else escape(printable(part)) for part in parts)
     )
@@ -90,12 +89,10 @@ class Plot(NamedTuple):
     """The value at the upper edge."""
 
     def x(self, place: int) -> float:
-        """Where the iteration of that place is."""
         room = self.width - LEFT - RIGHT
         return LEFT + room * (place + 0.5) / max(self.places, 1)
 
     def y(self, value: float) -> float:
-        """Where a value is."""
         return 12.0 + (self.height - 40.0) * (1.0 - min(max(value / self.top, 0.0), 1.0))
 
     @property

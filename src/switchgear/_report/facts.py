@@ -142,7 +142,6 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """A count."""
     found = number(value)
     return None if found is None or math.isnan(found) else int(found)
 

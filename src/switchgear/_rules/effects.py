@@ -210,7 +210,6 @@ class _Gathering:
         return Deed(self._tool, **found, unread=self.unread)
 
     def take(self, inputs: Any) -> None:
-        """Look at every value of the inputs."""
         if isinstance(inputs, str):
             inputs = {"command" if self._is_shell else "text": inputs}
         named = inputs if isinstance(inputs, Mapping) else {"": inputs}
@@ -293,7 +292,6 @@ class _Gathering:
         self._add(**{self._access: [path]})
 
     def _patch(self, text: str) -> None:
-        """The files that a patch names."""
         for line in text.split("\n"):
             for start, access in _PATCH_FILES:
                 if line.startswith(start):

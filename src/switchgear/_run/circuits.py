@@ -122,7 +122,6 @@ class Circuits:
         return permits
 
     def give_back(self, permits: RunPermits) -> None:
-        """Return unused permits."""
         for breaker, permit, _ in permits.used():
             breaker.record(Signal(), self._alive(permit) if breaker is self.loop else permit)
 
@@ -333,7 +332,6 @@ class RateLimit:
         self._begun: deque[float] = deque()
 
     def begin(self, now_s: float) -> None:
-        """An iteration begins."""
         self._begun.append(now_s)
 
     def wait_s(self, now_s: float) -> float:

@@ -149,7 +149,6 @@ class StreamObserver:
 
     @property
     def usages(self) -> tuple[Usage, ...]:
-        """The latest usage of each model."""
         return tuple(self._usages.values())
 
     @property

@@ -163,11 +163,9 @@ class Runner:
 
     @property
     def circuit(self) -> str:
-        """The name of the loop's circuit."""
         return self.circuits.loop.name
 
     def run(self) -> RunResult:
-        """Run to the end, whatever that is."""
         try:
             return self._run_locked()
         finally:

@@ -53,7 +53,6 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """The run's id."""
         return self.path.name
 
     @property
@@ -62,7 +61,6 @@ class RunFolder:
         return self.path / "notes"
 
     def prompt_file(self, number: int) -> Path:
-        """The prompt of an iteration."""
         return self.path / "prompts" / f"{number:04}.txt"
 
     def log_file(self, number: int) -> Path:
@@ -344,7 +342,6 @@ class Disk:
             self._reserve.write_bytes(os.urandom(RESERVE))  # which no file system makes smaller
 
     def release(self) -> None:
-        """Free the reserved space."""
         with suppress(OSError):
             self._reserve.unlink(missing_ok=True)
 
@@ -363,7 +360,6 @@ def full_sentence(why: object) -> str:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or its text, means that the disk is full."""
     return error is not None and (is_full(error) or says_full(str(error)))
 
 

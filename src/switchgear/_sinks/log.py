@@ -47,7 +47,6 @@ class Jsonl(values.Value):
         return {"path": self.path}
 
     def __call__(self, event: Event) -> None:
-        """Append the event."""
         line = (b"\n" if self._torn else b"") + _line(event)
         try:
             written = _append(self.path, line)
@@ -115,7 +114,6 @@ class Log(values.Value):
         self._set(level=level)
 
     def __call__(self, event: Event) -> None:
-        """Log the event."""
         import logging  # noqa: PLC0415  a program without this sink does not pay for it
 
         numbers = logging.getLevelNamesMapping()

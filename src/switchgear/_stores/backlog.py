@@ -24,7 +24,6 @@ class Pile:
         self.count = self.refused = self.cost_micros = 0
 
     def add(self, message: Record) -> None:
-        """Add one more."""
         signal = message.signal
         self.count += signal.count
         self.refused += signal.refused

@@ -45,7 +45,6 @@ class MemoryCell:
         self._lock = lock or ForkSafeLock()
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Fold one message into the circuit, which starts closed."""
         with self._lock:
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
@@ -53,7 +52,6 @@ class MemoryCell:
         return done
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same: nothing here waits."""
         return self.apply(key, policy, message, now_s)
 
     def is_mine(self) -> bool:
@@ -276,7 +274,6 @@ class _MemoryTransaction:
         self.events: list[Event] = []
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message."""
         done = self._store._folded(key, policy, message, self.now_s, self.changed)  # noqa: SLF001
         self.events.extend(done.events)
         return done

@@ -43,8 +43,8 @@ def span(seconds: float) -> str:
 def duration(seconds: float) -> str:
     """`0.4 s`, `42 s`, `3 min`, `2 h`: rounded up.
 
-    >>> duration(0.35), duration(41.2), duration(121.0)
-    ('0.4 s', '42 s', '3 min')
+    >>> duration(0.35), duration(41.2), duration(121.0), duration(7_199.0)
+    ('0.4 s', '42 s', '3 min', '2 h')
     """
     if seconds > CENTURY_S:
         return "over 100 years"
@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
     tenths = math.ceil(round(seconds * 10, 5))
     if tenths < 100:
         return f"{tenths / 10:g} s"
-    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds <= 7140 else (3600, "h")
     return f"{math.ceil(seconds / unit_s)} {unit}"
 
 

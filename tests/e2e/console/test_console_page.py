@@ -433,6 +433,22 @@ def test_search_filters_links_and_keys_work_without_a_mouse(tab: Tab) -> None:
     page.wait_for_selector("dialog:has-text('Keyboard')")
 
 
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_link_is_copied_also_where_browsers_have_no_clipboard_for_the_page(
+    browser: Any, served: Served, is_secure: bool
+) -> None:
+    tab = Tab(browser, served, permissions=["clipboard-read", "clipboard-write"])
+    page = tab.open("/circuits?state=open")
+    page.evaluate("navigator.clipboard.writeText('another text')")
+    if not is_secure:
+        page.evaluate("navigator.clipboard.writeText = undefined")
+    page.get_by_label("Copy link to this view").click()
+    page.wait_for_selector("button:has-text('Copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == f"{tab.url}/circuits?state=open"
+    tab.close()
+    assert tab.said == []
+
+
 def test_what_agents_write_stays_text_in_every_view(browser: Any, tmp_path: Path) -> None:
     served = start(filled(tmp_path, NASTY))
     try:

@@ -89,7 +89,7 @@ def test_both_scopes_at_once_are_refused() -> None:
     assert "'switchgear hooks uninstall codex --scope user' removes those" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["claude", "Claude", "claude_code", "cc"])
+@pytest.mark.parametrize("name", ["claude", "Claude", "Claude Code", "claude_code", "cc"])
 def test_an_agent_is_known_by_its_other_names(project: Path, name: str) -> None:
     assert run("install", name).output.startswith("Claude Code: the hooks are installed")
 
@@ -98,6 +98,8 @@ def test_a_misspelt_agent_is_recognised() -> None:
     done = run("install", "gemnii")
     assert done.exit_code == 2
     assert "did you mean 'gemini'?" in done.stderr
+    other = run("install", "aider")
+    assert (other.exit_code, "did you mean" in other.stderr) == (2, False)
 
 
 def test_local_settings_are_this_checkout_s_alone(project: Path) -> None:

@@ -215,6 +215,26 @@ def test_check_lists_everything_that_was_found_and_variables_that_are_not_set(
     assert found["unset_variables"] == ["HOOK_KEY, which target 'ops' needs"]
 
 
+def test_check_lists_the_variables_of_all_sections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "BACKUP_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    upstream = "{protocol: anthropic, url: 'https://g.example/a', key_env: BACKUP_KEY}"
+    load(f"second_opinion: {{model: small}}\nproxy: {{upstreams: {{backup: {upstream}}}}}\n")
+    code, text = run("config", "check")
+    assert code == 0
+    assert re.search(r"opinion +1: small", text)
+    assert re.search(r"upstreams +1: backup", text)
+    assert "not set: ANTHROPIC_API_KEY, which the second opinion needs" in text
+    assert "not set: BACKUP_KEY, which upstream 'backup' of the proxy needs" in text
+
+
+def test_a_url_with_a_variable_says_that_none_is_replaced_there() -> None:
+    problem = refused("notifications: [{webhook: {url: '${HOOK_URL}'}}]\n")
+    assert "variables are not replaced here" in problem
+
+
 def test_check_without_a_file_reports_how_to_get_one() -> None:
     code, text = run("config", "check")
     assert code == 2

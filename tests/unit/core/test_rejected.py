@@ -164,6 +164,8 @@ def test_the_wait_counts_down_to_the_moment_of_the_probe() -> None:
         (119.0, "119 s"),
         (120.0, "2 min"),
         (121.0, "3 min"),
+        (7140.0, "119 min"),
+        (7199.0, "2 h"),
         (7200.0, "2 h"),
         (7201.0, "3 h"),
         (1e308, "over 100 years"),

@@ -73,7 +73,7 @@ class RawServer:
 
     def _one(self, line: socket.socket) -> None:
         with line:
-            line.settimeout(20)
+            line.settimeout(LIMIT_S)
             data = b""
             try:
                 while b"\r\n\r\n" not in data:
@@ -367,7 +367,7 @@ def test_a_command_whose_children_hold_its_output_open_ends_at_the_deadline() ->
 def test_a_command_that_leaves_a_child_behind_has_still_succeeded() -> None:
     code = "import subprocess; subprocess.Popen(['sleep', '600'])"
     began_s = time.monotonic()
-    Command(f'{sys.executable} -c "{code}"', timeout_s=30.0).send({"id": "x"}, 0.0)
+    Command(f'{sys.executable} -c "{code}"', timeout_s=LIMIT_S).send({"id": "x"}, 0.0)
     assert time.monotonic() - began_s < LIMIT_S
 
 
@@ -377,7 +377,7 @@ def test_a_command_that_writes_without_end_is_ended_and_only_its_last_words_are_
         Command(f'{sys.executable} -c "{code}"', timeout_s=0.5).send({"id": "x"}, 0.0)
     code = "import sys; sys.stderr.write('y' * 10**6 + 'the end'); sys.exit(3)"
     with pytest.raises(NotSent, match="exit code 3") as refused:
-        Command(f'{sys.executable} -c "{code}"', timeout_s=30.0).send({"id": "x"}, 0.0)
+        Command(f'{sys.executable} -c "{code}"', timeout_s=LIMIT_S).send({"id": "x"}, 0.0)
     assert len(str(refused.value)) < 300
 
 

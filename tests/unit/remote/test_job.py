@@ -95,9 +95,12 @@ def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
     jobs.claim("r1", "one", LEASE_S)
     for _ in range(5):
         clock.advance(LEASE_S - 1)
-        assert jobs.renew("r1", 1, LEASE_S) is Stop.NO
+        assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NO
     jobs.request_stop("r1", Stop.NOW)
-    assert jobs.renew("r1", 1, LEASE_S) is Stop.NOW
+    assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NOW
+    assert jobs.look("r1", 1).stop is Stop.NOW
+    with pytest.raises(LeaseLost):
+        jobs.look("r1", 2)
 
 
 def test_progress_and_its_iterations_are_saved_together(jobs: Jobs) -> None:

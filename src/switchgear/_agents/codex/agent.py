@@ -267,7 +267,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The session of a file."""
     session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"))
     for line in source.lines(tally, _FORMAT):
         kind, payload = word(line.get("type")), line.get("payload", line)

@@ -68,7 +68,6 @@ def switch_off(settings: Mapping[str, Any]) -> str:
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
-    """The facts of an event. Raises `BadInput`."""
     facts = read_event("codex", data, MOMENTS)
     if facts.moment is not Moment.AFTER_TOOL:
         return facts
@@ -99,7 +98,6 @@ def exit_code_of(transcript: str, call_id: str) -> int | None:
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
-    """The ruling as Codex obeys it at this event."""
     if not ruling.text or facts.moment is not Moment.BEFORE_TOOL:
         return Reply("", ruling.remark)
     return before_tool_reply(ruling)

@@ -153,7 +153,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The chat of a file."""
     chat = _GeminiChat(RecordedRun(source.name, source.path, _FORMAT, "gemini"), tally)
     held: dict[str, dict[str, Any]] = {}
     for line in source.lines(tally, _FORMAT) if _is_lines(source) else [source.document()]:

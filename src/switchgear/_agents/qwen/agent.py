@@ -79,7 +79,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The chat of a file."""
     building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
     for line in source.lines(tally, _FORMAT):
         kind, at_s = line.get("type"), moment(line.get("timestamp"))

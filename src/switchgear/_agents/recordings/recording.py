@@ -94,14 +94,12 @@ def error_line(output: str | None) -> str:
 
 
 def number(value: object) -> float | None:
-    """A finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 1e20 and math.isfinite(value) else None
 
 
 def whole(value: object) -> int | None:
-    """A count."""
     found = number(value)
     return None if found is None or found < 0 else int(found)
 
@@ -136,7 +134,6 @@ def succeeded(tool: str, output: str) -> bool:
 
 
 def is_shell(tool: str) -> bool:
-    """Whether a tool runs commands."""
     return bare(tool) in _SHELLS
 
 
@@ -163,7 +160,6 @@ def changed(tool: str, arguments: object, *, ok: bool | None) -> bool | None:
 
 
 def command_of(arguments: object) -> str:
-    """The command line of a shell's arguments."""
     if isinstance(arguments, dict):
         arguments = arguments.get("command", arguments.get("cmd"))
     if isinstance(arguments, list):
@@ -298,20 +294,17 @@ class RecordingTally:
         self.problem_count = 0
 
     def unknown_line(self, format_name: str, kind: object) -> None:
-        """Count a line that was not understood."""
         name = f"{format_name}: {_kind_name(kind)}"
         if name not in self.unknown and len(self.unknown) >= MOST_KINDS:
             name = f"{format_name}: other kinds"
         self.unknown[name] += 1
 
     def problem(self, path: str, why: str) -> None:
-        """Note a file that could not be read."""
         self.problem_count += 1
         if len(self.problems) < MOST_KINDS:
             self.problems.append((path, why))
 
     def add(self, other: "RecordingTally") -> None:
-        """Add what another one counted."""
         self.files += other.files
         self.runs += other.runs
         self.empty += other.empty
@@ -442,7 +435,6 @@ class RunBuilder:
         self.add(RecordedStep(thought=thought, ok=None, at_s=at_s, usages=usages, changed=False))
 
     def add(self, step: RecordedStep) -> None:
-        """A step that is complete as it is."""
         if len(self._steps) >= MOST_STEPS:
             self._left_out += 1
             return
@@ -515,7 +507,6 @@ class RecordingFile:
 
     @property
     def is_database(self) -> bool:
-        """Whether it is a SQLite file."""
         return self._begins_with(_SQLITE)
 
     def head(self) -> list[dict[str, Any]]:

@@ -170,7 +170,6 @@ def as_values(found: BacktestFindings) -> dict[str, Any]:
 
 
 def counts_as_values(counts: Counts) -> dict[str, Any]:
-    """What one policy would have done, as JSON values."""
     plain = {key: value for key, value in vars(counts).items() if key != "policy"}
     return {
         "name": counts.policy,
@@ -182,7 +181,6 @@ def counts_as_values(counts: Counts) -> dict[str, Any]:
 
 
 def rate_as_values(rate: Rate) -> dict[str, Any]:
-    """A rate with its interval, as JSON values."""
     return {"count": rate.seen, "of": rate.total, "rate": rate.value,
             "low_95": rate.low, "high_95": rate.high}  # fmt: skip
 

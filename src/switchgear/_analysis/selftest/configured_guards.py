@@ -86,7 +86,6 @@ class Listening(MemoryStore):
         self.heard: dict[str, set[str]] = defaultdict(set)
 
     def note(self, key: str, message: Message) -> None:
-        """Note the facts of a message."""
         if isinstance(message, Record):
             self.heard[family_of(key)] |= facts_of(message.signal)
 

@@ -108,7 +108,7 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number
-        silent = AgentRun(ProcessEnd.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
+        silent = AgentRun(ProcessEnd.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, "", 0, 0, (), None)
         seen = Measurements(silent, StreamObserver(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 

@@ -153,7 +153,6 @@ class VirtualFleet:
         return found
 
     def opened(self, circuit: str) -> bool:
-        """Whether a circuit has opened by now."""
         view = self.panel.view(circuit)
         return view is not None and view.circuit.phase is Phase.OPEN
 
@@ -219,7 +218,6 @@ class VirtualHooks:
         return decide(told, self.known, self.store, dialect_of(AGENT).warns)
 
     def before(self, tool: str, args: Any) -> Ruling:
-        """An agent is about to call a tool."""
         self.calls += 1
         return self.hear(Moment.BEFORE_TOOL, tool=tool, args=args, call_id=f"call-{self.calls}")
 
@@ -238,7 +236,6 @@ class VirtualHooks:
         return look(self.store, SESSION, policy, self.known.interventions)
 
     def opened(self, key: str = CIRCUIT) -> bool:
-        """Whether a circuit has opened by now."""
         found = self.store.get(key)
         return found is not None and found.circuit.phase is Phase.OPEN
 

@@ -73,7 +73,6 @@ def by_trouble(views: Iterable[View]) -> list[View]:
 
 
 def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
-    """The lines of the table, its head first."""
     rows = [_row(view, signs) for view in views]
     if width is not None and width < NARROW:
         return [line for row in rows for line in _narrow(row, width, signs)]
@@ -267,7 +266,6 @@ def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -
 
 
 def what_happened(event: Event, signs: Signs) -> str:
-    """An event in words."""
     reason = clean(event.reason)
     by = f" by {clean(event.by, 60)}" if event.by else ""
     if event.kind is EventKind.ORDERED:
@@ -297,7 +295,6 @@ class Page:
         self._now_s = now_s
 
     def draw(self) -> None:
-        """The whole page."""
         view, signs = self._view, self._screen.signs
         head = Text.assemble(lamp(view, signs), "  ", (clean(view.name, 1000), "bold"))
         if tag := tag_of(view):

@@ -119,7 +119,6 @@ class Notebook:
         self._nudge = ""
 
     def started(self, run: dict[str, Any]) -> None:
-        """The run begins."""
         with self._lock:
             self._take(run)
             self._began_s, self._used_before_s = self._told_s, run["state"]["seconds"]
@@ -130,7 +129,6 @@ class Notebook:
             self._do(f"waiting {one_line(why)}")
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """An iteration begins."""
         with self._lock:
             self._take(run)
             self._number, self._busy = number, True
@@ -139,12 +137,10 @@ class Notebook:
             self._do("the agent starts")
 
     def validating(self, command: str) -> None:
-        """The validation runs."""
         with self._lock:
             self._do(f"validation: {one_line(command)}")
 
     def event(self, event: StreamEvent) -> None:
-        """The agent did something."""
         with self._lock:
             if isinstance(event, Usage):
                 self._costs[event.model] = event.cost_micros
@@ -161,7 +157,6 @@ class Notebook:
                 self._last_error = one_line(event.text)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """An iteration is over."""
         ended = _ended(facts)
         with self._lock:
             self._take(run)
@@ -177,12 +172,10 @@ class Notebook:
             self._do("deciding how to go on")
 
     def noted(self, text: str) -> None:
-        """Something to know."""
         with self._lock:
             self._note(text)
 
     def board(self) -> Board:
-        """All of it, as it is now."""
         now_s = self._clock()
         with self._lock:
             state, left_s = self._run["state"], self._run.get("time_left_s")
@@ -479,7 +472,6 @@ def label(name: str, size: Size) -> Text:
 
 
 def heat_style(heat: float) -> str:
-    """The colour of a heat."""
     return "bold red" if heat >= 1 else "yellow" if heat >= 0.6 else "green"
 
 
@@ -572,16 +564,13 @@ class LiveView(RunView):
         self._live = LiveScreen(screen, self.frame)
 
     def started(self, run: dict[str, Any]) -> None:
-        """From now on it is drawn."""
         self._notebook.started(run)
         self._live.begin()
 
     def paused(self) -> AbstractContextManager[None]:
-        """The normal screen meanwhile, for a prompt."""
         return self._live.paused()
 
     def waiting(self, why: str, left_s: float) -> None:
-        """A countdown."""
         self._notebook.waiting(why, left_s)
         self._live.news()
 
@@ -590,7 +579,6 @@ class LiveView(RunView):
         self._live.news()
 
     def event(self, event: StreamEvent) -> None:
-        """What the agent does."""
         self._notebook.event(event)
         self._live.news()
 
@@ -599,7 +587,6 @@ class LiveView(RunView):
         self._live.news()
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """What was measured."""
         self._notebook.iteration_ended(facts, run)
         self._live.news()
 
@@ -608,7 +595,6 @@ class LiveView(RunView):
         self._live.news()
 
     def ended(self, result: "RunResult") -> None:
-        """The last frame and the summary, on the normal screen."""
         self.close()
         board, screen = self._notebook.board(), self._screen
         frame = last_picture(board, self.size())
@@ -626,16 +612,13 @@ class LiveView(RunView):
                 screen.line(Text(clean(line, 2000)), indent=4)
 
     def close(self) -> None:
-        """Leave the live screen, whatever happened. May be called again."""
         self._live.close()
 
     def size(self) -> Size:
-        """The terminal as it is now."""
         console = self._screen.console
         return Size(self._screen.width or 80, max(console.height, 1), self._screen.signs)
 
     def frame(self) -> Text:
-        """The live screen as it should be now."""
         lines = picture(self._notebook.board(), self.size())
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 

@@ -90,12 +90,10 @@ class AttemptOutcome(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """A sentence."""
         return self.problem if self.result is None else self.result.reason
 
 
 def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
-    """The outcome of an attempt that raised."""
     return AttemptOutcome(
         None, f"it could not be run: {type(error).__name__}: {error}", began=began, error=error
     )
@@ -128,7 +126,6 @@ def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, s
 
 
 def run_attempt(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-    """Run it to its end, whatever that is."""
     runner: Runner | None = None
     try:
         runner = _runner(place, attempt)
@@ -307,7 +304,6 @@ class SpawnCircuit:
             return refused
 
     def give_back(self, permit: Permit) -> None:
-        """Return an unused permit."""
         self._breaker.record(Signal(), permit)
 
     def record(

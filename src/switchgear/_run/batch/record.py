@@ -79,7 +79,6 @@ class BatchFolder:
 
     @property
     def id(self) -> str:
-        """The batch's id."""
         return self.path.name
 
     def write(self, kept: BatchState, changed: str | None = None) -> None:

@@ -70,7 +70,6 @@ class RunningAttempts:
         return member
 
     def leave(self, name: str) -> None:
-        """It has ended."""
         del self._members[name]
 
     def stop(self) -> None:
@@ -155,11 +154,9 @@ class Scheduler:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """The progress of each task."""
         return self._kept.progress
 
     def run(self) -> BatchEnd:
-        """Run to the end, whatever that is."""
         self._view.began(self._home.id, list(self.progress))
         self._write()
         with self._dependencies.interrupt.watching(self._interrupts):

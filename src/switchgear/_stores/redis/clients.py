@@ -203,7 +203,6 @@ class ServerClock:
                 self._offset_s, self._error_s, self._learnt_s = offset_s, error_s, answered_s
 
     def __call__(self) -> float:
-        """The time on the server."""
         with self._lock:
             if self._offset_s is None:
                 self._guessed_s = self._wall()
@@ -418,7 +417,6 @@ class Clients:
                 pool.disconnect(inuse_connections=False)
 
     async def ahang_up(self, client: Any) -> None:
-        """The same for tasks."""
         if self._address.cluster:
             await client.aclose()
         else:

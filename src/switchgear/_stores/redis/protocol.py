@@ -123,7 +123,6 @@ class Folded:
         """What a detector raised on our own message."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
-        """Fold one more message."""
         before = envelope.refitted(self.circuit, self.policy, policy)
         done = fold(policy, before, _with_source(mail), mail.now_s)
         self.circuit, self.policy = done.circuit, policy

@@ -303,15 +303,12 @@ class Names(NamedTuple):
         return self.root + "c:"
 
     def circuit(self, key: str) -> str:
-        """Where a circuit is."""
         return self.circuits + key
 
     def inbox(self, key: str) -> str:
-        """Where the messages for a circuit wait."""
         return f"{self.root}inbox:{key}"
 
     def note(self, name: str) -> str:
-        """Where a note is."""
         return f"{self.root}note:{name}"
 
     def turn(self, name: str) -> str:

@@ -52,7 +52,6 @@ class RedisTransaction:
         self.keep_s = NOTE_S
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message."""
         return self._apply(key, policy, message, self.now_s)
 
 
@@ -396,7 +395,6 @@ class RedisStore:
                     self._clients.hang_up(client)
 
     async def _arun(self, work: Generator[Call, Any, T]) -> T:
-        """The same by the client for tasks."""
         with self._translated():
             client = await self._clients.of_this_loop()
             reply: Any = None

@@ -410,7 +410,6 @@ class BootClock:
         self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
-        """The time now."""
         return self.read() + self.anchor_s
 
     @property
