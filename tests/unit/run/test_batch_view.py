@@ -115,7 +115,7 @@ def test_the_summary_fits_a_narrow_terminal(width: int) -> None:
     lines = table({name: DONE._replace(checkpoint=checkpoint), "b": DONE}, width)
     assert [line for line in lines if len(line) > width] in ([], [f"  {checkpoint}"])
     assert f"  {checkpoint}" in lines  # whole, to be copied
-    assert lines[1].startswith("docum")
+    assert lines[1].startswith("doc")
     assert lines[1].endswith("$0.12")
 
 
