@@ -272,7 +272,9 @@ def dying_worker(project: Path) -> Iterator[None]:
     lock = resident._lock(str(folder), client.socket_name())
     assert lock is not None, "the hook must not start a resident process"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(file))
+    opened = client.open_folder(str(folder))
+    listener.bind(client.address(opened, str(folder), file.name))
+    os.close(opened)
     listener.listen(1)
 
     def serve() -> None:
