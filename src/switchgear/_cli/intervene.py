@@ -259,8 +259,10 @@ def _done(
     from switchgear._cli.run_options import reason, who
     from switchgear._console.interventions import Author, NotPossible
     from switchgear._console.interventions import intervene as take
+    from switchgear._text.redact import redact
 
-    author = Author("switchgear" if key is None else who(), reason(why) if key == "resume" else "")
+    asked = reason(why) if key == "resume" else redact(why or "")
+    author = Author("switchgear" if key is None else who(), asked)
     try:
         return take(session.transact, view, key, evidence=evidence, plan=plan, author=author)
     except NotPossible as problem:
@@ -353,7 +355,9 @@ def _skip(session: "Session", name: str, why: str | None) -> int:
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
     told = _every_session(session, lambda notes: sessions.remind(notes, text))
     release = f"switchgear release {clean(name)}"
-    say(f"{clean(name)} is held open; {told} told to go on without it. '{release}' ends that")
+    say(
+        f"{clean(name)} is held open; {told} notified to continue without it. '{release}' ends the hold"
+    )
     return 0
 
 

@@ -107,7 +107,6 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return len(self._all)
 
     def values(self) -> list[B]:  # type: ignore[override]
-        """All that there are now."""
         return list(self._all.values())
 
 

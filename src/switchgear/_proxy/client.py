@@ -195,7 +195,6 @@ class UpstreamClient:
         self._sweep = self._loop.call_later(self._sweep_s, self._check)
 
     def close(self) -> None:
-        """End all connections."""
         self._sweep.cancel()
         for link in list(self._links):
             link.abort()
@@ -233,7 +232,7 @@ class _UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        if parser is None or self._response.is_complete:  # it was not asked for
+        if parser is None or self._response.is_complete:  # it was not requested
             self._is_reusable = False
             self.abort()
             return
@@ -330,7 +329,6 @@ class _UpstreamConnection(asyncio.Protocol):
         return not self._is_closed and not self._is_busy and not self._transport.is_closing()
 
     def begin(self, *, is_head: bool) -> None:
-        """A request begins."""
         self._parser = httptools.HttpResponseParser(self)
         self._response = UpstreamResponse(self)
         self._has_head = self._is_reusable = False
@@ -339,7 +337,6 @@ class _UpstreamConnection(asyncio.Protocol):
         self._since_s = self._loop.time()
 
     def write(self, data: bytes) -> None:
-        """Write a part of the request."""
         self._transport.write(data)
 
     async def send(self, body: AsyncIterator[bytes], *, is_chunked: bool) -> None:
@@ -407,7 +404,7 @@ class _UpstreamConnection(asyncio.Protocol):
             self._fail(TimeoutError(f"the upstream was silent for {read_s:g} s"))
 
     def finish(self) -> None:
-        """The response is read, or not wanted any more."""
+        """The response was read, or is no longer needed."""
         if not self._is_busy:
             return
         is_done = self._response.is_complete and not self.parts
@@ -419,7 +416,6 @@ class _UpstreamConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """End the connection at once."""
         if not self._is_closed:
             self._is_closed = True
             self._client.forget(self)

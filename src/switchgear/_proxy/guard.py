@@ -398,7 +398,7 @@ class Guard:
         return None
 
     def _save_costs(self) -> None:
-        """Let other workers know what calls cost, before they can see that money is back. In a thread."""
+        """Save what calls cost before their reservations are released, for other workers. In a thread."""
         while self._unsaved_costs:
             model = self._unsaved_costs.pop()
             text = json.dumps(list(self._model_costs.get(model, ())))
@@ -500,7 +500,7 @@ class Guard:
         return breaker, await self._permit(breaker)
 
     async def _permit(self, breaker: CircuitBreaker) -> Permit:
-        """By the last known state while changes arrive; else the store is asked. Raises `Rejected`."""
+        """By the last known state while changes arrive; else the store is read. Raises `Rejected`."""
         permit = breaker.known_permit() if self._changes.is_current else None
         return permit or await breaker.aenter()
 
@@ -667,7 +667,6 @@ class Guard:
         return found
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of a circuit of the proxy."""
         return proxy_policy(name, self.settings.policy_for)
 
     # In the background

@@ -34,7 +34,7 @@ class FinishedCall(NamedTuple):
     content: Any
     """The result, as the protocol writes it."""
     is_error: Any
-    """Whether the protocol says that it failed; `None`: it does not say."""
+    """Whether it failed, by the protocol; `None`: unknown."""
     reply: Any
     """What the model wrote with the call, as the protocol writes it."""
 
@@ -45,7 +45,7 @@ class FinishedCall(NamedTuple):
 
     @property
     def facts(self) -> HookFacts:
-        """The call as the hooks know it."""
+        """The call in the form that hooks use."""
         result = self.result
         code = fields.exit_code(result)
         ok: bool | None = None

@@ -16,7 +16,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _MOST_PIPELINED = 4
 _READ_AHEAD = 256 * 1024
-"""Bytes of a body that are read before its reader wants them."""
+"""Bytes of a body that are read ahead."""
 _WRITE_AHEAD = 64 * 1024
 LEAST_CHUNK = 8
 """Bytes that each byte of a body may need with its framing: chunks of one byte are odd, not hostile."""
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
     body_s: float = 600.0
     """For a whole body."""
     write_s: float = 300.0
-    """While the client does not read what it asked for."""
+    """While the client does not read its response."""
     connections: int = 4096
 
 
@@ -78,7 +78,6 @@ class Request:
         "method",
         "minor",
         "target",
-        "too_large",
     )
 
     def __init__(self, connection: "Connection", method: str, target: bytes) -> None:
@@ -89,7 +88,6 @@ class Request:
         """The length of the body in bytes; `None`: it is chunked."""
         self.minor = 1
         self.is_kept_alive = True
-        self.too_large = False
         self._connection = connection
         self._parts: deque[bytes] = deque()
         self._size = 0
@@ -143,14 +141,13 @@ class Request:
         return part
 
     def feed(self, part: bytes) -> bool:
-        """Take a part of the body; whether there is room for more."""
+        """Take a part of the body; returns whether more fits."""
         self._parts.append(part)
         self._size += len(part)
         self._wake()
         return self._size < _READ_AHEAD
 
     def end(self) -> None:
-        """The body is complete."""
         self._ended = True
         self._wake()
 
@@ -186,17 +183,15 @@ class Server:
 
     @property
     def busy(self) -> int:
-        """How many requests are being answered."""
         return sum(connection.is_busy for connection in self.connections)
 
     def drain(self) -> None:
-        """Answer what was asked and close every connection after it."""
+        """Answer the requests in progress, then close every connection."""
         self.is_draining = True
         for connection in list(self.connections):
             connection.close_if_idle()
 
     def close(self) -> None:
-        """Close every connection at once."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -256,7 +251,6 @@ class Connection(asyncio.Protocol):
             self._reject(503, "too many connections")
 
     def data_received(self, data: bytes) -> None:
-        """Parse what the client sent."""
         if self._is_closed:  # the rest of a request that was rejected
             return
         self._since_s = self._loop.time()
@@ -295,12 +289,10 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is sent."""
         self._drained = self._loop.create_future()
         self._stalled_s = self._loop.time()
 
     def resume_writing(self) -> None:
-        """The client has read enough."""
         self._release_writer()
 
     def _release_writer(self) -> None:
@@ -312,13 +304,11 @@ class Connection(asyncio.Protocol):
     # Events of the parser
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._url, self._headers, self._in_head = b"", [], True
         self._header_bytes = 0
         self._head_since_s = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
-        """The target, or a part of it."""
         self._url += url
         if len(self._url) > self._limits.header_bytes // 4:
             raise BadRequest(414, "the target is too long")
@@ -362,13 +352,11 @@ class Connection(asyncio.Protocol):
                 self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
         self._framing_bytes = max(0, self._framing_bytes - LEAST_CHUNK * len(body))
         if self._incoming is not None and not self._incoming.feed(body):
             self._pause_reading()
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         request, self._incoming = self._incoming, None
         self._framing_bytes = 0
         if request is not None:
@@ -378,12 +366,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being received or answered."""
         return self._current is not None or self._incoming is not None
 
     @property
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
         return self._transport.get_extra_info("ssl_object") is not None
 
     def _start(self, request: Request) -> None:
@@ -430,8 +416,8 @@ class Connection(asyncio.Protocol):
     def send_head(self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Write the head of the response. `headers` have a content length, or the body is chunked."""
         request = self._current
-        assert request is not None
-        assert not self._has_head
+        if request is None or self._has_head:
+            raise RuntimeError  # an error of this package: each request gets one head
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason or _REASONS.get(status, b""))]
         has_length = False
         for name, value in headers:
@@ -489,11 +475,6 @@ class Connection(asyncio.Protocol):
         if self._is_chunked and not self._is_closed:
             self._transport.write(b"0\r\n\r\n")
 
-    @property
-    def has_sent(self) -> bool:
-        """Whether the head of the response was sent."""
-        return self._has_head
-
     def _reject(self, status: int, why: str) -> None:
         """A short response, if none was started, and the end of the connection."""
         if self._is_closed:
@@ -540,7 +521,6 @@ class Connection(asyncio.Protocol):
         self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Read on from the client."""
         if not self._is_reading and not self._is_closed:
             self._is_reading = True
             self._since_s = self._loop.time()
@@ -571,13 +551,11 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def close_if_idle(self) -> None:
-        """Close the connection between two requests."""
         self._closes = True
         if not self.is_busy and not self._in_head and not self._is_closed:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self._is_closed = True
         self._server.connections.discard(self)
         self._transport.abort()

@@ -48,7 +48,7 @@ _MOST_ERROR = 256 * 1024
 """Bytes of an error response that are read before it is judged."""
 _MOST_STORED = 4 * 1024 * 1024
 _SAVE_S = 0.05
-"""How long the end of a stored response waits until other workers can know its session."""
+"""How long the end of a stored response waits until other workers can look up its session."""
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _TROUBLES = (TimeoutError, OSError)
 
@@ -424,7 +424,9 @@ class Relay:
             if response_id:
                 session = it.call.identity.session
                 saving = self._spawn(self._guard.remember_response(response_id, session, calls))
-                await asyncio.wait({saving}, timeout=_SAVE_S)  # other workers may be asked next
+                await asyncio.wait(
+                    {saving}, timeout=_SAVE_S
+                )  # the next request may go to another worker
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
@@ -448,7 +450,7 @@ class Relay:
         await self._record_key(it, verdict)
 
     async def _record_key(self, it: "_Forwarding", verdict: ResponseVerdict | None) -> None:
-        """What came of a call says nothing of the client's key where another one was sent."""
+        """The result of a call is no evidence about the client's key if another key was sent."""
         await self._guard.record_key(it.admission, verdict if it.is_own_key else None)
 
     def _settle_money(

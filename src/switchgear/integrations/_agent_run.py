@@ -201,12 +201,10 @@ class AgentGuard:
         return around if around is not None and around.guard is self else self.run()
 
     def model_circuit(self, name: ModelName) -> str:
-        """The circuit of a model."""
         provider, model = _part(name.provider), _part(name.model)
         return self._key.format(provider=provider or model, model=model or provider)
 
     def tool_circuit(self, tool: str) -> str:
-        """The circuit of a tool."""
         return self._tool_key.format(tool=_part(tool))
 
     def refuses(self, name: ModelName) -> bool:
@@ -302,7 +300,6 @@ class GuardedRun:
                 session.give_back(permit)
 
     async def acheck(self) -> None:
-        """`check` without blocking the event loop."""
         for session in self._sessions():
             permit = await session.aenter()
             if permit.probe:
@@ -336,7 +333,7 @@ class GuardedRun:
             run = run.around
 
     def said(self, text: str, *, calls_tools: bool) -> None:
-        """What the model said: before tool calls it is the thought of the next step."""
+        """The model's text: before tool calls it is the thought of the next step."""
         text = text.strip()
         if calls_tools:
             self._thought = text[-LONGEST_TEXT:] or None
@@ -565,7 +562,6 @@ class ToolCall(_GuardedCall):
         return self.run.observe(self._tool, self._arguments, text, ok=not failed)
 
     async def afinished(self, result: Any, *, failed: bool = False) -> str | None:
-        """`finished` without blocking the event loop."""
         return await beside(partial(self.finished, result, failed=failed))
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ from switchgear._config import preset_policy
 from switchgear._proxy.guard import GuardSettings
 from switchgear._proxy.metrics import proxy_families
 from switchgear._sinks.metrics import exposition
-from timeouts import eventually
+from timeouts import LIMIT_S, eventually
 from unit.proxy_stage import (
     FakeUpstream,
     Heard,
@@ -75,7 +75,7 @@ def test_a_stream_passes_byte_for_byte_and_its_parts_as_they_come() -> None:
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
         )
         client.sendall(whole[:50])
-        assert first_read.wait(60)  # the proxy must not wait for more
+        assert first_read.wait(LIMIT_S)  # the proxy must not wait for more
         client.sendall(whole[50:])
         client.close()
 
@@ -267,7 +267,7 @@ def test_cache_reads_and_writes_have_their_own_prices() -> None:
         assert stage.settled("proxy") == 300 + 3_000 + 3_750 + 150
 
 
-def test_an_exhausted_budget_refuses_for_good_and_says_what_to_do() -> None:
+def test_an_exhausted_budget_stops_the_agent_and_names_the_solution() -> None:
     with behind_proxy(answers(reply(message())), guard=GuardSettings(budget_node="proxy")) as (
         up,
         stage,
@@ -348,7 +348,7 @@ def test_a_client_that_disconnects_pays_for_what_was_streamed_and_gets_the_rest_
     def speak(client: socket.socket, _: Heard) -> None:
         client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         client.sendall(message_stream(cut=True))
-        client.settimeout(60)
+        client.settimeout(LIMIT_S)
         assert client.recv(1) == b""  # the proxy closes the connection, too
         went.set()
 
@@ -364,7 +364,7 @@ def test_a_client_that_disconnects_pays_for_what_was_streamed_and_gets_the_rest_
             data = b""
             while b"message_start" not in data:
                 data += client.recv(65536)
-        assert went.wait(60)
+        assert went.wait(LIMIT_S)
         spent = stage.settled("proxy")
         assert 3_000 < spent < 3_200  # a thousand tokens in, a few out
         assert stage.panel.breaker("provider/anthropic/claude-sonnet-4-5").state == "closed"

@@ -10,7 +10,7 @@ import pytest
 
 from switchgear._proxy.guard import GuardSettings
 from switchgear._proxy.http1 import Limits
-from timeouts import eventually
+from timeouts import LIMIT_S, eventually
 from unit.proxy_stage import (
     FakeUpstream,
     Heard,
@@ -264,7 +264,7 @@ def test_a_client_that_reads_nothing_stops_the_upstream_and_not_the_memory() -> 
     def speak(client: socket.socket, _: Heard) -> None:
         nonlocal sent
         client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
-        client.settimeout(60)
+        client.settimeout(LIMIT_S)
         while True:
             sent += client.send(b": " + b"x" * 65_534)
 

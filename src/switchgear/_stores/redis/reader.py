@@ -22,7 +22,6 @@ class VerifiedReader:
         self._protocol = protocol
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key."""
         value: bytes | None = self._run(self._protocol.on_keys("GET", key))
         return value
 
