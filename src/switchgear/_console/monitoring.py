@@ -30,7 +30,7 @@ class DashboardPanel(NamedTuple):
 ALERTS = (
     Alert(
         "SwitchgearCircuitOpen",
-        # Probes that fail make it half-open now and then; that must not begin the five minutes anew.
+        # Probes that fail make it half-open now and then; that must not restart the five minutes.
         'max by (circuit) (switchgear_circuit_state{state=~"open|half_open"}) == 1',
         "5m", "warning", "Circuit {{ $labels.circuit }} has been open for 5 minutes.",
     ),
