@@ -144,9 +144,21 @@ def test_a_tracked_guard_survives_a_cleaning_and_an_untracked_one_does_not(tmp_p
 
     project = Project(tmp_path)
     assert project.refusal("git clean -fd") is not None
-    subprocess.run(["git", "add", "-f", "."], cwd=tmp_path, check=True, capture_output=True)
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    assert project.refusal("git add -A && git stash") is not None
+    git("add", "-f", ".")
     assert project.refusal("git clean -fd") is None
-    assert project.refusal("git stash") is None
+    assert project.refusal("git checkout -- .") is None
+    for text in ("git stash", "git reset --hard", "git checkout -f main"):
+        assert project.refusal(text) is not None, "it is not in the last commit"
+    git("commit", "-qm", "guard")
+    for text in ("git stash", "git reset --hard", "git checkout -f main", "git clean -fd"):
+        assert project.refusal(text) is None
+    assert project.refusal("git sparse-checkout set src") is not None
     (tmp_path / "switchgear.yaml").write_text("hooks: {lease: 5m}\n")
     assert project.refusal("git stash") is not None
     assert project.refusal("git checkout -- .") is not None

@@ -64,7 +64,7 @@ def test_the_same_on_a_cluster_of_three_nodes() -> None:
         store.close()
 
 
-def test_sixteen_askers_of_a_half_open_circuit_get_one_probe(server: Server) -> None:
+def test_sixteen_callers_of_a_half_open_circuit_get_one_probe(server: Server) -> None:
     store = RedisStore(server.url)
     now_s = store.now_s()
     for _ in range(5):

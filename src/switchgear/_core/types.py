@@ -5,7 +5,7 @@ is an `Event`. All are immutable, so any thread may hold any of them.
 """
 
 from enum import StrEnum
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -154,7 +154,7 @@ class SignalFields(NamedTuple):
     idle_s: float | None = None
     """How long nothing has happened, as a watcher saw it."""
     waited_s: float | None = None
-    """How long it waited for something that others held."""
+    """How long it waited for a lock."""
     violation: str | None = None
     """The rule that was broken, in one line."""
 
@@ -393,19 +393,27 @@ class DatedRecord(NamedTuple):
     record: Record
 
 
+if TYPE_CHECKING:
+    MaybeCircuit: TypeAlias = "Circuit | None"
+else:
+    MaybeCircuit = (
+        object  # Python compiles an annotation in quotes: 1 ms of each hook that decides itself
+    )
+
+
 class Recent(NamedTuple):
     """The latest evidence on a shared circuit: other processes may yet report what came before it."""
 
     version: int
     """The version of the circuit that has it folded in."""
-    base: "Circuit | None"
+    base: MaybeCircuit
     """The circuit before it; `None`: nothing is waited for."""
     tells: tuple[DatedRecord, ...]
     final: int
     """How many of them are judged; a report that is very late is still put in its place."""
     reports: tuple[tuple[str, float], ...]
     """The processes that take part, and up to when each has reported everything."""
-    settled: "Circuit | None" = None
+    settled: MaybeCircuit = None
     """The circuit with the judged ones and without the others; `None`: fold `base` to know it."""
 
 

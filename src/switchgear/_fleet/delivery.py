@@ -283,9 +283,9 @@ class Delivery:
         self._place = OutboxPlace(fleet.panel, self._key, me)
 
     def run_once(self, *, now: bool = False) -> int:
-        """Send what is due; how many arrived. Raises `StoreError`, never for the target's sake.
+        """Send what is due; returns how many arrived. Raises `StoreError`, but never because of the target.
 
-        `now`: do not wait for the end of a pause, unless the receiver asked for one.
+        `now`: do not wait for the end of a pause, unless the receiver requested one.
         """
         turn = None if self._place.is_at_end() else self._place.take()
         if turn is None:

@@ -88,7 +88,7 @@ class Route:
         """The agent that does the work; `None`: none."""
         self.model: Model | None = None
         self.refused: list[Refused] = []
-        """Those that were asked before, in order, and why not."""
+        """The earlier candidates, in order, with the reasons of their refusals."""
         self.permits: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
         """The circuits that admitted it and have no result yet."""
         self.reservation: Reservation | None = None
@@ -326,7 +326,7 @@ class Router:
         self._clock = clock
         self._last: dict[str, Candidate] = {}
         self._own: dict[FleetAgent | Model | str, tuple[Settings, list[CircuitBreaker]]] = {}
-        """The breakers of each agent and model that was asked: found by one look, not by one for each."""
+        """The breakers of each agent and model that was tried: one lookup for all of them."""
 
     @property
     def crew(self) -> Crew:

@@ -48,7 +48,7 @@ class Retained(Protocol):
 
 
 class Configured(Protocol):
-    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
+    """What a panel needs from a configuration; `switchgear.config.Config` is one."""
 
     @property
     def store(self) -> str | None:

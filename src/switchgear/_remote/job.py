@@ -50,7 +50,7 @@ class Parcel(NamedTuple):
 
 
 class JobSpec(NamedTuple):
-    """What a worker needs to know to make the attempt. JSON values only."""
+    """What a worker needs for the attempt. JSON values only."""
 
     run: str
     batch: str
@@ -89,6 +89,8 @@ class RemoteJob(NamedTuple):
     until_s: float = 0.0
     """When the claim expires, in seconds on the store's clock."""
     stop: Stop = Stop.NO
+    announced: int = 0
+    """How many messages of operators the batch has announced; the messages are in the note of the run."""
     run: Mapping[str, Any] | None = None
     """The last run.json; `None`: the run has not started."""
     work: Parcel = Parcel()

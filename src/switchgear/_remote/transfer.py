@@ -33,7 +33,7 @@ def task_of(values: Mapping[str, Any]) -> Task:
 
 
 def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
-    """What a batch must know of an attempt; the state of its run travels in run.json."""
+    """What a batch needs from an attempt; the state of its run is in run.json."""
     values: dict[str, Any] = {
         "problem": outcome.problem,
         "gave_up": outcome.gave_up,

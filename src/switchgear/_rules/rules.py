@@ -424,7 +424,8 @@ def _guessed(path: str) -> str:
     guarded = False
     for at, part in enumerate(parts):
         if UNKNOWN in part:
-            if not guarded and len(part.partition(UNKNOWN)[0]) < 3:
+            below = any(each in GUARD_FOLDERS for each in parts[at + 1 :])
+            if not guarded and not below and len(part.partition(UNKNOWN)[0]) < 3:
                 return ""
             parts[at] = part.replace(UNKNOWN, ANY)
         guarded = guarded or part in GUARD_FOLDERS

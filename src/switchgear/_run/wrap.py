@@ -32,7 +32,7 @@ class WrapSettings(NamedTuple):
 
     store: str
     budget: str | None = None
-    """The budget node that pays for model calls."""
+    """The budget node that model calls draw on."""
     allow_unknown: bool = False
     key: str = "provider"
     fallback: tuple[str, ...] = ()

@@ -4,8 +4,8 @@ Two sizes: a breaker needs only `Remembers`; a panel needs a `Store`, which hold
 their policies and one ordered stream of events, and is shared by processes or machines.
 """
 
+from _thread import _local as local  # as `threading.local`, whose module a hook does without
 from collections.abc import Callable, Iterable, Sequence
-from threading import local
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from switchgear._core import values

@@ -469,7 +469,7 @@ def test_what_agents_write_stays_text_in_every_view(browser: Any, tmp_path: Path
         stop(served)
 
 
-def test_after_a_kill_and_a_restart_the_page_goes_on(browser: Any, tmp_path: Path) -> None:
+def test_after_a_kill_and_a_restart_the_page_continues(browser: Any, tmp_path: Path) -> None:
     served = start(filled(tmp_path))
     port = int(served.url.rpartition(":")[2])
     # While the server is away the browser says so in its console: that is no error of the page.

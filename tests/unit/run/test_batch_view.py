@@ -108,7 +108,7 @@ def test_the_summary_has_every_task_and_why_it_is_not_done() -> None:
     ]
 
 
-def test_the_end_says_how_to_go_on() -> None:
+def test_the_end_shows_how_to_continue() -> None:
     failed = {"a": DONE, "b": Progress(Status.FAILED)}
     assert in_words("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
         "batch id: incomplete: 1 of 2 tasks done, $0.12",

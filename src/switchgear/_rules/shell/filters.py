@@ -214,6 +214,7 @@ _VALUED = {
     **dict.fromkeys(("fd", "fdfind"), "etEdjSo"),
     "tree": "LPI",
     "du": "dtX",
+    "git": "xX",
 }
 """Short options that have a value, by program."""
 _VALUED_LONG = frozenset(

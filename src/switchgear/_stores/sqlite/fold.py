@@ -106,18 +106,6 @@ def policy_text(policy: Policy) -> str:
     return "".join(_pieces(dump_policy(policy), 0))
 
 
-class Written(NamedTuple):
-    """A circuit and the text of each of its fields: most messages change only a few of them."""
-
-    circuit: Circuit | None
-    texts: list[str]
-    recent: "RecentText | None" = None
-
-    def text(self) -> str:
-        """The circuit as it is stored."""
-        return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
-
-
 class RecentText(NamedTuple):
     """The recent signals of a circuit, and texts of what does not change with each message."""
 
@@ -126,6 +114,18 @@ class RecentText(NamedTuple):
     """The fields of `recent.base`, by their places."""
     tells: str
     """The text of `recent.tells`, without brackets."""
+
+
+class Written(NamedTuple):
+    """A circuit and the text of each of its fields: most messages change only a few of them."""
+
+    circuit: Circuit | None
+    texts: list[str]
+    recent: RecentText | None = None
+
+    def text(self) -> str:
+        """The circuit as it is stored."""
+        return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
 
 
 _RECENT = len(RESTORED_FIELDS)
