@@ -13,7 +13,7 @@ from depth import scaled
 from rules import grammar
 from rules.attacks import ADMITTED, ATTACKS, TOOL_ATTACKS
 from rules.evasions import WRAPPERS, offences, rewritten, wrapped
-from rules.harmless import COMMANDS
+from rules.harmless import COMMANDS, QUOTED
 from rules.project import Project
 from switchgear._rules.effects import UNREADABLE, Place
 from switchgear._rules.rules import Rule, judge
@@ -66,7 +66,7 @@ def test_harmless_commands_are_admitted(project: Project) -> None:
 @pytest.mark.parametrize("name", SAME_TEXT)
 def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: str) -> None:
     random = Random(name)
-    plain = [text for text in COMMANDS if "{}" not in text]
+    plain = [text for text in COMMANDS if "{}" not in text and not text.startswith(QUOTED)]
     texts = [WRAPPERS[name](text) for text in random.sample(plain, scaled(60, 15))]
     refused = {text: rule for text in texts if (rule := project.refusal(text))}
     assert refused == {}

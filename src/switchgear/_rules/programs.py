@@ -541,7 +541,9 @@ def _written_by(command: ShellCommand, written: dict[str, str]) -> Iterator[tupl
     if command.written is not None:
         for op, path in command.redirects:
             if op.startswith((">", "&>")):
-                yield join(command.cwd, path), command.written
+                file = join(command.cwd, path)
+                before = written.get(file, "") if op.endswith(">>") else ""
+                yield file, before + command.written
     program, *rest = _bare(command.words) or ("",)
     if program not in _WRITES_GIVEN:
         return
@@ -559,6 +561,15 @@ def _written_by(command: ShellCommand, written: dict[str, str]) -> Iterator[tupl
 def _with_script(command: ShellCommand, written: dict[str, str]) -> ShellCommand:
     """A command that runs a file which was written just before, as one that is given its text."""
     words = _bare(command.words)
+    read = [join(command.cwd, path) for op, path in command.redirects if op == "<"]
+    if words[:1] and words[0] in _RUNS_TEXT:
+        for path in read:
+            if path in written:
+                return command._replace(redirects=(Redirect("<<<", written[path]),))
+    for word in command.words:  # nohup ./x
+        path = join(command.cwd, word)
+        if path in written and words[:1] == (word.rpartition("/")[2],) and "/" in word:
+            return command._replace(words=("bash", "-c", written[path], *words[1:]))
     for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
         text = written.get(path)
         if text is None:
@@ -927,6 +938,8 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         yield from _in_container(command)
     elif program.endswith("awk"):
         texts = [text for word in command.words[1:] for text in quoted_in(word) if " " in text]
+        if any("system(" in word or "|" in word for word in command.words):
+            texts += [word.partition("=")[2] for word in command.words[1:] if "=" in word]
         yield from (here._replace(words=("sh", "-c", text)) for text in texts)
     elif program in {"sed", "gsed"}:
         yield from (here._replace(words=("sh", "-c", text)) for text in run_by_sed(command.words))
@@ -949,6 +962,8 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
     found: list[str] = []
     if program in _SESSIONS:
         found += [word for word in words[1:] if " " in word]
+        if is_bare:
+            found = [word.replace("^M", "\n") for word in found]
     elif program == "ssh" and not is_bare and any(True for _ in _on_this_machine(command, "/")):
         found += words[2:]
     for option in _TEXT_OPTIONS.get(program, ()):
@@ -1072,18 +1087,20 @@ def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if words[1:2] == ("config",):
         plain = [word for word in words[2:] if not word.startswith("-")]
         name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
+        forced = tuple(_pushed_by(name, value))
         if name.startswith("alias."):
             yield _alias(value, ())
-        forced = tuple(_pushed_by(name, value))
-        if forced:
+        elif forced:
             yield ("git", "push", *forced)
-        if name in {"core.editor", "core.pager", "core.sshcommand", "core.fsmonitor"}:
+        elif " " in value:  # an editor, a pager, a filter, a helper: many of them are run
             yield ("sh", "-c", value)
     elif words[1:3] == ("remote", "add") and any("--mirror=push" in word for word in words):
         yield ("git", "push", "--mirror")
     elif words[1:3] in {("bisect", "run"), ("submodule", "foreach")}:
         rest = words[3:]
         yield ("sh", "-c", rest[0]) if len(rest) == 1 else rest
+    elif any(word.startswith("ext::") for word in words):
+        yield from (("sh", "-c", word[5:]) for word in words if word.startswith("ext::"))
     elif words[1:2] == ("filter-branch",):
         yield from (("sh", "-c", word) for word in words[2:] if " " in word)
 

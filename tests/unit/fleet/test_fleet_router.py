@@ -186,6 +186,20 @@ def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() ->
     assert models == [LARGE, OPUS] * 5
 
 
+def test_an_error_in_words_counts_against_the_agent() -> None:
+    stage = Stage()
+    for _ in range(20):
+        stage.fleet.route("coder").record(
+            ok=False, error="the tests fail, key sk-proj-abcdefghijklmnop"
+        )
+    assert stage.where()[0] == "junior"
+    held = stage.fleet.panel.breaker("agent/coder/failure_rate").snapshot().failures[-1].error
+    assert held is not None
+    assert held.startswith("the tests fail")
+    assert "abcdefghijklmnop" not in held
+    assert stage.fleet.panel.view("provider/anthropic") is None
+
+
 def test_without_the_latency_breaker_durations_are_not_recorded() -> None:
     stage = Stage(breakers=default_breakers()._replace(latency=latency(enabled=False)))
     stage.fleet.panel.breaker("provider/anthropic/latency").hold_open(by="ana", why="a test")

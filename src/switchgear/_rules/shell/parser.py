@@ -290,7 +290,8 @@ class _Reader(WordReader):
 
     def _operator(self, sign: str) -> None:
         following = self._next()
-        if sign == "(" and len(self._words) == 1 and self._defines_function():
+        is_name = bool(self._words) and _RESERVED.issuperset(self._words[:-1])
+        if sign == "(" and is_name and self._defines_function():
             return
         self._at += 1
         self._work.take_step()
@@ -370,6 +371,8 @@ class _Reader(WordReader):
             if words[:1] == ["printenv"]:
                 command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
             shown = _printed(command, self._setting)
+            if shown is None and words[:1] == ["cat"]:
+                shown = self._written_text(words[1:])
             if _is_written(command):
                 self._note_written(command, shown)
                 command, shown = command._replace(written=shown), None
@@ -394,11 +397,20 @@ class _Reader(WordReader):
             for at in range(start, len(self.commands)):
                 self.commands[at] = self.commands[at]._replace(pipe=command.pipe)
 
+    def _written_text(self, files: Sequence[str]) -> str | None:
+        """What files have in them that commands before have written."""
+        texts = [self._files.get(join(self._cwd, file)) for file in files if file[:1] != "-"]
+        known = [text for text in texts if text is not None]
+        return "\n".join(known) if known else None
+
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
         """What a file has in it that a command writes, for those behind it that read it."""
         for op, path in command.redirects:
             if op.startswith((">", "&>")) and len(self._files) < MOST_LINES and path != STREAM:
-                self._files[join(command.cwd, path)] = shown
+                file = join(command.cwd, path)
+                before = self._files.get(file) if op.endswith(">>") else None
+                more = shown if before is None or shown is None else before + shown
+                self._files[file] = more
 
     def _note_copies(self, command: ShellCommand, piped: str | None) -> None:
         """The same for `tee FILE` and `find -fprint FILE`."""
@@ -511,7 +523,11 @@ class _Reader(WordReader):
         finally:
             self._functions = known
         self._cwd = inner._cwd  # noqa: SLF001  the same shell
-        given = {name: value for name, value in inner._variables.items() if len(name) > 1}  # noqa: SLF001
+        given = {
+            name: value
+            for name, value in inner._variables.items()  # noqa: SLF001
+            if name[0].isalpha()
+        }
         self._variables.update(given)
         self.printed = inner.printed
 
@@ -531,8 +547,8 @@ class _Reader(WordReader):
                     if refers:
                         self._references[name] = word.partition("=")[2]
             self._secrets.clear()
-        elif first == "set" and "--" in rest:
-            given = rest[rest.index("--") + 1 :]
+        elif first == "set" and ("--" in rest or (rest and rest[0][:1] not in {"-", "+"})):
+            given = rest[rest.index("--") + 1 :] if "--" in rest else rest
             self._variables.update({"@": parted(given), "*": parted(given)})
             self._variables.update({str(at): word for at, word in enumerate(given[:9], 1)})
         elif first in {"read", "mapfile", "readarray"}:
@@ -560,6 +576,11 @@ class _Reader(WordReader):
         text = texts[-1] if texts else command.piped
         known = text.split() if text and UNKNOWN not in text else self.line_values
         value = choice(known[:MOST_LINES]) if known else UNKNOWN
+        is_array = command.words[0] != "read" or any(
+            word[:1] == "-" and "a" in word for word in rest
+        )
+        if is_array and known:
+            value = parted(known[:MOST_LINES])
         names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
         self._names_read += names
         self._variables.update(dict.fromkeys(names, value))
