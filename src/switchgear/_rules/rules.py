@@ -457,14 +457,12 @@ def _any_host(patterns: Patterns, host: str) -> bool:
 
 
 def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    program = words[0]
+    program = words[0].lower()
     fitting: list[list[str]] = []
-    compared, fits = "", False
-    for pattern in patterns:  # those of one program follow each other
-        name, _, _ = pattern.partition(" ")
-        if name != compared:
-            compared, fits = name, name_matches(name, program)
-        if fits:
+    for pattern in patterns:
+        first = pattern.partition(" ")[0]
+        is_plain = "*" not in first and "?" not in first  # most are: no call for those
+        if first.lower() == program if is_plain else name_matches(first, program):
             fitting.append(pattern.split())
     if not fitting:
         return False
