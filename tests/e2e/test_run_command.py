@@ -94,12 +94,12 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_run_that_works_is_completed_and_told_in_lines(project: Project) -> None:
+def test_a_run_that_works_is_completed_and_shown_in_lines(project: Project) -> None:
     done = project("run", "write a", agent="write('a', 'b')")
     assert done.returncode == 0, done.stderr
     assert "task: write a" in done.stdout
     assert "iteration 1 of 30" in done.stdout
-    assert "completed: the agent says that it is done" in done.stdout
+    assert "completed: the agent reports that it is done" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -773,7 +773,7 @@ def test_a_second_run_of_the_same_task_reports_the_conflict(project: Project) ->
     assert project("run", "x", agent="write('a', 'b')").returncode == 0
 
 
-def test_of_two_resumes_at_the_same_time_one_goes_on(project: Project) -> None:
+def test_of_two_resumes_at_the_same_time_one_continues(project: Project) -> None:
     first = project.json("run", "x", "--max-iterations", "1", agent=GOES_ON)
     assert first["exit_reason"] == "max_iterations"
     both = [project.start("resume", "last", "--max-iterations", "2") for _ in "12"]

@@ -72,7 +72,6 @@ class SupervisorProcess:
 
     @property
     def is_there(self) -> bool:
-        """Whether it still waits."""
         return self.process.poll() is None
 
     def begin(
@@ -139,11 +138,10 @@ LONGEST_LINE = 4 * 1024 * 1024
 
 
 class LineBuffer:
-    """Keeps the unfinished line. What exceeds `longest` bytes of a line is dropped and counted."""
+    """Keeps the unfinished line. What exceeds `longest` bytes of a line is dropped."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self.longest = longest
-        self.dropped_bytes = 0
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -166,7 +164,6 @@ class LineBuffer:
 
     def _keep(self, part: bytes) -> None:
         room = self.longest - self._size
-        self.dropped_bytes += max(0, len(part) - room)
         if part and room > 0:
             self._parts.append(part[:room])
             self._size += min(len(part), room)
@@ -236,9 +233,8 @@ class AgentRun(NamedTuple):
     duration_s: float
     events: tuple[StreamEvent, ...]
     """The newest 5,000; `on_event` saw all."""
-    events_dropped: int
     output_chars: int
-    """What the agent said, without the envelope of its format."""
+    """The agent's text, without the envelope of its format."""
     output_bytes: int
     """All it printed, to stdout and stderr."""
     tail: str
@@ -312,7 +308,6 @@ class AgentProcess:
         self._control = threading.RLock()
         self._orders: list[ProcessEnd] = []
         self._events: deque[StreamEvent] = deque(maxlen=_MOST_EVENTS)
-        self._seen = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._usage: dict[str | None, Usage] = {}
         self._result: AgentResult | None = None
@@ -445,7 +440,6 @@ class AgentProcess:
             self._happened(event)
 
     def _happened(self, event: StreamEvent) -> None:
-        self._seen += 1
         self._events.append(event)
         if isinstance(event, Usage):
             self._usage[event.model] = event
@@ -504,7 +498,6 @@ class AgentProcess:
             exit_code=code,
             duration_s=AWAKE() - began_s,
             events=tuple(self._events),
-            events_dropped=self._seen - len(self._events),
             output_chars=self.reader.output_chars,
             output_bytes=self._bytes,
             tail=clean(tail, 8_000),

@@ -77,7 +77,6 @@ def unset_variables(config: "Config") -> list[str]:
 
 
 def say_summary(rows: list[SummaryRow]) -> None:
-    """Print the rows."""
     width = max(len(row.title) for row in rows)
     for row in rows:
         more = len(row.items) - MOST_NAMED
@@ -87,7 +86,6 @@ def say_summary(rows: list[SummaryRow]) -> None:
 
 
 def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
-    """The rows as JSON values."""
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
@@ -157,7 +155,7 @@ NONE = "none"
 
 
 class Answers(NamedTuple):
-    """What the file is to say."""
+    """The content of the new file."""
 
     agents: dict[str, list[str]]
     """Names of agents and their models, `provider/model`, the primary one first."""
@@ -281,10 +279,10 @@ def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
     """The answers of the person at the terminal; an empty one takes the default."""
     from switchgear._fleet.delivery import target_from_text
 
-    say("An empty answer takes what stands in brackets. Ctrl-C writes nothing.")
+    say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
     if not agents:
-        say("Agents, if a fleet is to be routed: a name, then models as provider/model.")
+        say("Agents that a fleet routes: a name, then models as provider/model.")
     while not given.agents:
         name = click.prompt("Agent (empty: no more)", default="", show_default=False)
         if not name:
@@ -316,7 +314,7 @@ def _check_store(url: str) -> None:
 
 
 def _models_of(name: str) -> tuple[str, list[str]]:
-    """An agent with the models that are answered, asked until they are models."""
+    """An agent and its models; the prompt is repeated until the models are valid."""
 
     def check(models: str) -> None:
         _starter_agent(f"{name}={models}")
@@ -326,7 +324,7 @@ def _models_of(name: str) -> tuple[str, list[str]]:
 
 
 def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
-    """An answer that passes `check`, or the default; asked again, with the reason, until it does."""
+    """An answer that passes `check`, or the default; the prompt is repeated, with the reason, until it does."""
     while True:
         word = str(click.prompt(text, default=default)).strip()
         if word == default:
@@ -340,7 +338,7 @@ def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
 
 
 def written(given: Answers) -> str:
-    """The file: every section with a comment, what was not asked for commented out."""
+    """The file: every section with a comment; sections that were not requested are commented out."""
     import json
 
     store = given.store if given.store != DEFAULT_STORE else ""
@@ -405,7 +403,7 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
 
 
 def _target_lines(targets: list[str], quoted: Any) -> list[str]:
-    head = ["# Who is notified of trips. Secrets stay in environment variables."]
+    head = ["# Where trips are reported. Secrets stay in environment variables."]
     if not targets:
         example = '#   - webhook: {url: "https://ops.example.com/hook", secret_env: HOOK_KEY}'
         return [*head, "# notifications:", example, ""]
@@ -446,7 +444,7 @@ def _write(path: str, text: str, shown: str) -> None:
             load_config(draft)
         except ConfigError as error:
             why = "; ".join(f"{one.key}: {one.message}" for one in error.problems[:5])
-            fail(f"nothing was written, because the answers make no valid file: {why}")
+            fail(f"nothing was written, because the answers do not make a valid file: {why}")
         os.link(draft, path)  # unlike a rename, never over another file
     except FileExistsError:
         fail(f"{shown} exists already and is never overwritten; use -o for another file")
@@ -458,7 +456,7 @@ def _write(path: str, text: str, shown: str) -> None:
 
 
 def _trust(path: str) -> None:
-    """The person who wrote it trusts it."""
+    """Trust the file: this user wrote it."""
     from switchgear._config.trust import is_own, trust_file, variables_in
 
     if not is_own(path):

@@ -177,7 +177,7 @@ class Session:
                     path = None if named is None else self.config.source
                     drain.start(os.getcwd(), config=path, store=url, for_command=True)
         except (SwitchgearError, OSError, ValueError):
-            return  # a store that is gone was said already
+            return  # an unavailable store was reported already
 
 
 def open_session(
@@ -262,7 +262,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 
 def chosen_config_file() -> StoreChoice:
-    """The configuration file and how it was found; whether it is trusted is not asked."""
+    """The configuration file and how it was found; trust is not checked."""
     from switchgear._config import find_config
 
     told = given("config")
@@ -428,7 +428,7 @@ def view_named(session: Session, name: str) -> "View":
 
 
 def unknown_circuit(session: Session, name: str) -> str:
-    """What to say of a circuit that is not there: perhaps it was meant otherwise."""
+    """The message about an unknown circuit, with the nearest name."""
     import difflib
 
     from switchgear._text.formats import plural

@@ -366,7 +366,9 @@ def _skip(session: "Session", name: str, why: str | None) -> int:
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
     told = _every_session(session, lambda notes: sessions.remind(notes, text))
     release = f"switchgear release {clean(name)}"
-    say(f"{clean(name)} is held open; {told} told to go on without it. '{release}' ends that")
+    say(
+        f"{clean(name)} is held open; {told} notified to continue without it. '{release}' ends the hold"
+    )
     return 0
 
 

@@ -212,7 +212,7 @@ class Start(NamedTuple):
     targets: "tuple[Target, ...]" = ()
     """Those of `--notify`; the configured ones are notified, too."""
     note: str | None = None
-    """Something to say at the start."""
+    """A message for the start."""
     lock: "RunLock | None" = None
     """The lock of the run's folder, which a run that is resumed holds already."""
 
@@ -315,7 +315,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
 
 
 def _no_task(validate: str | None) -> str:
-    """What to say when there is no task, which an option may have taken for its value."""
+    """The message when there is no task; an option may have taken it as its value."""
     if not validate or validate == "auto":
         return "TASK is missing: describe the task, or try --agent demo"
     return (
@@ -327,7 +327,7 @@ def _no_task(validate: str | None) -> str:
 def _options(
     session: "Session", task: str, flags: dict[str, Any]
 ) -> "tuple[RunOptions, str | None]":
-    """The options of a run, and what is to be said of its time."""
+    """The options of a run, and a message about its time limit."""
     from switchgear._cli.run_options import check_node
     from switchgear._run.options import run_options
 
@@ -368,7 +368,7 @@ def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
 
     task, flags = _demo_task(task, flags)
     options, note = _options(session, task, flags)
-    agent_of(options)  # an unknown scenario is said before anything is made
+    agent_of(options)  # report an unknown scenario before anything is created
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
     return Start(options, record.path / "work", record, note=note)
@@ -415,7 +415,7 @@ def conflict_text(conflict: "RunConflict") -> str:
             str(conflict),
             "- wait until it ends: switchgear watch",
             f"- stop it, its work is saved: {stop}",
-            "- then repeat this command, or go on with its run: switchgear resume last",
+            "- then repeat this command, or continue its run: switchgear resume last",
         )
     )
 

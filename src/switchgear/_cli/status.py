@@ -100,7 +100,6 @@ def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
 
 
 def _running(run: dict[str, Any]) -> str:
-    """A run that is running, in a line."""
     state = run.get("state")
     done = state.get("iterations") if isinstance(state, dict) else None
     number = f", iteration {done + 1}" if isinstance(done, int) else ""
@@ -144,7 +143,7 @@ glob_argument = circuit_argument("glob", default=EVERY)
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
     """Show the circuits whose names match GLOB, open ones first.
 
-    The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
+    The symbol is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
     100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions
     (`switchgear sessions`) are left out, unless an operator holds them.
     """
@@ -201,7 +200,7 @@ def _most_important(ordered: "list[View]") -> "list[View]":
 
 
 def nothing(session: "Session", glob: str) -> str:
-    """What to say when no circuit matches."""
+    """The message when no circuit matches."""
     from switchgear._cli.views.text import clean
 
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
@@ -216,7 +215,14 @@ def nothing(session: "Session", glob: str) -> str:
 @click.command(short_help="Show everything about one circuit.")
 @circuit_argument()
 @json_option
-@click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
+@click.option(
+    "--events",
+    "count",
+    type=click.IntRange(0, 10_000),
+    default=10,
+    show_default=True,
+    help="Show the last N events.",
+)
 @store_options
 def show(circuit: str, *, as_json: bool, count: int) -> None:
     """Show everything about one CIRCUIT: state, heat, evidence, policy, history.
@@ -326,7 +332,7 @@ def _follow(
     while True:
         session.look_again()
         try:
-            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            # Read first: if nothing matches yet, new events follow the newest of all.
             newest = session.panel.events(limit=1) if cursor is None else []
             entries = look()
         except StoreError as error:

@@ -47,11 +47,9 @@ class ConsoleMetrics:
         self._refused: dict[str, int] = {}
 
     def hear(self, event: Event) -> None:
-        """Count an event of the store."""
         self._events(event)
 
     def refuse(self, reason: str) -> None:
-        """Count a refused request."""
         with self._lock:
             self._refused[reason] = self._refused.get(reason, 0) + 1
 
@@ -140,7 +138,6 @@ class ConsoleMetrics:
 
 
 def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:
-    """The metrics of circuits."""
     state = MetricFamily(
         "switchgear_circuit_state", "gauge", "1 for the state of the circuit, else 0."
     )

@@ -33,7 +33,7 @@ class WrapSettings(NamedTuple):
 
     store: str
     budget: str | None = None
-    """The budget node that pays for model calls."""
+    """The budget node that model calls draw on."""
     allow_unknown: bool = False
     key: str = "provider"
     fallback: tuple[str, ...] = ()
@@ -80,7 +80,6 @@ class WrapReport(NamedTuple):
     circuits: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         fields = self._asdict()
         fields["command"], fields["circuits"] = list(self.command), list(self.circuits)
         fields["models"] = {name: total._asdict() for name, total in self.models.items()}

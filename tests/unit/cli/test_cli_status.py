@@ -89,7 +89,7 @@ def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb:
         assert line.isprintable()
 
 
-def test_json_is_ascii_and_says_the_true_name(shell: Shell) -> None:
+def test_json_is_ascii_and_has_the_exact_name(shell: Shell) -> None:
     shell.record(HOSTILE, count=5, error="zu groß")
     for verb in (["status", "--json"], ["show", HOSTILE, "--json"], ["check", HOSTILE, "--json"]):
         output = shell.run(*verb).output

@@ -1,4 +1,4 @@
-"""Who does the work: the first that all its circuits admit, with the reasons for the others."""
+"""The router chooses the first candidate that all its circuits admit, with the reasons for the others."""
 
 import asyncio
 from pathlib import Path

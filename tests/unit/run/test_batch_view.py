@@ -119,7 +119,7 @@ def test_the_summary_fits_a_narrow_terminal(width: int) -> None:
     assert lines[1].endswith("$0.12")
 
 
-def test_the_end_says_how_to_go_on() -> None:
+def test_the_end_shows_how_to_continue() -> None:
     failed = {"a": DONE, "b": Progress(Status.FAILED)}
     assert in_words("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
         "batch id: incomplete: 1 of 2 tasks done, $0.12",

@@ -155,7 +155,7 @@ class ProbeAnswer(NamedTuple):
     trouble: str = ""
     """Why there is no answer that could be used."""
     remark: str = ""
-    """What the hook said on standard error."""
+    """The standard error of the hook."""
 
 
 class Probe(NamedTuple):
