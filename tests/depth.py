@@ -72,7 +72,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "test_until_the_trouble_begins_both_sides_do_the_very_same": ("dead-provider",),
     "test_without_breakers_the_harm_is_there_and_nothing_notices": ("dead-provider",),
     "test_a_signal_ends_an_agent_that_ignores_it_and_its_work_is_saved": ("SIGTERM",),
-    "test_the_doctor_says_whether_codex_will_run_the_hooks": ("0",),
+    "test_the_doctor_reports_whether_codex_will_run_the_hooks": ("0",),
     "test_a_project_without_a_store_gets_none": (),
     "test_nothing_of_the_users_is_changed": (),
     "test_the_corpus_makes_every_legal_move_and_no_other": (),

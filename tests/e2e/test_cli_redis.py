@@ -1,4 +1,4 @@
-"""The command over a real Redis: the same verbs, and a password that nobody sees."""
+"""The command over a real Redis: the same verbs, and a password that is never shown."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_the_doctor_and_the_configuration_hide_the_password(run: Run) -> None:
     run("record", "a", "success")
     done = run("doctor")
     assert done.returncode == 1, done.stdout
-    assert "! store: persistence none: a restart forgets every circuit" in done.stdout
+    assert "! store: persistence none: a restart loses every circuit" in done.stdout
     assert "0 problems, 1 warning" in done.stdout
     assert "ada" not in done.stdout
     assert "ada" not in run("config", "show").stdout

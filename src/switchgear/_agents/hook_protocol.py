@@ -150,7 +150,7 @@ class Errand(NamedTuple):
     notice: str = ""
     """A message for people, where the agent runs headless and would not show it."""
     opinion: str = ""
-    """A second opinion to ask, as JSON."""
+    """A second opinion to request, as JSON."""
 
 
 class Ruling(NamedTuple):
@@ -182,7 +182,7 @@ class Reply(NamedTuple):
     errand: Errand | None = None
     """What is left to do afterwards."""
     refusal: str = ""
-    """Why a tool call is refused; exit code 2 and this text say so if `stdout` cannot be written."""
+    """Why a tool call is refused; with exit code 2, this text is the answer if `stdout` cannot be written."""
 
 
 def allow(remark: str = "") -> Ruling:

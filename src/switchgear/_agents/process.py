@@ -10,9 +10,11 @@ process ends, the supervisor reads the end of its pipes and ends, too.
 """
 
 import enum
+import errno
 import marshal
 import os
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -232,7 +234,7 @@ class AgentRun(NamedTuple):
     events: tuple[StreamEvent, ...]
     """The newest 5,000; `on_event` saw all."""
     output_chars: int
-    """What the agent said, without the envelope of its format."""
+    """The agent's text, without the envelope of its format."""
     output_bytes: int
     """All it printed, to stdout and stderr."""
     tail: str
@@ -472,6 +474,8 @@ class AgentProcess:
         if word == "error":
             reason = os.strerror(int(number))
             program = self.invocation.argv[0]
+            if int(number) in {errno.ENOENT, errno.ENOEXEC}:  # the file was found before
+                reason += "; does its first line name an interpreter that is installed?"
             problem = f"the agent's program {program!r} cannot be started: {reason}"
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
         code = int(number) if word == "exit" else None
@@ -515,6 +519,10 @@ def _not_found(agent: Agent, program: str, cwd: Path, path: str) -> str:
     where = str(cwd / program) if os.sep in program else program
     if shutil.which(where, path=path):
         return ""
+    if os.sep in program and Path(where).is_file():
+        return f"{program!r} is not executable; make it so with: chmod +x {shlex.quote(program)}"
+    if os.sep in program:
+        return f"there is no program {where!r}; correct the command"
     missing = f"there is no program {program!r} on the PATH"
     if not agent.install:
         return f"{missing}; install it, or name another command"

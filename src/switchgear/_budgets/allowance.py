@@ -42,7 +42,7 @@ class RunBudget(NamedTuple):
 
     @property
     def estimate_micros(self) -> int:
-        """What the next iteration may cost: as much as the dearest of the last few."""
+        """Estimated cost of the next iteration: that of the most expensive of the last few."""
         return max(self.recent_micros, default=0)
 
     @property
@@ -195,6 +195,6 @@ class BudgetGrant(NamedTuple):
     micros: int | None
     """0: nothing now, `None`: what it takes."""
     payer: str = ""
-    """The node that pays; empty: the batch's own budget, or no limit."""
+    """The budget node; empty: the batch's own budget, or no limit."""
     comes_back: bool = False
     """Whether others hold money that the task could have."""

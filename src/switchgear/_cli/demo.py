@@ -102,7 +102,7 @@ class DemoScreen:
             self._to_tell.append(event)
 
     def _draw(self, event: Event) -> None:
-        """Say why it moved, and start a line for the new phase."""
+        """Print the reason of the transition, and start a line for the new phase."""
         wait = event.retry_after_s
         then = "" if wait is None else f"; next try in {duration(wait)}"
         self.console.print()

@@ -45,7 +45,7 @@ def summary(run: "RecordedRun") -> LabelledRun:
 
     found = infer(run)
     end = [
-        f"{each.tool or 'said'}: {each.args if each.tool else each.thought or ''}"
+        f"{each.tool or 'agent'}: {each.args if each.tool else each.thought or ''}"
         f"{'' if each.ok is not False else ' (failed)'}"
         for each in run.steps[-_SHOWN_STEPS:]
     ]

@@ -162,7 +162,7 @@ def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:
             continue
         for each in STATES:
             state.add(float(each == state_of(row)), circuit=name, state=each)
-        heat.add(row["heat"] or 0.0, circuit=name)
+        heat.add(min(row["heat"] or 0.0, 1.0), circuit=name)
         if row["retry_after_s"] is not None and row["phase"] == Phase.OPEN:
             retry.add(row["retry_after_s"], circuit=name)
     return [state, counts, heat, retry, calls]

@@ -38,7 +38,7 @@ class AgentRequest(NamedTuple):
     asked_s: float
     state: str = OPEN
     answer: str = ""
-    """What the person said."""
+    """The answer of the person."""
     by: str = ""
     answered_s: float | None = None
 

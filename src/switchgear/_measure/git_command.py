@@ -38,7 +38,7 @@ class Deadline:
         self._whole: Deadline | None = None
 
     def part(self, seconds: float) -> "Deadline":
-        """A limit for a part of the work: so many seconds, and never more than is left of the whole."""
+        """A limit for a part of the work: this many seconds, and never more than is left of the whole."""
         part = Deadline(seconds)
         part._whole = self
         return part
@@ -92,7 +92,7 @@ _QUIET = (
 
 
 class GitError(Exception):
-    """A git command failed: what it was and what it said."""
+    """A git command failed: the command and its message."""
 
 
 class Repository(NamedTuple):

@@ -228,6 +228,26 @@ def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
         raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
 
 
+def bring(
+    fetch: Callable[[], bytes], folder: Path, parcel: Parcel, repository: str, into: str
+) -> None:
+    """Bring the commit of a parcel into a reference of the folder's repository.
+
+    A parcel without a name was too large for the store: it is in the repository that all hosts share.
+    """
+    if parcel.name:
+        receive(fetch(), folder, parcel.reference, into)
+        return
+    words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+    try:
+        run_git(folder, [*_NO_HOOKS, *words, repository, f"+{parcel.reference}:{into}"])
+        found = run_git(folder, ["rev-parse", "--verify", into]).strip()
+    except GitError as error:
+        raise TransferError(f"{parcel.reference} could not be fetched: {error}") from error
+    if found != parcel.commit:
+        raise TransferError(f"{parcel.reference} in {repository} is not the work that was saved")
+
+
 def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:
     """The references of a bundle with their commits, the commits that it builds on, and its pack."""
     header, found, pack = bundle.partition(b"\n\n")

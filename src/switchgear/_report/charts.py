@@ -97,7 +97,7 @@ class Plot(NamedTuple):
 
     @property
     def step(self) -> float:
-        """The room of one iteration."""
+        """The width of one iteration."""
         return (self.width - LEFT - RIGHT) / max(self.places, 1)
 
 
@@ -201,7 +201,7 @@ def heat(
             for reading in done.readings
             if reading.kind == kind
         ]
-        # The first is the widest, so that lines that lie upon each other are all seen.
+        # The first is the widest, so that overlapping lines are all visible.
         parts.append(line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
     parts += [_mark(plot, mark) for mark in marks]
     parts.append(_ticks(plot, iterations))
@@ -251,7 +251,7 @@ def tests(iterations: Sequence[Done], before: int | None) -> Markup:
 
 
 def output(iterations: Sequence[Done]) -> Markup:
-    """How much the agent said."""
+    """The length of the agent's output."""
     most = max((max(done.output_chars or 0, 0) for done in iterations), default=0) or 1
     plot = Plot(HALF, 170, len(iterations), most * 1.12)
     width = max(plot.step * 0.7, 0.6)

@@ -146,7 +146,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
-    """Write what belongs into run.json where there may be room; `None`: there is none either."""
+    """Write the content of run.json to another place that may have space; `None`: no place has."""
     for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):  # noqa: S108  a folder of our own
         place = Path(root) / f"switchgear-{os.getuid()}" / f"{run}-run.json"
         with suppress(OSError):
@@ -303,7 +303,7 @@ class AgentLog:
             self.write(f"[result] {event.text}")
 
     def write(self, text: str) -> None:
-        """Write a text, if there is room for it."""
+        """Write a text, if it fits."""
         if self._left <= 0 or self.problem is not None:
             return
         self._left -= len(text) + 1
@@ -318,7 +318,7 @@ class AgentLog:
     def __exit__(self, *_: object) -> None:
         try:
             self._file.close()
-        except OSError as problem:  # what was buffered did not fit; the file is closed all the same
+        except OSError as problem:  # the buffered text did not fit; the file is closed anyway
             self.problem = problem
 
 

@@ -157,7 +157,7 @@ def test_refusals_are_counted_once() -> None:
     assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)
 
 
-def test_a_calm_circuit_keeps_nothing_but_who_takes_part() -> None:
+def test_a_calm_circuit_keeps_only_its_participants() -> None:
     site = Site()
     for number in range(50):
         site.report("a" if number % 2 else "b", T0 + number / 10, OK)

@@ -174,7 +174,7 @@ class Broken(Command):
             raise UnicodeEncodeError("latin-1", "x", 0, 1, "no")
 
 
-def test_what_a_target_cannot_even_build_is_set_aside_at_once_and_the_rest_goes_on() -> None:
+def test_what_a_target_cannot_even_build_is_set_aside_at_once_and_the_rest_continues() -> None:
     stage, target = Stage(), Broken("true")
     for circuit in ("provider/bad", "provider/good", "provider/bad2", "provider/good2"):
         stage.event(circuit)
@@ -261,7 +261,7 @@ def test_what_was_set_aside_can_be_sent_again(server: RawServer) -> None:
     assert delivery.pending().aside == 0
 
 
-def test_retry_after_is_obeyed_also_by_one_who_is_in_a_hurry(server: RawServer) -> None:
+def test_retry_after_is_respected_even_with_now(server: RawServer) -> None:
     server.respond = lambda _, line: line.sendall(
         b"HTTP/1.1 429 No\r\nRetry-After: 90\r\nContent-Length: 0\r\n\r\n"
     )

@@ -261,6 +261,20 @@ def test_other_settings_stay_when_our_hooks_are_put_back(project: Path) -> None:
     assert ours(path)
 
 
+def test_an_entry_that_was_changed_into_another_command_goes(project: Path) -> None:
+    path = install("claude-code", "project", project)
+    good = json.loads(path.read_text())
+    hook(project, before())
+    changed = path.read_text().replace("entry.py", "entry.pyx")
+    mine = {"hooks": [{"type": "command", "command": "echo mine"}]}
+    told = json.loads(changed)
+    told["hooks"]["PreToolUse"].append(mine)
+    path.write_text(json.dumps(told))
+    hook(project, after())
+    good["hooks"]["PreToolUse"] = [mine, *good["hooks"]["PreToolUse"]]
+    assert json.loads(path.read_text()) == good
+
+
 def test_settings_that_the_agent_would_ignore_as_a_whole_are_restored(project: Path) -> None:
     path = install("claude-code", "project", project)
     good = path.read_text()
@@ -470,7 +484,7 @@ def test_saved_work_that_is_deleted_or_moved_is_restored(project: Path) -> None:
     assert git("rev-parse", name) == commit
 
 
-def test_a_repair_that_fails_is_reported_and_nothing_goes_on(
+def test_a_repair_that_fails_is_reported_and_nothing_continues(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(data: dict[str, Any]) -> str:

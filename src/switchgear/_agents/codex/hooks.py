@@ -83,7 +83,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
 
 
 def exit_code_of(transcript: str, call_id: str) -> int | None:
-    """The exit code of a call; `None`: the transcript does not say. Never raises."""
+    """The exit code of a call; `None`: unknown. Never raises."""
     if not transcript or not call_id:
         return None
     name = json.dumps(call_id).encode()

@@ -197,7 +197,7 @@ class RecordedStep(NamedTuple):
     result: str | None = None
     thought: str | None = None
     ok: bool | None = None
-    """`None`: the recording does not say."""
+    """`None`: unknown."""
     error: str | None = None
     at_s: float | None = None
     """When it ended: since the epoch, or since the start of the run."""
@@ -253,12 +253,12 @@ class RecordedRun(NamedTuple):
     model: str | None = None
     task: str = ""
     solved: bool | None = None
-    """Whether the task was solved in the end; `None`: the recording does not say."""
+    """Whether the task was solved in the end; `None`: unknown."""
     ended: str = ""
     """Why it ended, in the words of the recording."""
     steps: tuple[RecordedStep, ...] = ()
     cost_micros: int | None = None
-    """What the whole run cost, where its steps do not say."""
+    """The cost of the whole run, if its steps have none."""
     left_out: int = 0
     """Steps beyond `MOST_STEPS`."""
     messages: tuple[UserMessage, ...] = ()
@@ -367,7 +367,7 @@ class RunBuilder:
             self._messages = (*self._messages, message)[-_KEPT_MESSAGES:]
 
     def text(self, text: object) -> None:
-        """Something the agent said or thought; it belongs to its next call."""
+        """A text or thought of the agent; it belongs to its next call."""
         if isinstance(text, str) and text.strip() and self._said_chars < _LONGEST_SAID:
             self._said.append(text)
             self._said_chars += len(text)
@@ -428,7 +428,7 @@ class RunBuilder:
         )
 
     def turn(self, at_s: float | None = None) -> None:
-        """The answer is complete: what was said without a call is a step of its own."""
+        """The answer is complete: text without a call is a separate step."""
         if not self._said:
             return
         thought, usages = self._take()
@@ -444,7 +444,7 @@ class RunBuilder:
         self._steps.append(step._replace(at_s=self._time(step.at_s)))
 
     def said(self) -> str | None:
-        """What was said since the last step, taken."""
+        """Remove and return the text since the last step."""
         thought = body("\n".join(self._said).strip()) if self._said else None
         self._said, self._said_chars = [], 0
         return thought
@@ -475,7 +475,7 @@ class RunBuilder:
 LONGEST_LINE = 32 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024 * 1024
-"""Of one file, after it is decompressed: then the rest is left out, and said."""
+"""Of one file, after it is decompressed: then the rest is skipped and reported."""
 _HEAD = 20
 """Number of objects read to recognise a format."""
 _BROKEN = (OSError, EOFError, ValueError, zlib.error)

@@ -107,7 +107,7 @@ class BacktestFindings:
         self._kept: list[tuple[tuple[int, int, int], int, RunRow]] = []
 
     def judged_by(self, policies: Sequence[Named]) -> None:
-        """Say which policies judge, before the first row."""
+        """Set the policies, before the first row."""
         self.policies = tuple(policies)
         self.counts = [Counts(named.name) for named in policies]
 

@@ -152,7 +152,7 @@ def _heard(
 
 
 def _hooks(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
-    """Everything that a hook can say, once."""
+    """Every kind of event that a hook can send, once."""
     agent = VirtualHooks(config, root, store, clock)
     agent.hear(Moment.PROMPT)
     agent.call("Edit", {"file_path": "selftest.txt", "old_string": "a", "new_string": "b"})

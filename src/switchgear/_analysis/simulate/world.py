@@ -64,11 +64,11 @@ NORTH, SOUTH = "north", "south"
 TEAM = 10
 """Agents of a team; the last of them stands in for the others."""
 POOLED, LANES = 50, 20
-"""One agent in so many does so many things at a time: a reviewer that all others ask."""
+"""One agent in this many, and how many tasks it does at a time, such as a shared reviewer."""
 LOCKED_TEAMS = 5
-"""So many teams share a repository, and so a lock."""
+"""Number of teams that share a repository, and so a lock."""
 LOCK_EVERY = 5
-"""One piece of work in so many needs the lock."""
+"""One piece of work in this many needs the lock."""
 STORY = 200
 """Pieces of work in a story."""
 WORK_S, SPREAD, PAUSE_S = 36.0, 0.5, 20.0

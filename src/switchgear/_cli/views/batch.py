@@ -29,15 +29,28 @@ if TYPE_CHECKING:
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
 """Columns that are read from the right."""
+_SHORTEST = 8
+"""How short a name may become."""
 
 
-def table(progress: Mapping[str, Progress]) -> list[str]:
-    """The summary: a line for each task, and below it why it is not done."""
+def table(progress: Mapping[str, Progress], width: int | None = None) -> list[str]:
+    """The summary: a line for each task, and below it why it is not done.
+
+    Where it is wider than `width`, the checkpoints are below the tasks, and long names are cut.
+    """
     rows = [_row(name, each) for name, each in progress.items()]
     widths = [max(cell_len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]
-    lines = [_line(HEAD, widths)]
+    below = width is not None and sum(widths) + 2 * (len(HEAD) - 1) > width
+    if below:
+        widths = widths[:-1]
+        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max((width or 0) - rest, _SHORTEST))
+    lines = [_line(HEAD[: len(widths)], widths)]
     for row, (_, each) in zip(rows, progress.items(), strict=True):
-        lines.append(_line(row, widths))
+        cells = (fitted(row[0], widths[0], UNICODE), *row[1 : len(widths)])
+        lines.append(_line(cells, widths))
+        if below and each.checkpoint:
+            lines.append(f"  {row[-1]}")
         if each.status not in SATISFIED and each.reason:
             lines.append(f"  {clean(each.reason, 600)}")
         if each.branch is not None and each.status in SATISFIED:
@@ -194,7 +207,7 @@ class _TaskView(RunView):
 
 
 class BatchTable(BatchView):
-    """Draws a batch on a terminal: a line for each task, and the last things that were said."""
+    """Draws a batch on a terminal: a line for each task, and the last messages."""
 
     def __init__(
         self,
@@ -297,7 +310,7 @@ class BatchTable(BatchView):
 
 
 def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Text]:
-    """The rows that there is room for; where there is too little, what is over or not begun goes."""
+    """The rows that fit; if there are too many, finished and pending tasks are left out."""
     if len(rows) <= room:
         return rows
     telling = {Status.RUNNING: 0, Status.FAILED: 1, Status.SKIPPED: 1, Status.WAITING: 2}

@@ -230,7 +230,7 @@ class Notebook:
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """What an agent said, as one harmless line."""
+    """A text of the agent, as one line without control characters."""
     return clean(" ".join(text[: 4 * longest].split()), longest)
 
 
@@ -257,7 +257,7 @@ NAMES = {"consecutive_failures": "failures in a row"}
 SHORT_NAMES = {
     "consecutive_failures": "failures",
     "output_decline": "decline",
-    "told the agent": "told",
+    "sent to agent": "sent",
     "next prompt": "next",
 }
 _LABEL = 19
@@ -265,14 +265,14 @@ _NARROW_LABEL = 12
 
 
 class RankedLine(NamedTuple):
-    """A line and how dear it is: where there is no room, the highest rank goes first."""
+    """A line and its rank: if there is too little space, the highest rank is left out first."""
 
     rank: int
     text: Text
 
 
 class Size(NamedTuple):
-    """How much room there is, and what can be drawn in it."""
+    """The size of the screen, and which symbols it can show."""
 
     width: int
     height: int
@@ -295,7 +295,7 @@ class Size(NamedTuple):
 
 
 def picture(board: Board, size: Size) -> list[Text]:
-    """The lines of the live screen, at most as many as there is room for."""
+    """The lines of the live screen, at most as many as fit."""
     rows = [
         *_head(board, size),
         RankedLine(7, Text()),
@@ -405,7 +405,7 @@ def _standing(board: Board, size: Size) -> list[RankedLine]:
     if board.last_error:
         rows.append(RankedLine(2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
-        told = "told the agent" if board.busy else "next prompt"
+        told = "sent to agent" if board.busy else "next prompt"
         text = board.nudge
         rows.append(RankedLine(2, label(told, size).append(text, "yellow")))
     return rows

@@ -239,12 +239,20 @@ def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str,
 
 
 def _with_entries(now: bytes, good: bytes) -> bytes:
-    """The current settings with the Switchgear entries of the saved copy."""
+    """The current settings with the Switchgear entries of the saved copy.
+
+    An entry that was changed into one that starts nothing goes, too: it would refuse every call.
+    """
     groups: dict[str, edit.Group] = {}
     for each in edit.find(_text(good), is_ours):
         ours = [hook for hook in each.group["hooks"] if hook.get("command") == each.command]
         groups[each.event] = {**each.group, "hooks": ours}
-    text, _ = edit.insert(edit.cut(_text(now), is_ours) if _text(now).strip() else "", groups)
+
+    def goes(command: str) -> bool:
+        is_new = json.dumps(command) not in _text(good)
+        return is_ours(command) or (is_new and "switchgear" in command.lower())
+
+    text, _ = edit.insert(edit.cut(_text(now), goes) if _text(now).strip() else "", groups)
     mark = _MARK.encode() if now.startswith(_MARK.encode()) else b""
     return mark + text.encode()
 

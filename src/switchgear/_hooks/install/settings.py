@@ -404,7 +404,7 @@ class SettingsFile:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Inside it, settings that cannot be used are left alone and said to be so."""
+        """Inside it, invalid settings are left unchanged and reported."""
         try:
             yield
         except NotJson as error:

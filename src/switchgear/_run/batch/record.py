@@ -43,7 +43,7 @@ SCHEMA = 1
 BATCHES = "batches"
 LAST = "last"
 WHOLE_TASKS = 200
-"""Up to so many tasks, batch.json is replaced after every change."""
+"""Up to this many tasks, batch.json is replaced after every change."""
 
 
 class BatchUnreadable(SwitchgearError):

@@ -1,4 +1,4 @@
-"""A circuit with its policy as the bytes of one Redis value, and what is said about it.
+"""A circuit with its policy as the bytes of one Redis value, and the messages about it.
 
 `{"stamp":"17-3f9a-5","format":1,"circuit":{…},"policy":{…}}`: JSON that a person can read. The
 stamp comes first, so that the server compares it without parsing: version, writer, number of the

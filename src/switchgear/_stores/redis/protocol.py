@@ -336,7 +336,9 @@ class Protocol:
                 return self._received(key, policy, mail, lost)
             if lost is None:
                 raise StoreUnavailable(
-                    self.label, "the replies of the server are out of step", "check the proxy"
+                    self.label,
+                    "the replies of the server do not match the requests",
+                    "check the proxy",
                 )
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)
