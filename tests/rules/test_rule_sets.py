@@ -165,6 +165,13 @@ def test_a_tracked_guard_survives_a_cleaning_and_an_untracked_one_does_not(tmp_p
     assert project.refusal("git reset --hard") is not None
 
 
+def test_a_file_that_doubles_with_each_command_is_bounded(project: Project) -> None:
+    text = "echo a > x; " + "cat x x >> x; " * 40 + "cat x | sh"
+    begun = time.process_time()
+    assert "readable" in (project.refusal(text) or "")
+    assert time.process_time() - begun < 2.0
+
+
 def test_a_patch_file_that_changes_the_guard_is_not_applied(project: Project) -> None:
     patch = project.folder / "x.diff"
     patch.write_text("--- a/switchgear.yaml\n+++ b/switchgear.yaml\n@@ -1 +1 @@\n-a\n+b\n")

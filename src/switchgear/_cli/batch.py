@@ -451,6 +451,7 @@ def _tell(
 ) -> None:
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import as_values, in_words, table
+    from switchgear._cli.views.terminal import Screen
     from switchgear._console.values import printed
     from switchgear._run.result import failed_notices, notify_batch_end
 
@@ -467,7 +468,7 @@ def _tell(
     if as_json:
         say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
         return
-    for line in table(kept.progress):
+    for line in table(kept.progress, Screen().width):
         say(line)
     for line in words:
         say(line)

@@ -202,12 +202,7 @@ class OutboxPlace:
 
     def behind(self, cursor: str | None) -> list[Entry]:
         """The next events; from the oldest that is kept, for a reader without a position."""
-        if cursor is not None:
-            return self._panel.events(after=cursor, limit=PAGE)
-        try:
-            return self._panel.events(after="0", limit=PAGE)
-        except ValueError:  # a Redis stream counts otherwise
-            return self._panel.events(after="0-0", limit=PAGE)
+        return self._panel.events(after="0" if cursor is None else cursor, limit=PAGE)
 
     def is_at_end(self) -> bool:
         """Whether there is nothing new; read-only, so that a waiting process writes nothing."""

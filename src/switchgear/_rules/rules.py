@@ -1,7 +1,6 @@
 """Absolute rules: what they are about, which call breaks them, and their form as JSON values."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from switchgear._core import values
@@ -458,27 +457,17 @@ def _any_host(patterns: Patterns, host: str) -> bool:
 
 
 def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    program = words[0]
-    fitting = [
-        pattern
-        for name, behind in _by_program(patterns).items()
-        if name_matches(name, program)
-        for pattern in behind
-    ]
+    program = words[0].lower()
+    fitting: list[list[str]] = []
+    for pattern in patterns:
+        first = pattern.partition(" ")[0]
+        is_plain = "*" not in first and "?" not in first  # most are: no call for those
+        if first.lower() == program if is_plain else name_matches(first, program):
+            fitting.append(pattern.split())
     if not fitting:
         return False
     forms = _forms_of(words[1:])
     return any(_is_command(pattern, forms) for pattern in fitting)
-
-
-@lru_cache(maxsize=256)
-def _by_program(patterns: Patterns) -> dict[str, list[list[str]]]:
-    """The patterns as words, by the program that they begin with."""
-    found: dict[str, list[list[str]]] = {}
-    for pattern in patterns:
-        words = pattern.split()
-        found.setdefault(words[0] if words else "", []).append(words)
-    return found
 
 
 def _forms_of(words: Sequence[str]) -> list[str]:

@@ -217,7 +217,7 @@ class _Reader(WordReader):
         """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
         self._loops: list[tuple[int, int]] = []
         """For each open loop, its first command, and the pipe that feeds it."""
-        self._files: dict[str, str | None] = {}
+        self._files: dict[str, list[str] | None] = {}
         """Files that commands write, and what they write, as far as it is known."""
         self._dots = False
         """Whether a star is also a name that begins with a dot."""
@@ -399,18 +399,29 @@ class _Reader(WordReader):
 
     def _written_text(self, files: Sequence[str]) -> str | None:
         """What files have in them that commands before have written."""
-        texts = [self._files.get(join(self._cwd, file)) for file in files if file[:1] != "-"]
+        texts = [self._text_in(join(self._cwd, file)) for file in files if file[:1] != "-"]
         known = [text for text in texts if text is not None]
         return "\n".join(known) if known else None
+
+    def _text_in(self, path: str) -> str | None:
+        """The same for one; what is read again and again comes to a lot, and is counted."""
+        parts = self._files.get(path)
+        if parts is None:
+            return None
+        text = "".join(parts)
+        self._work.take_value(text)
+        return text
 
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
         """What a file has in it that a command writes, for those behind it that read it."""
         for op, path in command.redirects:
             if op.startswith((">", "&>")) and len(self._files) < MOST_LINES and path != STREAM:
                 file = join(command.cwd, path)
-                before = self._files.get(file) if op.endswith(">>") else None
-                more = shown if before is None or shown is None else before + shown
-                self._files[file] = more
+                parts = self._files.get(file) if op.endswith(">>") else None
+                if shown is None or parts is None:
+                    self._files[file] = None if shown is None else [shown]
+                else:
+                    parts.append(shown)
 
     def _note_copies(self, command: ShellCommand, piped: str | None) -> None:
         """The same for `tee FILE` and `find -fprint FILE`."""
@@ -419,10 +430,10 @@ class _Reader(WordReader):
         text = texts[-1] if texts else piped
         if program in {"tee", "sponge"} and text is not None:
             for word in rest[:8]:
-                self._files[join(command.cwd, word)] = text
+                self._files[join(command.cwd, word)] = [text]
         elif program == "find" and "-fprint" in rest[:-1]:
             file = rest[rest.index("-fprint") + 1]
-            self._files[join(command.cwd, file)] = "\n".join(finds(rest))
+            self._files[join(command.cwd, file)] = ["\n".join(finds(rest))]
 
     def _names_for(
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
@@ -452,7 +463,7 @@ class _Reader(WordReader):
     def _names_in(self, path: str) -> str | None:
         whole = join(self._cwd, path)
         if whole in self._files:
-            return self._files[whole]
+            return self._text_in(whole)
         names_in = self._setting.names_in
         if names_in is None or UNKNOWN in whole or self._work.looks >= MOST_LOOKS:
             return None
