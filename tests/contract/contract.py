@@ -1,4 +1,4 @@
-"""What every store promises, whatever it is made of. Subclassed once per kind of store."""
+"""What every store promises. Subclassed once per kind of store."""
 
 import asyncio
 from collections.abc import Callable, Iterator

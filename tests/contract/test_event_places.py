@@ -1,4 +1,4 @@
-"""Places in the stream of events: the same over every store; nobody reads twice, nobody skips."""
+"""Positions in the event stream: the same in every store; no event is read twice or skipped."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The command over a real Redis: the same verbs, and a password that nobody sees."""
+"""The command over a real Redis: the same verbs, and a password that is never shown."""
 
 import json
 import os

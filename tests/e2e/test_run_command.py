@@ -467,6 +467,17 @@ def test_runs_have_start_end_and_duration_and_can_be_cut_to_the_last(project: Pr
     assert project("runs", "prune", "--older-than", "8").returncode == 2
 
 
+@pytest.mark.parametrize("name", ["last", "the id"])
+def test_an_intervention_in_a_run_that_has_ended_names_the_command_that_continues(
+    project: Project, name: str
+) -> None:
+    run = project.json("run", "x", "--max-iterations", "1", agent="sys.exit(1)")["run"]
+    done = project("intervene", run if name == "the id" else name)
+    assert done.returncode == 2
+    assert f"run {run} is not at work (max_iterations)" in done.stderr
+    assert f"switchgear resume {run}" in done.stderr
+
+
 def test_status_counts_the_runs_that_the_list_of_runs_shows(project: Project) -> None:
     for _ in range(2):
         project("run", "x", "--max-iterations", "1", agent="sys.exit(1)")

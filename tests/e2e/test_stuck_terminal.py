@@ -1,4 +1,4 @@
-"""Stuck agents and tripped circuits at a real terminal: it asks what to do, and does what is chosen."""
+"""Stuck agents and tripped circuits at a real terminal: the prompt, and the effect of each choice."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Long walks of made-up agents: after each step a debt says what the full history says.
+"""Long random histories of agents: after each step a detector agrees with the full history.
 
 Few words, files, errors and states, so that all of them come again and again, in every order.
 """

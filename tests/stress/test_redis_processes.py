@@ -1,4 +1,4 @@
-"""Many processes on one circuit in Redis: what is told is counted, what happened is numbered."""
+"""Many processes on one circuit in Redis: every result is counted, events are numbered without gaps."""
 
 from collections.abc import Iterator
 

@@ -319,7 +319,7 @@ def _swept(deed: "Deed", known: Compiled, place: "Place") -> str | None:
     root = known.root.rstrip("/") + "/"
     inner = deed._replace(
         deletes=tuple(
-            where for where in cleaned if not f"{where}/".startswith(root) and where != "/"
+            where for where in cleaned if not f"{where}/".startswith((root, "//", "/**/"))
         )
     )
     rules = [rule for rule in known.rules_about(inner) if rule.name == "deletes/outside"]

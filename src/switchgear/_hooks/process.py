@@ -203,6 +203,11 @@ def open_store(known: Compiled) -> Store:
     return open_any(url)
 
 
+def has_store(known: Compiled) -> bool:
+    """Whether the store exists; opening the file of one that does not would create it."""
+    return not known.store.startswith(_SQLITE) or _identity(known.store) is not None
+
+
 class Stores:
     """The SQLite stores that a process keeps open for further events. Used by one thread."""
 

@@ -663,12 +663,21 @@ def _bind(file: str) -> "socket.socket | None":
     try:
         if _is_abandoned(file):
             os.unlink(file)
-        listener.bind(file)
+        _bind_private(listener, file)
         listener.listen(64)
     except OSError:
         listener.close()
         return None
     return listener
+
+
+def _bind_private(listener: "socket.socket", file: str) -> None:
+    """Create a socket that only this user can connect to. Raises OSError."""
+    before = os.umask(0o177)
+    try:
+        listener.bind(file)
+    finally:
+        os.umask(before)
 
 
 def _is_abandoned(file: str) -> bool:
@@ -773,7 +782,6 @@ def main(path: str, name: str) -> None:
     os.ftruncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     folder = client.open_folder(path)
-    os.umask(0o077)
     _load()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     file = client.address(folder, path, name)
@@ -781,7 +789,7 @@ def main(path: str, name: str) -> None:
         if left == name or left.startswith(f"{name}-"):
             with suppress(OSError):
                 os.unlink(left, dir_fd=folder)
-    listener.bind(file)
+    _bind_private(listener, file)
     listener.listen(MOST_QUEUED)
     gc.collect()
     gc.freeze()  # what forked processes share is not written to

@@ -47,6 +47,7 @@ from switchgear._hooks.handler import (
     refused_unread,
     whole_project,
 )
+from switchgear._hooks.process import has_store
 from switchgear._hooks.session import folder_mark, note_name
 from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
 from switchgear._hooks.undecided import Pending, blind_reply, unreadable
@@ -241,7 +242,8 @@ class HookServer(ThreadingHTTPServer):
         return found
 
     def _sessions(self) -> list[str]:
-        return at_work(self.open_store(compiled(self.root)))
+        known = compiled(self.root)
+        return at_work(self.open_store(known)) if has_store(known) else []
 
     def _call_for_help(self, session: str, evidence: str) -> None:
         escalate = compiled(self.root).interventions.escalate

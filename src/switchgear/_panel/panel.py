@@ -85,6 +85,9 @@ class BreakerOptions(TypedDict, total=False):
     sinks: Sequence[Sink]
 
 
+_OPTIONS = BreakerOptions.__annotations__.keys()
+
+
 class Panel:
     """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
 
@@ -175,8 +178,13 @@ class Panel:
 
         `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `failure_if_result`,
         `ignore`, `success_if`, `on_call` and `sinks`.
-        Raises ValueError when it was made before with another policy or with options.
+        Raises ValueError when it was made before with another policy or with options, TypeError for
+        other options.
         """
+        if not options.keys() <= _OPTIONS:
+            odd = min(options.keys() - _OPTIONS)
+            instead = "Policy([ConsecutiveFailures(3)], Cooldown(60.0, 300.0))"
+            raise TypeError(f"Panel.breaker takes no {odd!r}; limits are in a policy: {instead}")
         known = self._breakers.get(name)
         if known is None:
             plain = policy is None and not options

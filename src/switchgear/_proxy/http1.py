@@ -533,11 +533,12 @@ class Connection(asyncio.Protocol):
 
     def check(self, now_s: float) -> None:
         """Close the connection of a client that is too slow."""
+        limits = self._limits
         if self._lingers_until_s is not None:
-            if now_s > self._lingers_until_s:
+            late_s = now_s - self._lingers_until_s
+            if late_s > (limits.write_s if self._transport.get_write_buffer_size() else 0.0):
                 self.abort()
             return
-        limits = self._limits
         waited_s = now_s - self._since_s
         if self._stalled_s is not None and now_s - self._stalled_s > limits.write_s:
             self.abort()

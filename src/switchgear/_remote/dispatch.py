@@ -253,8 +253,8 @@ class RemoteAttempts:
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
         if outcome.result is not None:
             clear_announcement(record.path)
-            write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
-            attempt.view.ended(outcome.result)
+            result = write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
+            attempt.view.ended(result)
         return outcome
 
     def _fetch_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:

@@ -336,6 +336,12 @@ GUARD_RULES = (
             for order in ("reset", "release", "hold", "hooks uninstall")
         ),
     ),
+    Rule(
+        "guard/killed-by-tool",
+        _WHY,
+        tools=("*kill*", "*terminate*", "*stop_process*", "*uninstall*"),
+        inputs=("*=*switchgear*",),
+    ),
     Rule("guard/named", _WHY, tools=("mcp__*",), inputs=("*=*state.db",)),
     Rule("guard/keys", _WHY, tools=("mcp__*redis*", "mcp__*valkey*"), inputs=("key*=switchgear*",)),
 )

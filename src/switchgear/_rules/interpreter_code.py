@@ -23,7 +23,7 @@ _ACTS = (
     *("'r+", '"r+', "'x'", '"x"', "'a", '"a', "mmap", "open3", "`", "'>", '">', "'+", '"+'),
     *("os.open", "o_trunc", "o_wronly", "o_rdwr", "file.delete", "fileutils", "file_put", "delete"),
     *("mode=", "extractall", "unpack", "savez", "to_csv", "to_json", "symlink", "mkdir", "rm("),
-    *("save(", "dd of", "setx", "putenv", "chdir", "remove", "inplace", "rm!"),
+    *("save(", "dd of", "setx", "putenv", "chdir", "remove", "inplace", "rm!", "cpsync"),
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 400

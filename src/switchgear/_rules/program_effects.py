@@ -29,6 +29,7 @@ _WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge"))
 _ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))
 _DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm", "rimraf", "del-cli"))
 _COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
+_TAKES_PATHS = _DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
 _UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
 _GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
 _LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
@@ -124,6 +125,8 @@ def touched_by(command: ShellCommand) -> Touch:
     program, *given = command.words
     rest = list(_significant(program, given))
     plain = [word for word in rest if word and not word.startswith("-")]
+    if program in _TAKES_PATHS:  # "$(ls | head -1)": any of the lines
+        plain = [line for word in plain for line in word.split("\n")[:MOST_TOKENS]]
     call = _Call(command, rest, plain, [join(command.cwd, path) for path in plain])
     hosts = tuple(called_by(command))
     found = _found(program, call)
@@ -533,16 +536,28 @@ def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
     ]
     named = tuple(path for path in paths if path not in whole)
     forced = {"-f", "--force", "--discard-changes"} & set(call.rest)
-    sweeps: tuple[str, ...] = (f"modified:{root}",) if whole or forced else ()
-    if forced:
-        sweeps += (f"uncommitted:{root}",)
+    sweeps = _undone(root) if forced else (f"modified:{root}",) if whole else ()
     below = tuple(f"{path}/*" for path in named)
     return Touch(writes=(*named, *below), given=_others(call, *call.words), sweeps=sweeps)
 
 
 def _is_top(word: str) -> bool:
     """`:/`, `:(top)`: the whole project, whatever the folder is."""
-    return word.startswith((":/", ":(top"))
+    return word.startswith((":/", ":(top")) and not _below_top(word)
+
+
+def _below_top(word: str) -> str:
+    """`:/docs`, `:(top)docs`: a path in the project, whatever the folder is."""
+    if word.startswith(":(top"):
+        return word.partition(")")[2].strip("./")
+    return word[2:].strip("./") if word.startswith(":/") else ""
+
+
+def _anywhere(call: _Call, paths: Sequence[str]) -> list[str]:
+    """Paths of git with those that begin at the top of the project, which may be any folder above."""
+    top = {call.seen(word): f"/**/{below}" for word in call.words if (below := _below_top(word))}
+    top |= dict.fromkeys([call.seen(word) for word in call.words if _is_top(word)], "/")
+    return [top.get(path, path) for path in paths]
 
 
 def _git_resets(call: _Call, paths: tuple[str, ...]) -> Touch:
@@ -571,9 +586,7 @@ def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
         if name[:1] == "-" != name[1:2] and name.endswith("e")
     ]
     named = [path for word, path in zip(call.words[1:], paths, strict=True) if word not in left_out]
-    where = named or [call.command.cwd]
-    if any(map(_is_top, call.words[1:])):
-        where = ["/"]
+    where = _anywhere(call, named or [call.command.cwd])
     return Touch(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
 
 
@@ -596,9 +609,7 @@ def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
         if name[:1] == "-" != name[1:2] and name.endswith("m")
     ]
     named = tuple(path for path in named if path not in said)
-    where = named or (call.command.cwd,)
-    if any(map(_is_top, call.words[1:])):
-        where = ("/",)
+    where = _anywhere(call, named or (call.command.cwd,))
     return Touch(
         deletes=named,
         given=_others(call, *call.words),
@@ -755,8 +766,10 @@ def _interpreted(call: _Call) -> Touch:
     texts = quoted_in(code)
     if call.command.words[0].startswith(("perl", "ruby")):
         texts += bracketed_in(code)
+    texts += list(_filled_in(texts))
     if any(word in small for word in _LISTING):
-        texts += _listed_names(small, texts)
+        whole = any(word in small for word in _WHOLE)
+        texts = [text for text in texts if whole or text != "."] + _listed_names(small, texts)
     if may_change(code) and any(word in code for word in ("environ", "getenv", ".env", "ENV")):
         texts += list(call.command.variables.values())[:MOST_TOKENS]
     paths = tuple(call.seen(path.lstrip("<>+ ")) for path in texts)
@@ -789,10 +802,30 @@ def _interpreted(call: _Call) -> Touch:
     return Touch(reads, writes, deletes, hosts, (*given, *others))
 
 
+def _filled_in(texts: Sequence[str]) -> Iterator[str]:
+    """Texts with places for others, filled in with those behind them: `"{}.c".format("a")`."""
+    for at, text in enumerate(texts[:MOST_TOKENS]):
+        if len(text) > 200 or not ("%s" in text or "{" in text):
+            continue
+        others = iter([*texts[at + 1 : at + 9], *texts[:at]])
+        filled, wild = "", ""
+        rest = text.replace("%s", "{}").replace("${", "{")
+        while rest:
+            head, opened, behind = rest.partition("{")
+            _, _, rest = behind.partition("}")
+            filled += head + (next(others, "") if opened else "")
+            wild += head + (ANY if opened else "")
+        yield filled
+        if len(wild.partition(ANY)[0]) > 2:
+            yield wild
+
+
 _PACKAGE = "/usr/lib/python3/site-packages/switchgear"
 _CONNECTS = ("socket", "httpconnection", "httpsconnection", "smtplib", "ftplib", "net.connect")
 """Words of code that calls a host by its bare name."""
 _LISTING = ("listdir", "scandir", "iterdir", "os.walk", "readdir", "rglob", "opendir")
+_WHOLE = ("rmtree", "rm_rf", "remove_tree", "rmsync", "rename", "move")
+"""Words of code that takes a folder as a whole."""
 _HERE = ('(".")', "('.')", "listdir()", "scandir()", "path()", "cwd()", "'.',", '".",')
 
 
@@ -802,8 +835,8 @@ def _listed_names(code: str, texts: Sequence[str]) -> list[str]:
         return []
     names = [text for text in texts if "/" not in text and " " not in text and len(text) > 2]
     if "rglob" in code or "walk" in code:
-        return [f"**/{name.replace('*', ANY)}" for name in names]
-    return [f"*{name}*" for name in names]
+        return [f"**/{name.replace('*', ANY)}" for name in names or [ANY]]
+    return [f"*{name}*" for name in names] or [ANY]
 
 
 def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
@@ -833,7 +866,8 @@ def _awk(call: _Call) -> Touch:
         variables += list(call.command.variables.values())[:MOST_TOKENS]
     if "$" in code:
         variables += (call.command.piped or "").split()[:MOST_TOKENS]
-    return Touch(writes=tuple(map(call.seen, (*named, *variables))))
+    named += [path for value in variables for path in paths_in(value)]
+    return Touch(writes=tuple(map(call.seen, named)))
 
 
 _HOW: dict[str, Callable[[_Call], Touch]] = {

@@ -525,44 +525,60 @@ def _looked_through(
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     yield from (ShellCommand(words) for words in _decoded(commands))
-    written: dict[str, str] = {}
+    written: dict[str, list[str]] = {}
     for command in commands:
-        for path, text in _written_by(command, written):
-            written[path] = text
+        for path, parts, appends in _written_by(command, written):
+            if appends and path in written:
+                written[path] += parts
+            else:
+                written[path] = list(parts)
             if path.endswith(RUN_FILES):
-                inner = commands_of(text, setting, depth + 1)
+                inner = commands_of("".join(parts), setting, depth + 1)
                 yield from _looked_through(inner, setting, depth + 1)
         for each in _with_piped(_with_script(command, written) if written else command):
             yield from _looked_into(each, setting, depth)
 
 
-def _written_by(command: ShellCommand, written: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The files that a command writes whose text is known, and the text."""
+def _written_by(
+    command: ShellCommand, written: dict[str, list[str]]
+) -> Iterator[tuple[str, list[str], bool]]:
+    """The files that a command writes whose text is known, the text in pieces, and if it is added."""
     if command.written is not None:
         for op, path in command.redirects:
             if op.startswith((">", "&>")):
-                yield join(command.cwd, path), command.written
+                yield join(command.cwd, path), [command.written], op.endswith(">>")
     program, *rest = _bare(command.words) or ("",)
     if program not in _WRITES_GIVEN:
         return
     plain = [word for word in rest if not word.startswith("-")]
     text = _given(command)
+    parts = None if text is None else [text]
     if program in {"cp", "mv", "install", "ln"}:
         source = "".join(plain[-2:-1])
-        text = text if source == "/dev/stdin" else written.get(join(command.cwd, source))
+        parts = parts if source == "/dev/stdin" else written.get(join(command.cwd, source))
         plain = plain[-1:]
-    if text is not None:
+    if parts is not None:
         for word in plain[:MOST_SOURCES]:
-            yield join(command.cwd, word.removeprefix("of=")), text
+            yield join(command.cwd, word.removeprefix("of=")), parts, False
 
 
-def _with_script(command: ShellCommand, written: dict[str, str]) -> ShellCommand:
+def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellCommand:
     """A command that runs a file which was written just before, as one that is given its text."""
     words = _bare(command.words)
+    read = [join(command.cwd, path) for op, path in command.redirects if op == "<"]
+    if words[:1] and words[0] in _RUNS_TEXT:
+        for path in read:
+            if path in written:
+                text = "".join(written[path])
+                return command._replace(redirects=(Redirect("<<<", text),))
+    for word in command.words:  # nohup ./x
+        path = join(command.cwd, word)
+        if path in written and words[:1] == (word.rpartition("/")[2],) and "/" in word:
+            return command._replace(words=("bash", "-c", "".join(written[path]), *words[1:]))
     for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
-        text = written.get(path)
-        if text is None:
+        if path not in written:
             continue
+        text = "".join(written[path])
         if words[0] in {"make", "gmake"}:
             return command._replace(redirects=(*command.redirects, Redirect("<<<", text)))
         if words[0].startswith(INTERPRETERS):
@@ -927,6 +943,8 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         yield from _in_container(command)
     elif program.endswith("awk"):
         texts = [text for word in command.words[1:] for text in quoted_in(word) if " " in text]
+        if any("system(" in word or "|" in word for word in command.words):
+            texts += [word.partition("=")[2] for word in command.words[1:] if "=" in word]
         yield from (here._replace(words=("sh", "-c", text)) for text in texts)
     elif program in {"sed", "gsed"}:
         yield from (here._replace(words=("sh", "-c", text)) for text in run_by_sed(command.words))
@@ -949,6 +967,8 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
     found: list[str] = []
     if program in _SESSIONS:
         found += [word for word in words[1:] if " " in word]
+        if is_bare:
+            found = [word.replace("^M", "\n") for word in found]
     elif program == "ssh" and not is_bare and any(True for _ in _on_this_machine(command, "/")):
         found += words[2:]
     for option in _TEXT_OPTIONS.get(program, ()):
@@ -1072,18 +1092,20 @@ def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if words[1:2] == ("config",):
         plain = [word for word in words[2:] if not word.startswith("-")]
         name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
+        forced = tuple(_pushed_by(name, value))
         if name.startswith("alias."):
             yield _alias(value, ())
-        forced = tuple(_pushed_by(name, value))
-        if forced:
+        elif forced:
             yield ("git", "push", *forced)
-        if name in {"core.editor", "core.pager", "core.sshcommand", "core.fsmonitor"}:
+        elif " " in value:  # an editor, a pager, a filter, a helper: many of them are run
             yield ("sh", "-c", value)
     elif words[1:3] == ("remote", "add") and any("--mirror=push" in word for word in words):
         yield ("git", "push", "--mirror")
     elif words[1:3] in {("bisect", "run"), ("submodule", "foreach")}:
         rest = words[3:]
         yield ("sh", "-c", rest[0]) if len(rest) == 1 else rest
+    elif any(word.startswith("ext::") for word in words):
+        yield from (("sh", "-c", word[5:]) for word in words if word.startswith("ext::"))
     elif words[1:2] == ("filter-branch",):
         yield from (("sh", "-c", word) for word in words[2:] if " " in word)
 

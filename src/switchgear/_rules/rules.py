@@ -457,10 +457,13 @@ def _any_host(patterns: Patterns, host: str) -> bool:
 
 
 def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    program = words[0]
-    fitting = [
-        pattern.split() for pattern in patterns if name_matches(pattern.partition(" ")[0], program)
-    ]
+    program = words[0].lower()
+    fitting: list[list[str]] = []
+    for pattern in patterns:
+        first = pattern.partition(" ")[0]
+        is_plain = "*" not in first and "?" not in first  # most are: no call for those
+        if first.lower() == program if is_plain else name_matches(first, program):
+            fitting.append(pattern.split())
     if not fitting:
         return False
     forms = _forms_of(words[1:])

@@ -1,4 +1,4 @@
-"""What a backtest says of recorded runs: where a policy trips, what it saves, what it gets wrong."""
+"""The result of a backtest: where a policy trips, what it saves, and its false stops."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What `switchgear tune` proposes, what it holds on runs held out, and when it says nothing."""
+"""What `switchgear tune` proposes, its held-out result, and when it proposes nothing."""
 
 import json
 from pathlib import Path

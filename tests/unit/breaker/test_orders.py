@@ -1,4 +1,4 @@
-"""Operators overrule the evidence; each order is an event with who and why."""
+"""Overrides by operators; each is an event with operator and reason."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a weighted policy says of a trip: the score only where it explains something."""
+"""The reason of a weighted policy: the score only where it explains something."""
 
 from switchgear import CircuitBreaker, Policy, Signal, WeightedSum, detectors
 

@@ -1,4 +1,4 @@
-"""The state is one of four words, advances by itself, and heat says how close the next one is."""
+"""The state is one of four phases, advances with time, and heat shows how close a trip is."""
 
 import pytest
 

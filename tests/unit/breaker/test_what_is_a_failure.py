@@ -1,4 +1,4 @@
-"""How failure is told: by type, by predicate on the exception, by predicate on the result."""
+"""What counts as a failure: by type, by a predicate on the exception, by a predicate on the result."""
 
 import asyncio
 import concurrent.futures

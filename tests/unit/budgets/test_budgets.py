@@ -1,4 +1,4 @@
-"""Budgets of a panel: what is given, what is refused, who hears of it."""
+"""Budgets of a panel: reservations, refusals and listeners."""
 
 import pickle
 from typing import Any

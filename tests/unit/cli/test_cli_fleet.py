@@ -1,4 +1,4 @@
-"""`switchgear fleet` and what it says of agents, models and locks."""
+"""`switchgear fleet`: what it shows about agents, models and locks."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`switchgear hooks install|status|uninstall|doctor`: what they say and do, in a project."""
+"""`switchgear hooks install|status|uninstall|doctor`: their output and effect, in a project."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""`switchgear rules list|test`: what holds here, and what it says to a call."""
+"""`switchgear rules list|test`: the rules in effect, and the verdict on a call."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The configuration file does what it says: each section, names, globs, paths, places."""
+"""Every section of the configuration file takes effect: names, globs, paths, locations."""
 
 import pickle
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The pages tell the truth about the configuration: every file on them loads, every key has its section."""
+"""The documentation of the configuration is correct: every file on it loads, every key has its section."""
 
 import re
 from pathlib import Path

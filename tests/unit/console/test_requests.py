@@ -1,4 +1,4 @@
-"""Requests of agents: bounded, redacted, answered by a person, told to the agent."""
+"""Requests of agents: bounded, redacted, answered by a person, delivered to the agent."""
 
 from pathlib import Path
 from typing import Any

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from depth import scaled
 from switchgear import _detectors
 from switchgear._core import evidence
 from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
@@ -186,7 +187,8 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(scaled(120, 40)))
 def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
     luck = random.Random(seed)
     policy = luck.choice(POLICIES)

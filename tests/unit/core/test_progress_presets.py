@@ -1,4 +1,4 @@
-"""What the progress ledger calls stuck, and what it must not: cases an agent could slip through.
+"""What the progress presets detect as stuck, and what they must not.
 
 Each is played on the preset `ledger`, by the real `step`.
 """

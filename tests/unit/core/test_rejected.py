@@ -1,4 +1,4 @@
-"""A refusal says which circuit, why, for how long and what went wrong last."""
+"""A refusal contains the circuit, the reason, the wait and the last error."""
 
 import pickle
 from collections.abc import Callable, Iterator

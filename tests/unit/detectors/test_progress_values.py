@@ -1,4 +1,4 @@
-"""The parts of the debts: how a step becomes numbers, what a book keeps, what is refused."""
+"""The parts of the progress detectors: how a step becomes numbers, the stored state, invalid input."""
 
 import json
 from typing import Any

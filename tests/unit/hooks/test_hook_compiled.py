@@ -1,4 +1,4 @@
-"""The configuration as hooks read it: what holds, when it is made anew, what is believed."""
+"""The configuration as hooks read it: what applies, when it is rebuilt, when it is trusted."""
 
 import json
 import os

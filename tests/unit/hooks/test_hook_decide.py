@@ -1,4 +1,4 @@
-"""What hooks say becomes messages to circuits, and what circuits say a ruling."""
+"""Hook events become messages to circuits, and verdicts become rulings."""
 
 from pathlib import Path
 from typing import Any

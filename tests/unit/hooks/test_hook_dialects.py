@@ -1,4 +1,4 @@
-"""What agents send is understood, and what they are told is in the words that each of them obeys."""
+"""The events of each agent are parsed, and each response has the format that the agent obeys."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The help that takes over: it gets the evidence, and whatever becomes of it is in the log."""
+"""The escalation agent: it receives the evidence, and its result is logged."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The text blocks, letter by letter: whoever knows the document they come from finds them here."""
+"""The text blocks, compared exactly with their specification."""
 
 from switchgear._core.types import Circuit, Failure, Mode, OpenState, Override, Phase
 from switchgear._stuck import messages

@@ -1,4 +1,4 @@
-"""The plugin for OpenCode and the extension for pi: ours alone, and they do what they are told."""
+"""The plugin for OpenCode and the extension for pi: only our file is changed, and the plugins obey the hook's decision."""
 
 import json
 import shutil

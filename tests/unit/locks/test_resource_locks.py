@@ -1,4 +1,4 @@
-"""`panel.lock`: who has it, who waits, what its circuit hears, and what is raised when."""
+"""`panel.lock`: holders, waiters, the signals of its circuit, and the errors."""
 
 import asyncio
 import pickle

@@ -1,4 +1,4 @@
-"""What is said to be saved is saved, whatever an agent did to the repository, and the rest is named."""
+"""Work that is reported as saved is saved, whatever an agent did to the repository; the rest is listed."""
 
 import errno
 import os

@@ -476,3 +476,9 @@ def test_a_view_costs_the_same_however_many_breakers_the_panel_has(
         for _ in range(20):
             assert panel.view("api-7") is not None
         assert len(applied) < 20, "nothing is pending: at most what settles in the background"
+
+
+def test_a_limit_instead_of_a_policy_is_refused_with_what_to_write() -> None:
+    options: dict[str, Any] = {"threshold": 3}
+    with Panel("memory:") as panel, pytest.raises(TypeError, match=r"no 'threshold'.* Policy\("):
+        panel.breaker("api", **options)

@@ -131,6 +131,8 @@ def test_an_attempt_elsewhere_is_shown_as_one_here(crew: Crew) -> None:
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, CENT)
     assert (crew.project / "work.txt").read_text() == "work\n"
     assert crew.lines.calls == ["started", "iteration ended", "ended"]
+    [shown] = crew.lines.results
+    assert shown.receipt_file == str(crew.here.runs / "r1" / "receipt.txt")
     assert crew.jobs.get("r1") is None
     assert list((crew.folder / "worker" / "work").iterdir()) == []
 

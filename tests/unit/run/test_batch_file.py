@@ -1,4 +1,4 @@
-"""A file of tasks: what it says is understood, and what is wrong is told with its line."""
+"""A file of tasks: how it is parsed, and errors with their line."""
 
 from pathlib import Path
 

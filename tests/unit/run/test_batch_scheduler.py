@@ -1,4 +1,4 @@
-"""How a batch is conducted: order, blocking, timeouts, the door of spawning agents, money, going on.
+"""Scheduling of a batch: order, blocking, timeouts, the circuit for starting agents, budgets, resuming.
 
 The attempts are stand-ins, so that every end can be had at once; `tests/e2e` has real ones.
 """

@@ -1,4 +1,4 @@
-"""The live view of a run: what it shows, and in how much room."""
+"""The live view of a run: its content at each screen size."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A full disk ends a run with its own reason; what can be saved is saved, and the way on is said."""
+"""A full disk ends a run with its own reason; what can be saved is saved, and the message shows how to continue."""
 
 import errno
 import json

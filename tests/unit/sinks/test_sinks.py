@@ -1,4 +1,4 @@
-"""Sinks tell of every event, on one line each, and cannot hurt the breaker."""
+"""Sinks write every event on one line, and cannot affect the breaker."""
 
 import json
 import logging

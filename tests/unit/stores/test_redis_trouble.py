@@ -1,4 +1,4 @@
-"""Each trouble with a server is told by its own error, with what to do."""
+"""Each problem with a server has its own error, with what to do."""
 
 import pytest
 from redis import exceptions

@@ -1,4 +1,4 @@
-"""Damage in a SQLite file or row: set aside, said, never taken for "closed", never lost."""
+"""Damage in a SQLite file or row: set aside, reported, never treated as "closed", never lost."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A SQLite file that is locked, full or read-only: told apart, and nothing is half-written."""
+"""A SQLite file that is locked, full or read-only: distinct errors, and nothing is half-written."""
 
 import shutil
 import signal

@@ -224,7 +224,7 @@ function ask(dialog) { store.dialog = dialog; changed(); }
 const override = (name, action) => ask({ url: `/v1/circuits/${encodeURIComponent(name)}/override`, action, about: name, words: OVERRIDES[action], hold: /hold|shadow/.test(action) });
 const intervene = (id, action) => ask({ url: `/v1/sessions/${encodeURIComponent(id)}/intervene`, action, about: id, words: INTERVENTIONS[action], hint: action === "nudge", more: action === "extend" });
 const interveneRun = (run, action) => ask({ url: `/v1/runs/${encodeURIComponent(run.id)}/intervene`, action, about: run.id, words: RUN_ACTIONS[action], hint: action === "nudge", limits: action === "extend" ? run.may_extend : null });
-const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason says how it was resolved."], verdict: true });
+const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason describes how it was resolved."], verdict: true });
 const answerRequest = (row, action) => ask({ url: `/v1/requests/${encodeURIComponent(row.id)}/answer`, action, about: `${row.wish}: ${row.reason}`,
   words: action === "grant" ? ["Grant", "The agent reads your reason at its next step. Time extends the limit of its session; money changes no budget by itself."] : ["Deny", "The agent reads your reason at its next step."] });
 

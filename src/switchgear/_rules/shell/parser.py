@@ -217,7 +217,7 @@ class _Reader(WordReader):
         """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
         self._loops: list[tuple[int, int]] = []
         """For each open loop, its first command, and the pipe that feeds it."""
-        self._files: dict[str, str | None] = {}
+        self._files: dict[str, list[str] | None] = {}
         """Files that commands write, and what they write, as far as it is known."""
         self._dots = False
         """Whether a star is also a name that begins with a dot."""
@@ -290,7 +290,8 @@ class _Reader(WordReader):
 
     def _operator(self, sign: str) -> None:
         following = self._next()
-        if sign == "(" and len(self._words) == 1 and self._defines_function():
+        is_name = bool(self._words) and _RESERVED.issuperset(self._words[:-1])
+        if sign == "(" and is_name and self._defines_function():
             return
         self._at += 1
         self._work.take_step()
@@ -370,6 +371,8 @@ class _Reader(WordReader):
             if words[:1] == ["printenv"]:
                 command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
             shown = _printed(command, self._setting)
+            if shown is None and words[:1] == ["cat"]:
+                shown = self._written_text(words[1:])
             if _is_written(command):
                 self._note_written(command, shown)
                 command, shown = command._replace(written=shown), None
@@ -394,11 +397,31 @@ class _Reader(WordReader):
             for at in range(start, len(self.commands)):
                 self.commands[at] = self.commands[at]._replace(pipe=command.pipe)
 
+    def _written_text(self, files: Sequence[str]) -> str | None:
+        """What files have in them that commands before have written."""
+        texts = [self._text_in(join(self._cwd, file)) for file in files if file[:1] != "-"]
+        known = [text for text in texts if text is not None]
+        return "\n".join(known) if known else None
+
+    def _text_in(self, path: str) -> str | None:
+        """The same for one; what is read again and again comes to a lot, and is counted."""
+        parts = self._files.get(path)
+        if parts is None:
+            return None
+        text = "".join(parts)
+        self._work.take_value(text)
+        return text
+
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
         """What a file has in it that a command writes, for those behind it that read it."""
         for op, path in command.redirects:
             if op.startswith((">", "&>")) and len(self._files) < MOST_LINES and path != STREAM:
-                self._files[join(command.cwd, path)] = shown
+                file = join(command.cwd, path)
+                parts = self._files.get(file) if op.endswith(">>") else None
+                if shown is None or parts is None:
+                    self._files[file] = None if shown is None else [shown]
+                else:
+                    parts.append(shown)
 
     def _note_copies(self, command: ShellCommand, piped: str | None) -> None:
         """The same for `tee FILE` and `find -fprint FILE`."""
@@ -407,10 +430,10 @@ class _Reader(WordReader):
         text = texts[-1] if texts else piped
         if program in {"tee", "sponge"} and text is not None:
             for word in rest[:8]:
-                self._files[join(command.cwd, word)] = text
+                self._files[join(command.cwd, word)] = [text]
         elif program == "find" and "-fprint" in rest[:-1]:
             file = rest[rest.index("-fprint") + 1]
-            self._files[join(command.cwd, file)] = "\n".join(finds(rest))
+            self._files[join(command.cwd, file)] = ["\n".join(finds(rest))]
 
     def _names_for(
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
@@ -440,7 +463,7 @@ class _Reader(WordReader):
     def _names_in(self, path: str) -> str | None:
         whole = join(self._cwd, path)
         if whole in self._files:
-            return self._files[whole]
+            return self._text_in(whole)
         names_in = self._setting.names_in
         if names_in is None or UNKNOWN in whole or self._work.looks >= MOST_LOOKS:
             return None
@@ -511,7 +534,11 @@ class _Reader(WordReader):
         finally:
             self._functions = known
         self._cwd = inner._cwd  # noqa: SLF001  the same shell
-        given = {name: value for name, value in inner._variables.items() if len(name) > 1}  # noqa: SLF001
+        given = {
+            name: value
+            for name, value in inner._variables.items()  # noqa: SLF001
+            if name[0].isalpha()
+        }
         self._variables.update(given)
         self.printed = inner.printed
 
@@ -531,8 +558,8 @@ class _Reader(WordReader):
                     if refers:
                         self._references[name] = word.partition("=")[2]
             self._secrets.clear()
-        elif first == "set" and "--" in rest:
-            given = rest[rest.index("--") + 1 :]
+        elif first == "set" and ("--" in rest or (rest and rest[0][:1] not in {"-", "+"})):
+            given = rest[rest.index("--") + 1 :] if "--" in rest else rest
             self._variables.update({"@": parted(given), "*": parted(given)})
             self._variables.update({str(at): word for at, word in enumerate(given[:9], 1)})
         elif first in {"read", "mapfile", "readarray"}:
@@ -560,6 +587,11 @@ class _Reader(WordReader):
         text = texts[-1] if texts else command.piped
         known = text.split() if text and UNKNOWN not in text else self.line_values
         value = choice(known[:MOST_LINES]) if known else UNKNOWN
+        is_array = command.words[0] != "read" or any(
+            word[:1] == "-" and "a" in word for word in rest
+        )
+        if is_array and known:
+            value = parted(known[:MOST_LINES])
         names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
         self._names_read += names
         self._variables.update(dict.fromkeys(names, value))
