@@ -74,7 +74,7 @@ NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a verdict")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: quick and imprecise")
     parser.add_argument("--only", action="append", choices=MEASURES, help="may be repeated")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), metavar="PATH")
     parser.add_argument("--markdown", type=Path, default=Path("build/bench.md"), metavar="PATH")

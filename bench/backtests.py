@@ -1,10 +1,10 @@
 """Measure 16: a backtest of many sessions, in time and memory.
 
-Sessions are made up in the shape of Claude Code's transcripts: texts of the usual lengths, one step in
-eight failing, and new words all the time, so that hardly any is stopped and nearly all steps are
-judged. The command itself is run, on two processes, with the
-preset ledger. Memory is the largest of any of its processes, for a quarter of the sessions and for
-all of them: what is kept of a session is a line, not its texts.
+Sessions are generated in the format of Claude Code's transcripts: texts of the usual lengths, one
+step in eight failing, and always new words, so that hardly any session is stopped and nearly all
+steps are evaluated. The command itself runs, with two processes and the preset `default` (by its
+former name). Memory is the largest of any of its processes, for a quarter of the sessions and for
+all of them: of each session only a summary is kept, not its texts.
 
     python -m bench.backtests [SESSIONS]    this measure alone, without the other libraries
 """
@@ -74,7 +74,7 @@ def _section(sessions: int) -> Section:
     return Section(
         key="backtest",
         title=f"A backtest of sessions of {STEPS} steps",
-        method=f"`switchgear backtest --jobs {PROCESSES}` over made-up transcripts, preset ledger.",
+        method=f"`switchgear backtest --jobs {PROCESSES}` over generated transcripts, preset default.",
         columns=("seconds", "core seconds", "sessions a second", "memory"),
         rows=[
             Row(
@@ -116,7 +116,7 @@ def _taken(folder: Path, sessions: int) -> Taken:
         raise RuntimeError(f"the backtest ended with exit code {process.returncode}")
     [counts] = json.loads((folder / "found.json").read_text())["policies"]
     if counts["runs"] != sessions or counts["stopped"] > AT_MOST_STOPPED * sessions:
-        raise RuntimeError(f"the sessions were not judged to their ends: {counts}")
+        raise RuntimeError(f"the sessions were not evaluated completely: {counts}")
     core_seconds = used.ru_utime + used.ru_stime
     return Taken(sessions, seconds, core_seconds, used.ru_maxrss * 1024)
 

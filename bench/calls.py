@@ -16,7 +16,7 @@ ALL = (ours.OURS, *PEERS)
 OURS_NAME = ours.OURS.distribution
 INTERLOCK_NAME = INTERLOCK.distribution
 
-IN_LOOP = "All are awaited in one running event loop, which no call here ever has to enter."
+IN_LOOP = "All are awaited in one running event loop, so no call starts one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def refusal_async(effort: Effort) -> Section:
         if lib.in_a_row_async:
             opened = partial(tripped_async, lib, lib.in_a_row_async)
             contenders.append(_caught(lib.distribution, lib.role, opened, lib.refusal, awaited))
-    method = f"The same for coroutine functions; shown without a bar. {IN_LOOP}"
+    method = f"The same for coroutine functions; shown without a limit. {IN_LOOP}"
     return run(Race("refusal-async", "Open, a refusal, async", method, contenders, None), effort)
 
 

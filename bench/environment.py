@@ -1,4 +1,4 @@
-"""Where and with what a run was made, because a number without that is an anecdote."""
+"""The machine and the versions of a run, without which its numbers cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Measures 11 and 12: many processes over one Redis, real ones, each with a panel of its own.
+"""Measures 11 and 12: many real processes over one Redis, each with its own panel.
 
-A trip must reach the others while it still helps them, and a circuit that all of them write must
-not make them wait for long. What "long" is depends on how sixteen processes share the machine, so
-a message is weighed against a PING that the same processes send in the same crowd.
+A trip must reach the other processes in time to be useful, and a circuit that all of them write
+must not delay them for long. How long depends on how sixteen processes share the machine, so a
+message is compared with a PING that the same processes send under the same load.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def section_of_trips(effort: Effort) -> Section:
         key="trip",
         title=f"A trip reaches {OTHERS} other processes",
         method=(
-            "From before the failure is told in one process until a call is refused in another, "
+            "From before the failure is recorded in one process until a call is refused in another, "
             f"which calls every millisecond; {effort.trips} trips, {len(each_ms):,} arrivals, "
             f"{about}."
         ),
@@ -75,9 +75,9 @@ def section_of_a_crowd(effort: Effort) -> Section:
         key="crowd",
         title=f"{CROWD} processes on one circuit over Redis",
         method=(
-            f"All at once, as fast as they can, for {effort.crowd_s:g} s: each tells failures to "
+            f"All at once, as fast as they can, for {effort.crowd_s:g} s: each records failures in "
             f"the one circuit, or sends PINGs; {effort.crowded} phases of each in turn, {about}. "
-            f"{told:,} failures told, {counted:,} counted."
+            f"{told:,} failures recorded, {counted:,} counted."
         ),
         columns=("ms, median", "p99", "longest"),
         rows=[
@@ -86,7 +86,7 @@ def section_of_a_crowd(effort: Effort) -> Section:
         ],
         bars=[
             Bar("times the p99 of a PING", statistics.median(ratios), AT_MOST_TIMES_PING),
-            Bar("failures told and not counted", abs(told - counted), 0),
+            Bar("failures recorded but not counted", abs(told - counted), 0),
         ],
         numbers={"ratios of the p99": [round(ratio, 3) for ratio in ratios]},
     )
@@ -109,7 +109,7 @@ class _Process:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("a process of the fleet ended; why is above")
+            raise RuntimeError("a process of the fleet ended; the reason is above")
         return json.loads(line)
 
     def ask(self, *order: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The least that Python itself charges: what no breaker that is a wrapper can be faster than.
+"""The minimum cost in Python: no breaker that is a wrapper can be faster.
 
-Also the functions that are guarded. They do nothing, so that all that is measured is the guard.
+Also the guarded functions. They do nothing, so that only the guard is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure 15: what a hook costs, because an agent waits for two of them at every tool call.
+"""Measure 15: the cost of a hook; an agent waits for two of them at every tool call.
 
 A hook is a process that sends its event to the resident process, or decides it itself: all circuits in
 one transaction. It is compared with starting Python to do nothing, and with the same check written in
@@ -71,7 +71,7 @@ def section(effort: Effort) -> Section:
         (folder / ".git").mkdir()
         with _resident(folder), _server(folder) as server:
             contenders = _contenders(folder, server)
-            _interleaved(folder, contenders, 3)  # caches are made by whoever runs first
+            _interleaved(folder, contenders, 3)  # the first run fills the caches
             times_s = _interleaved(folder, contenders, rounds)
             few = {key: contenders[key] for key in (FLOOR, BEFORE)}
             many_s = _interleaved(folder, few, CALLS_FOR_P99 if rounds > 9 else rounds)
@@ -222,7 +222,7 @@ def _resident_mb() -> float:
     pid = (resident.status() or {})["pid"]
     children = Path(f"/proc/{pid}/task/{pid}/children")
     if not children.exists():
-        return 0.0  # only Linux tells
+        return 0.0  # available on Linux only
     found = 0
     for each in (pid, *children.read_text().split()):
         with suppress(OSError):  # one that has just ended

@@ -1,12 +1,12 @@
 """Measure 15: what an iteration of `switchgear run` costs besides the agent and the validation.
 
 A run of an agent that only waits a moment and adds a line to a file, in a repository of 20,000
-files: the circuits are asked, the prompt is written, the agent is started under its supervisor and
-read, what it changed is measured, judged, told to the circuits in a SQLite file and recorded.
+files: the run acquires permits, writes the prompt, starts the agent under its supervisor, reads its
+output, measures and evaluates what changed, and records it in the circuits of a SQLite file.
 
-Time is taken from the start of one iteration to the start of the next, so nothing is left out.
-Between two of them, outside of that time, the same command is run bare, which is what is taken
-off, and `git status`, which is what the rest is held against.
+Time is measured from the start of one iteration to the start of the next, so nothing is left out.
+Between two iterations, outside of that time, the same command runs alone, which is subtracted, and
+`git status`, with which the rest is compared.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WARM_UP = 2
 
 
 class Stopwatch(RunView):
-    """Times the iterations of one run and, between them, what they are held against."""
+    """Times the iterations of one run and, between them, what they are compared with."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,9 +81,9 @@ def section(effort: Effort) -> Section:
         title="An iteration of switchgear run",
         method=(
             f"A repository of {FILES:,} files and an agent that adds a line to one and waits "
-            f"0.1 s; {len(rest_s)} iterations, a new process each, measured, judged, told to "
-            "circuits in a SQLite file and recorded. After each one the agent is run bare, which "
-            "is taken off, and `git status`; the ratio is one of medians."
+            f"0.1 s; {len(rest_s)} iterations, a new process each, measured, evaluated, recorded "
+            "in circuits of a SQLite file and saved. After each iteration the agent runs alone, "
+            "which is subtracted, and `git status`; the ratio is a ratio of medians."
         ),
         columns=("ms, median", "±", f"{TIMES} git status"),
         rows=[

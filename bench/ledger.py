@@ -1,8 +1,9 @@
-"""Measure 13: a step of an agent in the progress ledger, and that a long session costs no more.
+"""Measure 13: a step of an agent with the progress detectors, also late in a long session.
 
-A hook folds a step and stores the books with each of an agent's calls, so both must stay small:
-the step in microseconds, the books in kilobytes, at the ten-thousandth step as at the hundredth.
-Steps are made up: texts of the usual lengths, a third of them seen before, one in eight failing.
+A hook records a step and saves the detectors' state with each of an agent's calls, so both must
+stay small: the step in microseconds, the state in kilobytes, at the ten-thousandth step as at the
+hundredth. Steps are generated: texts of the usual lengths, a third of them repeated, one in eight
+failing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WORDS = [
 
 
 class Part(NamedTuple):
-    """A thousand steps: the median of one in microseconds, and what the books take after them."""
+    """A thousand steps: the median of one in microseconds, and the size of the state after them."""
 
     step_us: float
     stored_bytes: int
@@ -44,12 +45,12 @@ def section(effort: Effort) -> Section:
     stored = [part.stored_bytes for part in parts]
     return Section(
         key="ledger",
-        title="A step of an agent in the progress ledger",
+        title="A step of an agent with the progress detectors",
         method=(
-            f"The detector of the preset over {len(parts) * PART:,} made-up steps of one agent; "
-            "the median of a step in each thousand, and the books as JSON after it."
+            f"The detector of the preset over {len(parts) * PART:,} generated steps of one agent; "
+            "the median of a step in each thousand, and the stored state as JSON after it."
         ),
-        columns=("step", "books"),
+        columns=("step", "stored state"),
         rows=[
             Row(
                 f"steps {n * PART + 1:,} to {(n + 1) * PART:,}",
@@ -61,9 +62,11 @@ def section(effort: Effort) -> Section:
         ],
         bars=[
             Bar("microseconds per step", statistics.median(steps_us), AT_MOST_MICROSECONDS),
-            Bar("bytes stored for the books", float(max(stored)), AT_MOST_BYTES),
+            Bar("bytes of stored state", float(max(stored)), AT_MOST_BYTES),
             Bar(
-                "times the second thousand for the last", steps_us[-1] / steps_us[1], AT_MOST_TIMES
+                "times the second thousand steps, for the last",
+                steps_us[-1] / steps_us[1],
+                AT_MOST_TIMES,
             ),
         ],
         numbers={"step_us": steps_us, "stored_bytes": stored},

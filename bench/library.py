@@ -1,7 +1,7 @@
 """What the suite needs to know about a circuit-breaker library, ours or another's.
 
-One small description per library keeps the measures free of special cases: a measure asks each
-library for the same thing, and a library that does not have it is left out of that table.
+One small description per library keeps the measures free of special cases: a measure uses the same
+attribute of each library, and a library that does not have it is left out of that table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Measures 13 and 14: reading one circuit must not become dearer because there are many.
+"""Measures 13 and 14: reading one circuit must not become slower because there are many.
 
 A hundred circuits against a hundred thousand, in a SQLite file and in a Redis server. Two ways to
-read one: `panel.view(name)`, and the whole of `switchgear status NAME` but for starting Python,
-which would hide the difference. Names are read in random order, so that in a large store they are
-seldom where the last one was.
+read one: `panel.view(name)`, and all of `switchgear status NAME` except the start of Python, which
+would hide the difference. Names are read in random order, so that in a large store consecutive
+reads rarely hit the same page.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _section(key: str, where: str, filled: Filled, effort: Effort) -> Section:
     return Section(
         key=key,
         title=f"One circuit of {sizes[1]:,} in {where}",
-        method="µs to read one, of a hundred and of many, in random order.",
+        method="µs to read one circuit, among a hundred and among many, in random order.",
         columns=(*(f"of {size:,}" for size in sizes), "growth"),
         rows=[_row(way, timings, sizes, growth[way]) for way in growth],
         bars=[

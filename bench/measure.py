@@ -1,15 +1,15 @@
 """Medians and ratios from interleaved rounds.
 
 Each round times every contender once, in a new random order, on a freshly made breaker. Noise of
-the machine (another process, a clock step, heat) then falls on all alike instead of on whoever was
-measured last, and the luck of one object's memory layout is averaged out. A ratio is the median of
+the machine (another process, a clock step, heat) then affects all contenders alike, not only the
+one measured last, and effects of one object's memory layout average out. A ratio is the median of
 the ratios within each round: virtual machines change speed by half from one second to the next,
 and two medians, each taken over both speeds, may come from different ones (seen: 2.7 to 3.2 for
 what is steadily 3.0 within the rounds).
 
-The loop is compiled anew for each contender, as `timeit` does, because CPython specialises a call
-site for the callee it saw first: a shared loop would punish all but one. The collector is off
-inside a sample, again as in `timeit`, which spares those that allocate the most.
+The loop is compiled for each contender, as `timeit` does, because CPython specialises a call site
+for the first callee: with a shared loop, all others would be slower. The garbage collector is off
+inside a sample, again as in `timeit`, which favours contenders that allocate the most.
 """
 
 from __future__ import annotations

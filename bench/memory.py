@@ -1,8 +1,9 @@
-"""Measure 7: the bytes of a breaker, because an agent platform has one per tool, story and loop.
+"""Measure 7: the bytes of a breaker, because an agent platform has one per tool, task and loop.
 
-Counted by tracemalloc, so it is what Python allocates for the breakers and all they hold. Not
-counted: their names and the list that holds them. Each failure has a message of its own, as in
-life, so that whoever keeps the error, or the whole exception with its frames, pays for it.
+Counted by tracemalloc: everything that Python allocates for the breakers and what they reference.
+Not counted: their names and the list that contains them. Each failure has a different message, as
+in production, so that libraries that keep the error, or the exception with its frames, are charged
+for it.
 """
 
 from __future__ import annotations

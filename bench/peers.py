@@ -1,8 +1,8 @@
 """The eight peers, each used as its own documentation shows and set as close to ours as it goes:
 five failures in a row, or a window of 20 calls with half failed or half slower than 10 s; 60 s open.
 
-The imports are dynamic because the peers live in the bench's environment only, and some have no
-types: to the type checker they are `Any` everywhere alike.
+The imports are dynamic because the peers are installed only in the environment of the benchmarks,
+and some have no types: for the type checker they are all `Any`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def interlock_by_rate(function: Function) -> Any:
 
 
 def interlock_by_rate_of(window: int) -> Guard:
-    """Asks for one call more than the window holds, so it never trips."""
+    """Requires one call more than the window has, so it never trips."""
     config = interlock.Config(window_size=window, minimum_number_of_calls=window + 1)
 
     def guard(function: Function) -> Any:
@@ -184,7 +184,7 @@ def fluxgate_by_rate(function: Function) -> Any:
 
 
 def fluxgate_by_rate_of(window: int) -> Guard:
-    """Asks for one call more than the window holds, so it never trips."""
+    """Requires one call more than the window has, so it never trips."""
     never = fluxgate_trippers.MinRequests(window + 1) & fluxgate_trippers.FailureRate(1.0)
 
     def guard(function: Function) -> Any:

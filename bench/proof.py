@@ -1,8 +1,8 @@
-"""Proof that each adapter guards, made in the run itself before anything is measured.
+"""Verifies that each adapter guards, in the same run, before anything is measured.
 
-A benchmark of breakers is worthless if one of them was wired so that it never trips: its number
-would be that of an unguarded function. So each is made to trip by real failures, and must then
-refuse with its own exception and without entering the function.
+A benchmark of breakers is worthless if one of them is configured so that it never trips: its number
+would be that of an unguarded function. So each must first trip on real failures, and then refuse
+with its own exception and without entering the function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE = 100
 
 
 class NotGuardingError(Exception):
-    """A breaker that was asked to guard does not: its numbers would be lies."""
+    """A breaker that should guard does not, so its numbers would be wrong."""
 
 
 class Proof(NamedTuple):

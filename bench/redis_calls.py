@@ -1,9 +1,9 @@
 """Measure 10: closed calls over Redis, against the same in memory and against two peers.
 
 The peers that can share a circuit over Redis are interlock-cb, which polls in the background, and
-pybreaker, which asks the server at each call. Both are used with their own storages, as their
-documentation shows, on the same server. Each is first made to trip in one object and must then
-refuse in another one that only the server can have told.
+pybreaker, which queries the server for each call. Both are used with their own storages, as their
+documentation shows, on the same server. Each must first trip in one object and then refuse in
+another one, which can know of the trip only through the server.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _section(
         title="Closed, a success, over Redis",
         method=(
             f"As measure 1, with one circuit for all rounds, on {about}. Commands are counted by "
-            f"the server, over {len(bursts)} bursts of {BURST:,} calls; {sum(bursts)} came in all, "
-            "because what was counted is folded in about once a second."
+            f"the server, over {len(bursts)} bursts of {BURST:,} calls; {sum(bursts)} in total, "
+            "because counted calls are recorded about once a second."
         ),
         columns=("ns per call", "±", f"{TIMES} floor"),
         rows=sorted_by_gauge([_row(c, timings) for c in contenders]),
@@ -124,7 +124,7 @@ def _commands_of_bursts(server: Server, guarded: Function) -> list[int]:
     before, deadline_s = server.commands(), time.monotonic() + HEARD_WITHIN_S
     while server.commands() == before:
         if time.monotonic() > deadline_s:
-            raise NotGuardingError(f"{OVER_REDIS} never told the server of its calls")
+            raise NotGuardingError(f"{OVER_REDIS} never sent its calls to the server")
         time.sleep(0.05)
     return counts
 

@@ -1,7 +1,7 @@
-"""Measure 25: what a task of a batch costs on workers, against the same batch on one host.
+"""Measure 25: the cost of a batch task on workers, against the same batch on one host.
 
 Short tasks in git worktrees: their agent is a shell that adds a line to a file. Local and remote batches
-alternate; each remote one runs on four workers with folders and HOMEs of their own, over one Redis that
+alternate; each remote one runs on four workers with their own folders and HOMEs, over one Redis that
 keeps its data. `python -m bench.remote_batch 10000` measures how a large batch scales.
 """
 
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
+from bench.server import binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def redis_server(folder: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command = [binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     command += ["--dir", str(folder), "--appendonly", "yes"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -104,7 +105,7 @@ def seconds_of(folder: Path, store: str, *words: str) -> float:
     )
     taken_s = time.perf_counter() - begun_s
     if json.loads(done.stdout)["end"] != "done":
-        sys.exit(f"the batch did not end well: {done.stderr.decode()[-2000:]}")
+        sys.exit(f"the batch failed: {done.stderr.decode()[-2000:]}")
     return taken_s
 
 

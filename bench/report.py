@@ -25,7 +25,7 @@ WIDTH = 100
 GAUGE_WIDTH = 30
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HOW_TO_READ = (
-    "Medians over interleaved rounds; ± is half the distance of the quartiles; "
+    "Medians over interleaved rounds; ± is half the interquartile range; "
     "a ratio is the median of the ratios within each round."
 )
 STYLES = {Role.FLOOR: "dim", Role.OURS: "bold green", Role.PEER: ""}
@@ -50,7 +50,7 @@ def proof_sentence(proofs: Sequence[Proof]) -> str:
     counts = ", ".join(
         f"{name} {'/'.join(map(str, dict.fromkeys(failures)))}" for name, failures in trips.items()
     )
-    return f"Proved first that each one guards; failures until it refused: {counts}."
+    return f"Verified first that each library guards; failures until it refused: {counts}."
 
 
 def print_section(console: Console, section: Section) -> None:

@@ -1,4 +1,4 @@
-"""What a measure hands to the report: rows to read, bars to pass, numbers to keep."""
+"""The result of a measure: rows of a table, limits to check, numbers to save."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ class Section:
 
 
 def sorted_by_gauge(rows: list[Row]) -> list[Row]:
-    """The cheapest first, which is how a reader looks for a name."""
+    """The rows, fastest first."""
     return sorted(rows, key=lambda row: row.gauge or 0.0)

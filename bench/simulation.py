@@ -1,8 +1,8 @@
-"""Measure 15: a fleet of a thousand agents must simulate in a minute an hour, ten thousand in ten.
+"""Measure 15: an hour of a thousand agents must be simulated in a minute, of ten thousand in ten.
 
-`python -m bench.simulation` runs it alone, with nothing installed but Switchgear. The time is that
-of both sides, without breakers and with them. The minute is by the clock on the wall; the two sizes
-are compared by the processor's time, so that a busy machine does not decide.
+`python -m bench.simulation` runs it alone, with only Switchgear installed. The time includes both
+simulations, without breakers and with them. The minute is wall-clock time; the two sizes are
+compared by CPU time, so that a busy machine does not affect the result.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ def measured(sizes: tuple[int, int]) -> Section:
     few = sorted((before, after, again), key=lambda taken: taken.cpu_s)[1]
     minute = few if few.agents == SIZES[0] else many
     bars = [Bar(f"s for an hour of {minute.agents:,} agents", minute.wall_s, WITHIN_S)]
-    if sizes == SIZES:  # a hundred agents fit into the caches, and say nothing of larger fleets
+    if (
+        sizes == SIZES
+    ):  # a hundred agents fit into the caches, so their time does not predict larger fleets
         ratio = many.cpu_s / few.cpu_s
-        bars.append(Bar(f"times the processor's time of {few.agents:,}", ratio, AT_MOST_TIMES))
+        bars.append(Bar(f"times the CPU time of {few.agents:,}", ratio, AT_MOST_TIMES))
     return Section(
         key="simulation",
         title=f"One hour of a fleet, with and without breakers ({SCENARIO})",
         method=f"`switchgear simulate {SCENARIO}` without the printing, seed 1; the small fleet is the median of three, before and after the large one.",
-        columns=("s", "s of the processor", "calls", TIMES),
+        columns=("s", "s of CPU time", "calls", TIMES),
         rows=[_row(taken, few) for taken in (few, many)],
         bars=bars,
         numbers={"taken": [taken._asdict() for taken in (few, many)]},

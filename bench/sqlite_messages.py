@@ -1,13 +1,13 @@
-"""Measure 9: a message to a circuit in a SQLite file against the least that such a file charges.
+"""Measure 9: a message to a circuit in a SQLite file, against the minimum cost of such a file.
 
-The floor reads a row of the same text, parses it, changes a number, writes it back, in a
-transaction of its own, on the same file with the same settings. What a message adds is judging,
-events, and being careful with a file that others may move or damage.
+The floor reads a row of the same text, parses it, changes a number and writes it back, in its own
+transaction, on the same file with the same settings. A message also evaluates the policy, writes
+events, and checks whether another program has moved or damaged the file.
 
-When another process wrote last, SQLite has to read its pages again and a message has to parse the
-row; when we did, neither. Both are measured, each against a floor that has it the same way. They
-have a circuit each: on one that another process reported to within the last seconds, evidence waits
-for that process.
+If another process wrote last, SQLite reads its pages again and the message parses the row; if this
+process did, neither happens. Both cases are measured, each against a floor with the same condition.
+Each has its own circuit: on a circuit that another process used within the last seconds, a trip
+waits for the results of that process.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def section(effort: Effort) -> Section:
         key="sqlite",
         title="A message to a circuit in a SQLite file",
         method=(
-            "A failure is told to a closed circuit. The floor is one transaction (BEGIN IMMEDIATE, "
+            "A failure is recorded on a closed circuit. The floor is one transaction (BEGIN IMMEDIATE, "
             "SELECT, json.loads, a number changed, json.dumps, UPDATE, COMMIT) on a row with the "
-            "same text in the same file. Where another wrote last, pages are read and the state is "
-            f"parsed again; shown without a bar. SQLite {sqlite3.sqlite_version}; {told:,} messages."
+            "same text in the same file. If another process wrote last, pages are read and the state "
+            f"is parsed again; shown without a limit. SQLite {sqlite3.sqlite_version}; {told:,} messages."
         ),
         columns=("µs per message", "±", f"{TIMES} floor"),
         rows=[_row(c, timings, times) for c in contenders],

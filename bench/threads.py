@@ -1,10 +1,10 @@
-"""Measure 6: a breaker must not stand in the way of calls that wait at the same time.
+"""Measure 6: a breaker must not serialise calls that wait at the same time.
 
-The commonest defect of the field is a lock held during the guarded call: eight calls of 50 ms
-through one breaker then take 400 ms. No benchmark with one thread can see that.
+The most common defect of breakers is a lock held during the guarded call: eight calls of 50 ms
+through one breaker then take 400 ms. A benchmark with one thread cannot detect that.
 
-The best of the rounds counts, not the median: a busy machine only ever adds time, and calls that
-are let in one by one have no lucky round.
+The best of the rounds counts, not the median: a busy machine only adds time, and calls that are
+serialised are slow in every round.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Measure 8: a larger window must not make a call dearer.
+"""Measure 8: a larger window must not make a call slower.
 
-A window that is summed anew for each call costs a microsecond with 20 entries and a millisecond
-with 20,000, so the safest setting becomes the one nobody can afford. Windows are filled before
-they are timed: an empty one evicts nothing.
+A window that is summed again for each call costs a microsecond with 20 entries and a millisecond
+with 20,000, so the safest setting would be too slow to use. Windows are filled before they are
+timed: an empty one evicts nothing.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def _section(key: str, outcome: str, function: Function, effort: Effort) -> Sect
         key=key,
         title=f"Closed, a {outcome}, by size of the failure-rate window",
         method=(
-            f"ns per call with the window full; the caller catches. Growth: dearest over cheapest. "
+            f"ns per call with the window full; the caller catches. Growth: the slowest size over the fastest. "
             f"A bare wrapper takes {timings['bare wrapper'].median_ns:,.0f} ns."
         ),
         columns=(*(f"{window:,}" for window in effort.windows), "growth"),
         rows=[_row(library, by_library[library.distribution]) for library in libraries],
-        bars=[Bar("times the cheapest window for the dearest", growth, AT_MOST_TIMES)],
+        bars=[Bar("times the fastest window size, for the slowest", growth, AT_MOST_TIMES)],
         numbers={name: timing.numbers() for name, timing in timings.items()},
     )
 
@@ -78,6 +78,6 @@ def _row(library: Library, timings: list[Timing]) -> Row:
 
 
 def _growth(timings: list[Timing]) -> float:
-    """The dearest over the cheapest, each weighed against the smallest window round by round."""
+    """The slowest size over the fastest, each relative to the smallest window of the same round."""
     relative = [timing.times(timings[0]) for timing in timings]
     return max(relative) / min(relative)

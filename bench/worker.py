@@ -1,7 +1,7 @@
-"""One process of a fleet: `python -m bench.worker URL`, told what to do by lines of JSON.
+"""One process of a fleet: `python -m bench.worker URL`, which reads commands as lines of JSON.
 
-It imports nothing of the suite but this, because sixteen of them start at once. Times are of the
-monotonic clock, which the processes of one machine share.
+It imports no other module of the suite, because sixteen of these start at once. Times are those of
+the monotonic clock, which the processes of one machine share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Worker:
         return self._until(admitted=False)
 
     def trip(self) -> float:
-        """When the failure that trips the circuit was about to be told."""
+        """When the failure that trips the circuit was about to be recorded."""
         begun_s = time.monotonic()
         self._tripping.record(FAILED)
         return begun_s
@@ -57,11 +57,11 @@ class Worker:
         return _timed(self._ping, start_s, end_s)
 
     def record(self, start_s: float, end_s: float) -> list[float]:
-        """The same for failures told to the circuit that all share."""
+        """The same for failures recorded in the shared circuit."""
         return _timed(lambda: self._crowded.record(FAILED), start_s, end_s)
 
     def told(self) -> int:
-        """How many failures the circuit has been told by all."""
+        """How many failures all processes have recorded in the circuit."""
         self._crowded.refresh()
         return self._crowded.totals.failed
 

@@ -1,4 +1,4 @@
-"""The detectors: each watches one kind of evidence and reports how close it is to a trip."""
+"""The detectors: each measures one kind of evidence and computes how close the circuit is to a trip."""
 
 from switchgear._detectors import (
     ALL,

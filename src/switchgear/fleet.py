@@ -1,4 +1,4 @@
-"""A fleet: agents with fallbacks that answer to circuits, incidents and notifications."""
+"""A fleet: agents with fallbacks, guarded by circuits; incidents and notifications."""
 
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story

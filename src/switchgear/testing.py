@@ -26,7 +26,7 @@ __all__ = ["FakeClock", "FlakyStore", "assert_tripped", "force_state", "step"]
 
 
 class FakeClock:
-    """A clock for tests: `clock()` gives seconds, `clock.advance(60)` lets time pass.
+    """A clock for tests: `clock()` returns seconds, `clock.advance(60)` advances it.
 
     >>> clock = FakeClock()
     >>> clock.advance(60.0)
@@ -49,7 +49,7 @@ class FakeClock:
 
 
 class FlakyStore(MemoryStore):
-    """A store in memory that can be cut off, for tests of what happens then.
+    """A store in memory that can be made unreachable, for tests of that case.
 
     >>> store = FlakyStore()
     >>> store.cut()
@@ -68,11 +68,11 @@ class FlakyStore(MemoryStore):
         self._error: StoreError | None = None
 
     def cut(self, error: StoreError | None = None) -> None:
-        """From now on every call fails."""
+        """Make it unreachable: from now on every call fails."""
         self._error = error or StoreUnavailable(self.label, "it was cut off", "call mend()")
 
     def mend(self, *, empty: bool = False) -> None:
-        """It works again; `empty`: and has forgotten everything."""
+        """Make it reachable again; `empty`: without its data."""
         self._error = None
         if empty:
             super().__init__(clock=self._clock)

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: links lead somewhere, pages and tables match the code."""
+"""The documentation is correct: links work, pages and tables match the code."""
 
 import ast
 import importlib
@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -190,6 +191,19 @@ def test_the_map_shows_every_package() -> None:
         )
     for module in sorted((ROOT / "src" / "switchgear").glob("[a-z]*.py")):
         assert module.name in shown, f"the map does not show {module.name}"
+
+
+def test_the_map_has_the_order_of_imports_and_names_files_that_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = page.partition("## Map of the packages")[2].partition("## Rules that tests check")[0]
+    order = shown.partition("Imports point one way: ")[2].partition(". `make check`")[0]
+    told = [sorted(re.findall(r"`(\w+)`", layer)) for layer in order.split("←")]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert told == [sorted(layer.split(" | ")) for layer in reversed(layers)]
+    for package, lines in re.findall(r"^  (\w+)/ (.*(?:\n {10}.*)*)", shown, re.MULTILINE):
+        for file in re.findall(r"\b\w+\.py\b", lines):
+            assert any((ROOT / "src" / "switchgear" / package).rglob(file)), f"{package}/{file}"
 
 
 @pytest.mark.parametrize("agent", AGENTS)

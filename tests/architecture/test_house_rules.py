@@ -67,7 +67,7 @@ def test_pure_packages_import_only_each_other_and_a_few_pure_modules(path: Path)
 
 
 @for_each("path", MODULES)
-def test_every_file_says_why_it_exists(path: Path) -> None:
+def test_every_file_has_a_docstring(path: Path) -> None:
     text = path.read_text()
     assert ast.get_docstring(ast.parse(text)), f"{path.name} has no module docstring"
 

@@ -152,7 +152,7 @@ def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
     assert end.endswith("done: 3 of 3 tasks done, unknown cost")
 
 
-def test_a_failure_blocks_what_needs_it_and_says_so(project: Project) -> None:
+def test_a_failure_blocks_what_needs_it_and_reports_it(project: Project) -> None:
     bad = "fail('Error: boom')"
     project.tasks(a=f"max_iterations: 1 | {bad}", b=f"needs: [a] | {DONE}", c=DONE)
     result = project.json()
@@ -301,9 +301,8 @@ def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_the_start(
     (project.path / "tasks.yaml").write_text(
         "budget: 1\ntasks:\n  - {name: a, task: x, agent_cmd: 'true'}\n"
     )
-    command = [sys.executable, "-m", "switchgear", "batch", "tasks.yaml"]
-    run = partial(subprocess.run, cwd=project.path, env=project.env, capture_output=True, text=True)
-    refused = run(command, check=False)
+    run = partial(quick_command.run, "batch", "tasks.yaml", cwd=project.path, env=project.env)
+    refused = run()
     assert refused.returncode == 2
     assert "task 'a': its budget cannot be enforced" in refused.stderr
     assert "allow_unknown_price: true" in refused.stderr
@@ -311,7 +310,7 @@ def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_the_start(
         "tasks:\n  - {name: a, task: x, agent_cmd: 'true', max_iterations: 1, budget: 1,"
         " allow_unknown_price: true}\n"
     )
-    assert run(command, check=False).returncode == 21
+    assert run().returncode == 21
 
 
 def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
@@ -473,15 +472,7 @@ def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
     first = project.json()
     assert first["tasks"][0]["exit_reason"] == "blocked"
     words = ["resume", first["tasks"][0]["run"], "--answer", "use tabs"]
-    command = [sys.executable, "-m", "switchgear", *words]
-    by_hand = subprocess.run(
-        command,
-        cwd=project.path,
-        env=project.env,
-        capture_output=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    by_hand = quick_command.run(*words, cwd=project.path, env=project.env)
     assert by_hand.returncode == 0, by_hand.stdout
     assert statuses(project.json("--resume")) == {"a": "done", "b": "done"}
     assert project.log == ["a", "a", "b"]
@@ -511,7 +502,7 @@ def test_the_example_of_the_page_works(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")
 
 
-def test_of_two_resumes_of_a_batch_at_the_same_time_one_goes_on(project: Project) -> None:
+def test_of_two_resumes_of_a_batch_at_the_same_time_one_continues(project: Project) -> None:
     hangs = "if times('tries') == 1: (here / 'up').touch(); time.sleep(60)\nelse: time.sleep(1); write(name, 'x'); done()"
     project.tasks(a=hangs, b=f"needs: [a] | {DONE}")
     first = project.start()
@@ -664,7 +655,7 @@ def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_defect_of_switchgear_after_a_task_has_run_is_exit_code_1_and_the_batch_goes_on(
+def test_a_defect_of_switchgear_after_a_task_has_run_is_exit_code_1_and_the_batch_continues(
     project: Project,
 ) -> None:
     project.tasks(a=DONE, b=f"needs: [a] | {DONE}")

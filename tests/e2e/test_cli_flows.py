@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import quick_command
+from timeouts import LIMIT_S
 
 Done = subprocess.CompletedProcess[str]
 Run = Callable[..., Done]
@@ -48,7 +49,7 @@ def trip(run: Run, name: str = "provider/anthropic") -> Done:
     return run("record", name, "failure", "--count", "5", "--error", "529 overloaded")
 
 
-def test_looking_at_an_empty_project_says_so_and_makes_no_file(run: Run, tmp_path: Path) -> None:
+def test_looking_at_an_empty_project_reports_it_and_makes_no_file(run: Run, tmp_path: Path) -> None:
     done = run("status")
     assert done.returncode == 0
     assert "No circuits yet" in done.stdout
@@ -116,7 +117,7 @@ def test_show_has_state_heat_evidence_policy_and_history(run: Run) -> None:
     assert "did you mean 'provider/anthropic'?" in missing.stderr
 
 
-def test_an_operator_holds_releases_and_resets_with_who_and_why(run: Run) -> None:
+def test_an_operator_holds_releases_and_resets_with_name_and_reason(run: Run) -> None:
     trip(run)
     name = "provider/anthropic"
     nobody_said_why = run("hold", "closed", name)
@@ -212,10 +213,10 @@ def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     store = f"sqlite:///{tmp_path}/other.db"
     taken = run("import", "../out.jsonl", "--store", store)
-    assert taken.stdout == "2 circuits taken, 0 kept as they are (as new or newer)\n"
+    assert taken.stdout == "2 circuits imported, 0 kept unchanged (as new or newer)\n"
     assert run("export", "--store", store).stdout == out.read_text()
     again = run("import", "-", "--store", store, given=out.read_text())
-    assert again.stdout == "0 circuits taken, 2 kept as they are (as new or newer)\n"
+    assert again.stdout == "0 circuits imported, 2 kept unchanged (as new or newer)\n"
 
 
 @pytest.mark.parametrize(
@@ -307,7 +308,7 @@ def test_following_shows_what_happens_until_ctrl_c(run: Run, tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(LIMIT_S, process.kill)
     watchdog.start()
     try:
         assert process.stdout is not None

@@ -1,16 +1,15 @@
-"""The command over a real Redis: the same verbs, and a password that nobody sees."""
+"""The command over a real Redis: the same verbs, and a password that is never shown."""
 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import quick_command
 from servers.server import Server, running
-from timeouts import LIMIT_S
 
 SECRET = "hunter2-hunter2"
 Done = subprocess.CompletedProcess[str]
@@ -31,17 +30,9 @@ def run(server: Server, tmp_path: Path) -> Run:
     url = server.url.replace("redis://", f"redis://ada:{SECRET}@")
 
     def call(*args: str, **more: str) -> Done:
-        kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONUTF8": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "switchgear", *args],
-            cwd=tmp_path,
-            env={**kept, "SWITCHGEAR_STORE": url, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
+        kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        env = {**kept, "SWITCHGEAR_STORE": url, **more}
+        done = quick_command.run(*args, cwd=tmp_path, env=env)
         assert SECRET not in done.stdout + done.stderr
         return done
 
@@ -75,7 +66,7 @@ def test_the_doctor_and_the_configuration_hide_the_password(run: Run) -> None:
     run("record", "a", "success")
     done = run("doctor")
     assert done.returncode == 1, done.stdout
-    assert "! store: persistence none: a restart forgets every circuit" in done.stdout
+    assert "! store: persistence none: a restart loses every circuit" in done.stdout
     assert "0 problems, 1 warning" in done.stdout
     assert "ada" not in done.stdout
     assert "ada" not in run("config", "show").stdout

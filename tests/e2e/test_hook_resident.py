@@ -1,4 +1,4 @@
-"""The resident process: who may use it, what ends it, and what becomes of events when it is killed."""
+"""The resident process: permissions, when it ends, and how events are handled when it is killed."""
 
 import http.client
 import json
@@ -101,8 +101,12 @@ def test_the_first_hook_starts_it_and_the_next_use_it(state: Path, project: Path
             break
         assert time.monotonic() < until_s, "no hook was answered by the resident process"
     assert folder_of(state).stat().st_mode & 0o777 == 0o700
+    until_s = time.monotonic() + PATIENCE_S
+    while not workers(state):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
     for file in folder_of(state).iterdir():
-        assert file.stat().st_mode & 0o077 == 0
+        assert file.stat().st_mode & 0o777 == 0o600, file
 
 
 def test_only_one_runs(state: Path) -> None:
@@ -250,6 +254,81 @@ def test_a_resident_process_that_is_suspended_costs_only_time(state: Path, proje
         assert time.monotonic() - began_s < client.LAST_S
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_resident_process_that_is_suspended_is_reported_and_restarted(state: Path) -> None:
+    pid = running()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    (found,) = doctor.resident_process()
+    assert f"process {pid} does not respond" in found.what
+    assert "switchgear hooks restart" in found.to_do
+    assert resident.stop(0.2)
+    assert resident.unresponsive() is None
+    assert running()["pid"] != pid
+
+
+@contextmanager
+def dying_worker(project: Path) -> Iterator[None]:
+    """A worker that decides one event, and is killed between the commit and the response."""
+    folder = folder_of(Path(os.environ["XDG_STATE_HOME"]))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / client.socket_name()
+    lock = resident._lock(str(folder), client.socket_name())
+    assert lock is not None, "the hook must not start a resident process"
+    listener = socket.socket(socket.AF_UNIX)
+    opened = client.open_folder(str(folder))
+    listener.bind(client.address(opened, str(folder), file.name))
+    os.close(opened)
+    listener.listen(1)
+
+    def serve() -> None:
+        line, _ = listener.accept()
+        with line:
+            line.sendall(client.READY)
+            sizes = resident._received(line, 16)
+            words = resident._received(line, int(sizes[:8], 16)).split(b"\0")
+            raw = resident._received(line, int(sizes[8:], 16))
+            agent, event = words[0].decode(), words[3].decode()
+            respond(
+                *(agent, str(project), raw, time.monotonic(), lambda *_: 0), event=event, caller=0
+            )
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        listener.close()
+        file.unlink()
+        os.close(lock)
+
+
+def test_an_event_whose_process_is_killed_before_it_responds_counts_once(
+    state: Path, project: Path
+) -> None:
+    refused = before("Bash", {"command": "rm -rf /etc"}, "r")
+    denied = run(project, refused, **{client.SWITCH: "off"})
+    assert b"deny" in denied[1]
+    store = SqliteStore(project / ".switchgear" / "state.db")
+
+    def signals(circuit: str) -> int:
+        found = store.get(circuit)
+        return 0 if found is None else sum(found.circuit.totals)
+
+    rules = signals("rules")
+    for number, call in enumerate(
+        (
+            before("Bash", {"command": "ls"}, "1"),
+            after("Bash", {"command": "ls"}, "1"),
+            after("Bash", {"command": "unannounced"}, "2"),
+            refused,
+        )
+    ):
+        with dying_worker(project):
+            assert run(project, call) == (denied if call is refused else (0, b"", b""))
+        assert signals("op/shell") == (0, 1, 2, 2)[number]
+    assert signals("rules") == 2 * rules
 
 
 def test_what_is_no_request_does_not_affect_it(state: Path, project: Path) -> None:

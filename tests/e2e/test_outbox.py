@@ -1,4 +1,4 @@
-"""Sinks, incidents and notifications without any `fleet watch`: whoever commits an event sees to it."""
+"""Sinks, incidents and notifications without `fleet watch`: the process that commits an event handles it."""
 
 import json
 import os
@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from e2e.hook_process import hook
-from switchgear import Signal
+from switchgear import CircuitBreaker, Event, Signal
+from switchgear._analysis.selftest.hook_trials import throw_away
 from switchgear._cli import main
 from switchgear._config import load_config
 from switchgear._config.trust import trust_file
+from switchgear._core.wire import dump_event
 from switchgear._hooks import drain
 from switchgear.fleet import Fleet
 from unit.hook_calls import before
@@ -79,6 +81,22 @@ def test_a_file_that_is_not_trusted_names_no_sinks_and_no_commands(project: Path
     drain.main(str(project), {"events": []})
     assert not heard.exists()
     assert not taken.exists()
+
+
+def test_the_events_of_a_self_test_reach_no_sink_and_no_target(project: Path) -> None:
+    heard, taken = project / "heard.jsonl", project / "taken.jsonl"
+    configure(project, f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n" + target(taken))
+    config = str(project / "switchgear.yaml")
+    events: list[Event] = []
+    CircuitBreaker("rules", threshold=1, sinks=[events.append]).record(Signal(ok=False))
+    asked = {"events": [dump_event(event) for event in events], "config": config}
+    with throw_away("claude-code", None, config) as trial:
+        drain.main(trial.folder, asked)
+        assert not (Path(trial.folder) / ".switchgear").exists()
+    assert not heard.exists()
+    assert not taken.exists()
+    drain.main(str(project), asked)  # and those of a project do
+    assert lines(heard)[0]["circuit"] == "rules"
 
 
 def test_a_hook_without_sinks_and_targets_starts_nothing(project: Path) -> None:

@@ -94,12 +94,12 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_run_that_works_is_completed_and_told_in_lines(project: Project) -> None:
+def test_a_run_that_works_is_completed_and_shown_in_lines(project: Project) -> None:
     done = project("run", "write a", agent="write('a', 'b')")
     assert done.returncode == 0, done.stderr
     assert "task: write a" in done.stdout
     assert "iteration 1 of 30" in done.stdout
-    assert "completed: the agent says that it is done" in done.stdout
+    assert "completed: the agent reports that it is done" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -368,6 +368,37 @@ def test_a_dry_run_shows_what_would_happen_and_leaves_nothing(project: Project) 
     assert sorted(project.path.iterdir()) == before
 
 
+def test_a_dry_run_says_that_no_tests_were_found_and_that_there_is_no_money(
+    project: Project,
+) -> None:
+    done = project("run", "x", "--validate", "--dry-run", agent="write('a', 'b')")
+    assert (done.returncode, "no test command was found" in done.stdout) == (0, True)
+    shown = project.json("run", "--agent", "demo", "--budget", "0", "--dry-run")
+    assert (shown["would_start"], shown["exit_code"]) == (False, 11)
+    ended = project("run", "--agent", "demo", "--budget", "0")
+    assert (ended.returncode, "--budget 5" in ended.stdout) == (11, True)
+
+
+def test_a_script_that_cannot_be_started_is_reported_with_the_reason(project: Project) -> None:
+    script = project.path / "agent.sh"
+    done = project("run", "x", "--agent-cmd", "./agent.sh")
+    assert (done.returncode, "on the PATH" in done.stderr) == (16, False)
+    assert f"there is no program '{script}'" in done.stderr
+    script.write_text("#!/no/such/interpreter\n")
+    done = project("run", "x", "--agent-cmd", "./agent.sh")
+    assert (done.returncode, "chmod +x ./agent.sh" in done.stderr) == (16, True)
+    assert not (project.path / ".switchgear" / "runs").exists()
+    script.chmod(0o755)
+    done = project("run", "x", "--agent-cmd", "./agent.sh")
+    assert (done.returncode, "an interpreter that is installed?" in done.stdout) == (16, True)
+
+
+def test_an_unknown_cost_is_null_in_the_list_of_runs(project: Project) -> None:
+    project("run", "x", "--max-iterations", "1", agent="sys.exit(1)")
+    [row] = project.json("runs")["runs"]
+    assert (row["cost_micros"], row["unknown_prices"]) == (None, 1)
+
+
 def test_a_dry_run_estimates_from_past_runs_and_reports_an_open_circuit(project: Project) -> None:
     spends = (
         "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.3); sys.exit(1)"
@@ -434,6 +465,25 @@ def test_runs_have_start_end_and_duration_and_can_be_cut_to_the_last(project: Pr
     assert "2 runs removed" in project("runs", "prune", "--keep", "1").stdout
     assert [each["task"] for each in project.json("runs")["runs"]] == ["task 2"]
     assert project("runs", "prune", "--older-than", "8").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["last", "the id"])
+def test_an_intervention_in_a_run_that_has_ended_names_the_command_that_continues(
+    project: Project, name: str
+) -> None:
+    run = project.json("run", "x", "--max-iterations", "1", agent="sys.exit(1)")["run"]
+    done = project("intervene", run if name == "the id" else name)
+    assert done.returncode == 2
+    assert f"run {run} is not at work (max_iterations)" in done.stderr
+    assert f"switchgear resume {run}" in done.stderr
+
+
+def test_status_counts_the_runs_that_the_list_of_runs_shows(project: Project) -> None:
+    for _ in range(2):
+        project("run", "x", "--max-iterations", "1", agent="sys.exit(1)")
+    assert "2 finished runs: `switchgear runs`" in project("status").stdout
+    project("runs", "prune", "--keep", "0")
+    assert "finished run" not in project("status").stdout
 
 
 def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Project) -> None:
@@ -723,7 +773,7 @@ def test_a_second_run_of_the_same_task_reports_the_conflict(project: Project) ->
     assert project("run", "x", agent="write('a', 'b')").returncode == 0
 
 
-def test_of_two_resumes_at_the_same_time_one_goes_on(project: Project) -> None:
+def test_of_two_resumes_at_the_same_time_one_continues(project: Project) -> None:
     first = project.json("run", "x", "--max-iterations", "1", agent=GOES_ON)
     assert first["exit_reason"] == "max_iterations"
     both = [project.start("resume", "last", "--max-iterations", "2") for _ in "12"]

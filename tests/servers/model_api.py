@@ -1,4 +1,4 @@
-"""A scripted model API on loopback: answers every protocol, and fails as a test says."""
+"""A scripted model API on loopback: supports every protocol, and fails as a test configures it."""
 
 import json
 import threading
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from model_streams import SAMPLES
 from switchgear._providers.traffic import ModelProtocol, protocol_of
+from timeouts import LIMIT_S
 
 _NAMES = {
     ModelProtocol.ANTHROPIC_MESSAGES: "anthropic",
@@ -119,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: len(body) // 2])
             self.wfile.flush()
             if reply.hangs:
-                api.ended.wait(60)
+                api.ended.wait(LIMIT_S)
             self.close_connection = True
             return
         self.send_header("transfer-encoding", "chunked")
@@ -152,4 +153,4 @@ def model_api() -> Iterator[ModelApi]:
         api.ended.set()
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(LIMIT_S)

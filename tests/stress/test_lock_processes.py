@@ -46,6 +46,6 @@ def test_the_lock_of_a_killed_holder_is_taken_over_with_a_higher_token(
         [sys.executable, str(SCRIPT), url, str(journal)], check=False, timeout=LIMIT_S
     )
     assert done.returncode == -signal.SIGKILL
-    with Panel(url) as panel, panel.lock("press", timeout_s=30.0) as lock:
+    with Panel(url) as panel, panel.lock("press", timeout_s=LIMIT_S) as lock:
         assert noted(journal) == [("came", 1)]
         assert lock.token == 2

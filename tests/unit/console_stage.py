@@ -16,6 +16,7 @@ from switchgear._console.app import make_app
 from switchgear._console.process import serve
 from switchgear._console.sources import Sources
 from switchgear._panel.panel import Panel
+from timeouts import LIMIT_S
 
 READ, CLIENT, OPERATOR = "read-0123456789abcdef", "client-0123456789abcdef", "operator-0123456789"
 TOKENS = Tokens(digest(READ), digest(CLIENT), digest(OPERATOR))
@@ -87,6 +88,6 @@ def real_server(folder: Path) -> Iterator[tuple[str, int]]:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         ours.close()
-        threads[1].join(30)
+        threads[1].join(LIMIT_S)
         theirs.close()
         panel.close()

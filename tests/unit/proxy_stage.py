@@ -391,7 +391,7 @@ def process(folder: Path, url: str, *options: str, store: str = "") -> Iterator[
         pids = made.workers() if made.process.poll() is None else []
         made.process.terminate()
         try:
-            made.process.wait(30)
+            made.process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

@@ -60,7 +60,7 @@ class AiderReader(StreamReader):
             yield from self.message(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """Nothing is said when it is done; an edit applied is its claim of success."""
+        """It prints no result; an applied edit is its claim of success."""
         if self._error and not self._edits:
             yield self._error._replace(final=True)
             yield AgentResult(self._error.text, claimed_success=False, reason="error")

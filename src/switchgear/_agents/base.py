@@ -93,15 +93,15 @@ def as_argument(prompt: str) -> str:
 
 
 class StreamReader:
-    """Plain text: every line is something the agent said. One per run, one thread."""
+    """Plain text: every line is text of the agent. One per run, one thread."""
 
     def __init__(self, *, model: str | None = None) -> None:
         self.model = model
         self.lines = 0
         self.unknown_lines = 0
-        """Lines that were not understood; their length is in `output_chars` all the same."""
+        """Lines that were not understood; their length is still counted in `output_chars`."""
         self.output_chars = 0
-        """Characters of what the agent said, without the envelope of its format."""
+        """Characters of the agent's text, without the envelope of its format."""
         self.meter = Meter()
         self.subagent = ""
         """The sub-agent that the line being read is about; empty: the agent itself."""
@@ -143,7 +143,7 @@ class StreamReader:
         return iter(())
 
     def message(self, text: str) -> Iterator[StreamEvent]:
-        """Something the agent said, counted."""
+        """A text of the agent, counted."""
         self.output_chars += len(text)
         if shown := clean(text):
             yield TextOutput(shown, self.subagent)
@@ -229,7 +229,6 @@ class Meter:
         return self.add(model, *tokens, dollars=dollars)
 
     def usage(self, model: str | None) -> Usage:
-        """The totals of a model so far."""
         dollars = self._dollars.get(model)
         fresh, said, read, written = self._tokens.get(model, [0, 0, 0, 0])
         micros = None if dollars is None else int((dollars * 1_000_000).to_integral_value())

@@ -28,7 +28,7 @@ _TEXT_KEYS = (
     *("text", "result", "content", "message", "output", "response", "answer", "completion"),
     *("delta", "parts", "choices", "messages", "item", "data"),
 )
-"""Where JSON of other agents has what the agent said; the first that holds text counts."""
+"""Keys under which the JSON of other agents has text; the first with text counts."""
 _ABOUT = frozenset(
     (
         *(
@@ -59,7 +59,7 @@ class CommandReader(StreamReader):
         super().__init__(model=model)
         self._last_words = ""
         self._all_words = ""
-        """The last of what was said, to know a result that only repeats it."""
+        """The last text, to recognise a result that only repeats it."""
         self._steps = 0
         self._result: AgentResult | None = None
 
@@ -71,13 +71,12 @@ class CommandReader(StreamReader):
             yield from self._speak(_text_in(value) or text)
 
     def _speak(self, text: str) -> Iterator[StreamEvent]:
-        """Something the agent said."""
         self._last_words = text.strip() or self._last_words
         self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
         yield from self.message(text)
 
     def _count_once(self, text: str) -> None:
-        """Count the text of a summary or a question, unless it was said before."""
+        """Count the text of a summary or a question, unless it is a repetition."""
         if text.strip() not in self._all_words:
             self.output_chars += len(text)
 
@@ -157,7 +156,6 @@ class CommandAgent(Agent):
 
     @property
     def program(self) -> str:
-        """The name of the program it starts."""
         return PurePath(self.argv[0]).name
 
     def invocation(

@@ -216,7 +216,7 @@ def no_progress(iteration: int) -> Iterator[Line | float]:
 
 
 def declining(iteration: int) -> Iterator[Line | float]:
-    """Goes on changing something, with less and less to say."""
+    """Changes something each time, with less and less output."""
     yield 0.4
     notes = Path("notes.md")
     old = notes.read_text(encoding="utf-8") if notes.exists() else "# Notes\n"

@@ -12,7 +12,7 @@ from switchgear._providers.table import MESSAGES, PHRASES, ProviderErrorKind, ki
 from switchgear._text.agent_text import LONGEST_ERROR, clean
 
 ErrorKind = Literal[
-    "rate_limit",  # asked to wait: no evidence against the agent
+    "rate_limit",  # a request to wait is not evidence against the agent
     "quota",  # the account's credit is used up; waiting does not help soon
     "overloaded",  # 503, 529
     "server",  # other 5xx
@@ -26,7 +26,7 @@ ErrorKind = Literal[
 OUTAGE: frozenset[ErrorKind] = frozenset({"overloaded", "server", "connection"})
 """The provider cannot be reached or does not work."""
 LIMITED: frozenset[ErrorKind] = frozenset({"rate_limit", "quota"})
-"""The provider works and wants to be left alone for a while."""
+"""The provider works and requests a wait."""
 
 
 class ToolStarted(NamedTuple):
@@ -48,7 +48,7 @@ class ToolStep(NamedTuple):
     ok: bool | None
     """None: the stream ended before the outcome was known."""
     error: str | None
-    """What it said when it failed, else None."""
+    """Its error message if it failed, else None."""
     files_changed: tuple[str, ...] = ()
     """Files that this step changed, according to the agent: a claim, to be measured."""
     call_key: str = ""
@@ -65,11 +65,11 @@ class ToolStep(NamedTuple):
 
 
 class TextOutput(NamedTuple):
-    """Something the agent said."""
+    """Text that the agent wrote."""
 
     text: str
     agent: str = ""
-    """Which sub-agent said it; empty: the agent itself."""
+    """The sub-agent that wrote it; empty: the agent itself."""
 
 
 class Usage(NamedTuple):
@@ -96,14 +96,14 @@ class AgentError(NamedTuple):
     kind: ErrorKind
     text: str
     status: int | None = None
-    """The HTTP status, if it was said."""
+    """The HTTP status, if known."""
     retry_after_s: float | None = None
     final: bool = False
     """True: the agent gave up on it. False: it goes on or tries again."""
 
 
 class Question(NamedTuple):
-    """The agent wants an answer from a human."""
+    """The agent asks the user a question."""
 
     text: str
     by_tool: bool

@@ -37,7 +37,6 @@ class GooseReader(JsonReader):
         yield from super().read_line(text)
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """The events of one JSON line, by its type."""
         kind = line.get("type")
         if kind == "message":
             content = at(line, "message", "content")

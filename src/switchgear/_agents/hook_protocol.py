@@ -150,7 +150,7 @@ class Errand(NamedTuple):
     notice: str = ""
     """A message for people, where the agent runs headless and would not show it."""
     opinion: str = ""
-    """A second opinion to ask, as JSON."""
+    """A second opinion to request, as JSON."""
 
 
 class Ruling(NamedTuple):
@@ -182,11 +182,10 @@ class Reply(NamedTuple):
     errand: Errand | None = None
     """What is left to do afterwards."""
     refusal: str = ""
-    """Why a tool call is refused; exit code 2 and this text say so if `stdout` cannot be written."""
+    """Why a tool call is refused; with exit code 2, this text is the answer if `stdout` cannot be written."""
 
 
 def allow(remark: str = "") -> Ruling:
-    """Admit the call."""
     return Ruling(Action.ALLOW, remark=remark)
 
 
@@ -196,7 +195,6 @@ def warn(text: str, remark: str = "") -> Ruling:
 
 
 def deny(reason: str, remark: str = "") -> Ruling:
-    """Refuse this call."""
     return Ruling(Action.DENY, reason, remark)
 
 
@@ -281,7 +279,6 @@ class HookSettings(NamedTuple):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that the agent has."""
         return SCOPES if self.local_file else (PROJECT, USER)
 
     @property
@@ -486,7 +483,6 @@ def before_tool_reply(ruling: Ruling) -> Reply:
 
 
 def action_of(reply: Mapping[str, Any]) -> tuple[str, str]:
-    """The action and the text that the agent takes from a reply."""
     specific = fields.part(reply, "hookSpecificOutput")
     if specific.get("permissionDecision") == "deny":
         action = "stop" if reply.get("continue") is False else "deny"

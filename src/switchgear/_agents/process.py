@@ -10,9 +10,11 @@ process ends, the supervisor reads the end of its pipes and ends, too.
 """
 
 import enum
+import errno
 import marshal
 import os
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -70,7 +72,6 @@ class SupervisorProcess:
 
     @property
     def is_there(self) -> bool:
-        """Whether it still waits."""
         return self.process.poll() is None
 
     def begin(
@@ -137,11 +138,10 @@ LONGEST_LINE = 4 * 1024 * 1024
 
 
 class LineBuffer:
-    """Keeps the unfinished line. What exceeds `longest` bytes of a line is dropped and counted."""
+    """Keeps the unfinished line. What exceeds `longest` bytes of a line is dropped."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self.longest = longest
-        self.dropped_bytes = 0
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -164,7 +164,6 @@ class LineBuffer:
 
     def _keep(self, part: bytes) -> None:
         room = self.longest - self._size
-        self.dropped_bytes += max(0, len(part) - room)
         if part and room > 0:
             self._parts.append(part[:room])
             self._size += min(len(part), room)
@@ -234,9 +233,8 @@ class AgentRun(NamedTuple):
     duration_s: float
     events: tuple[StreamEvent, ...]
     """The newest 5,000; `on_event` saw all."""
-    events_dropped: int
     output_chars: int
-    """What the agent said, without the envelope of its format."""
+    """The agent's text, without the envelope of its format."""
     output_bytes: int
     """All it printed, to stdout and stderr."""
     tail: str
@@ -310,7 +308,6 @@ class AgentProcess:
         self._control = threading.RLock()
         self._orders: list[ProcessEnd] = []
         self._events: deque[StreamEvent] = deque(maxlen=_MOST_EVENTS)
-        self._seen = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._usage: dict[str | None, Usage] = {}
         self._result: AgentResult | None = None
@@ -443,7 +440,6 @@ class AgentProcess:
             self._happened(event)
 
     def _happened(self, event: StreamEvent) -> None:
-        self._seen += 1
         self._events.append(event)
         if isinstance(event, Usage):
             self._usage[event.model] = event
@@ -478,6 +474,8 @@ class AgentProcess:
         if word == "error":
             reason = os.strerror(int(number))
             program = self.invocation.argv[0]
+            if int(number) in {errno.ENOENT, errno.ENOEXEC}:  # the file was found before
+                reason += "; does its first line name an interpreter that is installed?"
             problem = f"the agent's program {program!r} cannot be started: {reason}"
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
         code = int(number) if word == "exit" else None
@@ -500,7 +498,6 @@ class AgentProcess:
             exit_code=code,
             duration_s=AWAKE() - began_s,
             events=tuple(self._events),
-            events_dropped=self._seen - len(self._events),
             output_chars=self.reader.output_chars,
             output_bytes=self._bytes,
             tail=clean(tail, 8_000),
@@ -522,6 +519,10 @@ def _not_found(agent: Agent, program: str, cwd: Path, path: str) -> str:
     where = str(cwd / program) if os.sep in program else program
     if shutil.which(where, path=path):
         return ""
+    if os.sep in program and Path(where).is_file():
+        return f"{program!r} is not executable; make it so with: chmod +x {shlex.quote(program)}"
+    if os.sep in program:
+        return f"there is no program {where!r}; correct the command"
     missing = f"there is no program {program!r} on the PATH"
     if not agent.install:
         return f"{missing}; install it, or name another command"

@@ -192,7 +192,6 @@ def agent_or_command(text: str) -> "Agent":
 
 
 def transcript_formats() -> "Iterator[RecordingFormat]":
-    """The formats of the agents' transcripts."""
     return (_load(row.transcripts) for row in ROWS if row.transcripts)
 
 

@@ -1,11 +1,11 @@
-"""The process between Switchgear and an agent: it ends whatever the agent starts.
+"""The process between Switchgear and an agent: it ends every process that the agent starts.
 
-An agent's commands fork, detach, change their group and ignore signals. So the agent is not our
-child but this program's, which is the reaper of all its descendants (Linux: a child subreaper):
-who loses its parent becomes a child of the supervisor, whatever session it moved to. The supervisor ends
-all of them before it ends itself, also when we die, for it then reads the end of its control pipe.
+An agent's commands fork, detach, change their group and ignore signals. So the agent is a child of
+this program, which is the reaper of all its descendants (Linux: a child subreaper): a process that
+loses its parent becomes a child of the supervisor, in whatever session it is. The supervisor ends
+all of them before it exits, also when Switchgear is killed: its control pipe is then closed.
 The one exception is the resident process of the hooks (`_hooks/resident.py`), which the first hook of a
-run may have started: it serves all agents of the user, so it goes on, and no run waits for it.
+run may have started: it serves all agents of the user, so it continues, and no run waits for it.
 
 It is started as a plain script, without site and without our package, to be there quickly, and
 often before there is anything to do (see supervisors.py):

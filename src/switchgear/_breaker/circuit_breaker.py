@@ -83,26 +83,26 @@ def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
 
 
 class CircuitBreaker(Breaker):
-    """Guards calls: forwards them while all is well, refuses them with `Rejected` when not.
+    """Guards calls: admits them while the circuit is closed, refuses them with `Rejected` while it is open.
 
-    - `name`: what is guarded, for messages and logs. Required.
+    - `name`: the name of the circuit, for messages and logs. Required.
     - `threshold` (5): consecutive failures before the circuit opens.
-    - `base_timeout` (60.0), `max_timeout` (300.0): seconds to wait before one probe is let
-      through; a failed probe doubles the wait, up to the maximum; a success resets it.
+    - `base_timeout` (60.0), `max_timeout` (300.0): seconds to wait before one probe is
+      admitted; a failed probe doubles the wait, up to the maximum; a success resets it.
     - `policy`: instead of those three, any detectors and recovery: `Policy([...], Cooldown(...))`.
     - `fallback`: called with the same arguments instead of the refused call.
     - `failure_if`: which exceptions are failures: types or a predicate. Default: every
-      `Exception`. Others are no evidence.
+      `Exception`. Others do not count.
     - `failure_if_result`: a predicate on the result; true means that the call failed after all.
-    - `ignore`: exceptions that are no evidence: types or a predicate.
-    - `success_if`: exceptions that prove the service alive, such as a 404: types or a predicate.
-      They count as successes. `ignore` comes before it, and it before `failure_if`.
+    - `ignore`: exceptions that do not count as evidence: types or a predicate.
+    - `success_if`: exceptions that prove that the service works, such as a 404: types or a predicate.
+      They count as successes. `ignore` is checked first, then `success_if`, then `failure_if`.
     - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
     - `clock`: seconds, monotonic. `sinks`: called with each `Event`.
     - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
-    evidence; an ExceptionGroup is what its members are. An exception that passes two guards of one
+    evidence; an ExceptionGroup counts as its members do. An exception that passes two guards of one
     breaker counts once. Raises ValueError when an argument is out
     of range. Thread-safe, task-safe, fork-safe; pickles with its state. No lock is held while a
     guarded function runs. A guarded function may call another that the same breaker guards: each
@@ -198,7 +198,7 @@ class CircuitBreaker(Breaker):
     ) -> T:
         """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`.
 
-        If what it gives is a generator or async generator, the result is that, guarded: iterate it.
+        If it returns a generator or async generator, the result is that, guarded: iterate it.
         """
         run = self._fast
         if run is None:
@@ -242,9 +242,9 @@ class CircuitBreaker(Breaker):
     def stream(self, items: Any) -> Any:
         """The items of a stream, guarded as one call from the first to the last.
 
-        For the stream objects of SDKs, which are no generators; `async for` theirs. The request that
-        made one is guarded apart: `breaker.stream(breaker.call(client.create, stream=True))`. A
-        decorated generator that does both is one call. Close the stream yourself, as ever.
+        For the stream objects of SDKs, which are not generators; also async ones. The request that
+        created one is guarded separately: `breaker.stream(breaker.call(client.create, stream=True))`. A
+        decorated generator that does both is one call. Close the stream yourself, as usual.
         """
         return guard_items(self, items)
 
@@ -372,7 +372,7 @@ class CircuitBreaker(Breaker):
         return result
 
     def add_on_call(self, hook: CallHook) -> None:
-        """Let one more hook see every call and refusal from now on."""
+        """Call one more hook with every call and refusal from now on."""
         self._set_hooks((*self._on_call, *checked_hooks("hook", hook)))
 
     def _set_hooks(self, hooks: tuple[CallHook, ...]) -> None:
@@ -381,7 +381,7 @@ class CircuitBreaker(Breaker):
 
     @property
     def takes_time(self) -> bool:
-        """Whether any detector or hook wants to know how long calls take."""
+        """Whether any detector or hook uses the duration of calls."""
         return self._slow_from_s is not None or bool(self._on_call)
 
     def stopwatch(self) -> float:
@@ -413,7 +413,7 @@ class CircuitBreaker(Breaker):
             return None
 
     def fall_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the fallback gives instead of the refused call."""
+        """The result of the fallback for a refused call."""
         if self._fallback is None:  # pragma: no cover  callers have checked that there is one
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)

@@ -77,11 +77,11 @@ NO_REFUSALS = repeat(None, 0)
 _FIRST_PERMIT = Permit(1)
 """That of all circuits that never opened: there are many, and one is always at hand."""
 _deferred: "deque[tuple[Breaker, Message]]" = deque()
-"""What finalizers and signal handlers said in the middle of a section of the breaker itself."""
+"""Messages of finalizers and signal handlers that arrived while a message was being applied."""
 
 
 class Times(NamedTuple):
-    """What the clocks said before the lock was taken."""
+    """The clock readings from before the lock was acquired."""
 
     due_s: float
     """When, on our own clock, a run must be folded and a snapshot read again."""
@@ -267,7 +267,7 @@ class Breaker:
             # Pushed by a process whose policy has other detectors; the next message brings our own.
             return self._circuit
 
-    # Asking and telling
+    # Acquire and record
 
     def enter(self) -> Permit:
         """Acquire a permit for one call; pass it to `record` with the result. Raises `Rejected`."""
@@ -370,7 +370,7 @@ class Breaker:
             self.snapshot()
 
     def set_policy(self, policy: Policy) -> None:
-        """Judge by another policy from now on; what both know stays, and so does the phase.
+        """Use another policy from now on; the phase and the memory of common detectors are kept.
 
         For circuits of a panel, whose store fits what is remembered to the policy. Raises
         ValueError for a breaker that keeps its circuit itself.
@@ -499,7 +499,7 @@ class Breaker:
         return self._clock() if self._wall is None else self._wall()
 
     def _times(self) -> Times:
-        """What clocks have to say of a snapshot; asked for first, because they are user code."""
+        """The clock readings for a snapshot; read first, because clocks are user code."""
         now_s, refresh_s = self._clock(), self._store.refresh_s
         limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
         if refresh_s is not None or self._store.pushes:
@@ -697,7 +697,7 @@ class Breaker:
         self._apply(TIME_PASSES)
 
     def _with_source(self, shared: SharedEvidence, message: Message, now_s: float) -> Message:
-        """A report with who reports it and when it happened."""
+        """A report with its process and the time when it happened."""
         if not isinstance(message, Record) or not message.signal.count:
             return message
         if message.source is None:
@@ -940,10 +940,10 @@ class Breaker:
         return late
 
     def _defer(self, message: Message, now_s: float) -> Verdict:
-        """Answer a finalizer or signal handler that interrupted this thread at its bookkeeping.
+        """Answer a finalizer or signal handler that interrupted this thread inside a message.
 
-        What it tells is heard right after; what it asks is answered by the snapshot, and no
-        probe is given away.
+        Its signals are recorded right after; an acquire is answered from the snapshot, without
+        a probe.
         """
         circuit = self._circuit
         verdict = standing(self.policy, circuit, max(now_s, circuit.seen_s))
@@ -966,7 +966,7 @@ class Breaker:
                 run.take_over(ended, self._most(circuit))
             elif ended is not None:
                 late = ended.end()
-            # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
+            # Last: a fork or an interrupt before this leaves a snapshot that the next message corrects.
             self._circuit = circuit
         if self._shared is not None:
             self._notice_failure(circuit)

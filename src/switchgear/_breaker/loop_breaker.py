@@ -83,7 +83,7 @@ class IterationMetrics(NamedTuple):
 
 
 class LoopDecision(NamedTuple):
-    """Whether the loop may go on, and why not or what the breaker is worried about."""
+    """Whether the loop may continue, with the reason for a stop or a warning."""
 
     allow_continue: bool
     state: Phase
@@ -253,16 +253,16 @@ class LoopBreaker(Breaker):
     """Stops a loop that fails, repeats an error, makes no progress or produces ever less output.
 
     - `consecutive_failures` (3): iterations that failed in a row.
-    - `same_error` (5): times that one error came, by its `fingerprint` (`"default"` or
+    - `same_error` (5): occurrences of one error, by its `fingerprint` (`"default"` or
       `"documented"`), in total or, with `scope="consecutive"`, in a row.
-    - `no_progress` (3): iterations in a row without measured progress; then one more chance.
+    - `no_progress` (3): iterations in a row without measured progress; one more trips.
     - `output_decline_percent` (70): output under this share of its baseline, twice in a row.
     - `cooldown_s` (30.0): seconds before one retry; `None`: open until `reset()`.
     - `policy`: instead of all these, any policy. Each of the first four may be `None`: left out.
     - `clock`, `sinks`, `store`, `wall`: as for every breaker.
 
-    `LoopBreaker.for_stagnation(name)` watches for standstill, `LoopBreaker.for_failures(name)` for
-    failures. Errors are redacted before they are kept. Raises ValueError when an argument is out of range.
+    `LoopBreaker.for_stagnation(name)` detects missing progress, `LoopBreaker.for_failures(name)`
+    detects failures. Errors are redacted before they are kept. Raises ValueError when an argument is out of range.
     Thread-safe, task-safe, fork-safe; pickles with its state.
 
     >>> breaker = LoopBreaker("loop/7f3a")
@@ -318,7 +318,7 @@ class LoopBreaker(Breaker):
         output_decline_percent: float = 70.0,
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
-        """Stops a loop without progress, after one more chance; open until `reset()`."""
+        """Stops a loop without progress, after a warning; open until `reset()`."""
         policy = stagnation_policy(no_progress, same_error, output_decline_percent)
         return cls(name, policy=policy, **options)
 

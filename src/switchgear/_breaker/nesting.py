@@ -73,7 +73,6 @@ def call_in_probe(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call the function inside the probe."""
     enter_probe(breaker, permit)
     try:
         return function(*args, **kwargs)
@@ -279,7 +278,7 @@ def note_counted(block: Block, error: BaseException) -> None:
 
 
 def left_elsewhere(breaker: "CircuitBreaker", error: BaseException | None) -> None:
-    """Say that a block cannot be found: raises `WrongContext`, unless that hid an exception."""
+    """Raise `WrongContext` for a block that cannot be found, unless that would hide an exception."""
     if error is None:
         raise WrongContext(breaker.name)
     import logging  # noqa: PLC0415

@@ -26,7 +26,6 @@ class AcquiredPermits(list[Acquired[B]]):
     __slots__ = ()
 
     def of(self, breaker: B) -> Permit:
-        """The permit of a circuit."""
         return next(one.permit for one in self if one.breaker is breaker)
 
     def used(self, keep: int = 0) -> list[Acquired[B]]:

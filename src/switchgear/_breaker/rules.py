@@ -1,4 +1,4 @@
-"""Rules asked about a real machine: where home is, what the variables are, where links lead.
+"""Checks rules on a real machine: its home folder, variables and links.
 
 The core judges values; this is where they come from. Imports little: every hook uses it.
 """
@@ -98,7 +98,7 @@ def violation(rules: Iterable[Rule], act: AgentStep, place: Place) -> Signal | N
 
 
 class RuleGuard:
-    """Checks the rules before an act, and records broken rules on a circuit. Thread-safe.
+    """Checks the rules before a call, and records broken rules on a circuit. Thread-safe.
 
     `breaker` is the circuit of the rules, such as `rules/coder` under the preset `constitutional`:
     the first broken rule opens it, until an operator resets it.
@@ -110,9 +110,9 @@ class RuleGuard:
         self._place = place
 
     def ask(self, tool: str, inputs: Any) -> str | None:
-        """Before a call is made: raises `Rejected` if it, or one before it, broke a rule.
+        """Check a call before it is made: raises `Rejected` if it, or an earlier one, broke a rule.
 
-        Returns the broken rule where the circuit admits it all the same: in shadow mode, or when an
+        Returns the broken rule if the circuit admits the call anyway: in shadow mode, or when an
         operator holds it closed. `None`: no rule is broken.
         """
         permit = self._breaker.enter()

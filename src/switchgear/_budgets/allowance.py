@@ -28,7 +28,6 @@ class RunBudget(NamedTuple):
     """Iterations whose price is not known."""
 
     def after(self, cost_micros: int | None) -> "RunBudget":
-        """The budget after an iteration."""
         if cost_micros is None:
             return self._replace(unknown=self.unknown + 1)
         return self._replace(
@@ -43,7 +42,7 @@ class RunBudget(NamedTuple):
 
     @property
     def estimate_micros(self) -> int:
-        """What the next iteration may cost: as much as the dearest of the last few."""
+        """Estimated cost of the next iteration: that of the most expensive of the last few."""
         return max(self.recent_micros, default=0)
 
     @property
@@ -196,6 +195,6 @@ class BudgetGrant(NamedTuple):
     micros: int | None
     """0: nothing now, `None`: what it takes."""
     payer: str = ""
-    """The node that pays; empty: the batch's own budget, or no limit."""
+    """The budget node; empty: the batch's own budget, or no limit."""
     comes_back: bool = False
     """Whether others hold money that the task could have."""

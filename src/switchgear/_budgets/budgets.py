@@ -47,10 +47,10 @@ LEASE_S = 900.0
 
 
 class Reservation:
-    """An amount that is set aside for one invocation. Used by one thread or task at a time.
+    """A reserved amount for one invocation. Used by one thread or task at a time.
 
-    As a context manager, also `async with`: what is not settled inside counts as spent in full,
-    because nothing better is known; a call that a circuit rejected was never made, and is given back.
+    As a context manager, also `async with`: a reservation that is not settled inside counts as spent,
+    because its cost is unknown; the reservation of a call that a circuit rejected is released.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Reservation:
         self._is_open = True
 
     def settle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
-        """It cost so much; the rest returns. `None`: unknown, so all of it. Returns the charge.
+        """Settle with the actual cost; the rest is released. `None`: unknown, so all of it counts as spent. Returns the charge.
 
-        What cost more than was reserved is charged in full: it is spent. Settling twice charges once.
+        A cost above the reservation is charged in full. Settling twice charges once.
         `tags` describe what the money was for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
         if tags:
@@ -83,19 +83,19 @@ class Reservation:
         return charged
 
     def release(self) -> None:
-        """It was not needed: all of it returns."""
+        """Release the whole reservation."""
         self.settle(0)
 
     def renew(self, lease_s: float = LEASE_S) -> None:
-        """It takes longer. Raises `BudgetRefused` if the lease has run out already."""
+        """Extend the lease. Raises `BudgetRefused` if it has already expired."""
         self._ask(Renew(self.path, values.seconds("lease_s", lease_s)))
 
     async def asettle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
-        """What `settle` is, without blocking the event loop."""
+        """`settle` without blocking the event loop."""
         return await beside(lambda: self.settle(cost_micros, tags=tags))
 
     async def arenew(self, lease_s: float = LEASE_S) -> None:
-        """What `renew` is, without blocking the event loop."""
+        """`renew` without blocking the event loop."""
         await beside(lambda: self.renew(lease_s))
 
     def __enter__(self) -> Self:
@@ -269,7 +269,7 @@ class Budgets:
         circuit: str = "",
         who: str = "",
     ) -> None:
-        """Set a budget aside for a node, out of the one above it; a root's comes from outside.
+        """Open a node with a limit, which is reserved from its parent; a root has no parent.
 
         The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either it has no limit of its
         own and draws on the node above. `circuit` records all that is
@@ -296,11 +296,12 @@ class Budgets:
         on_expiry: str = core.EXPIRY[0],
         allow_unknown: bool = False,
     ) -> Reservation:
-        """Set an amount aside for one invocation, before it is made: the most that it may cost.
+        """Reserve an amount for one invocation before it is made: the maximum that it may cost.
 
-        The amount is `amount="$0.50"` or `amount_micros=500_000`. An unknown price (`None`) is refused, unless `allow_unknown`: then nothing is set aside, and
-        what it cost may overrun. After `lease_s` seconds (900; `None`: never) without an update the
-        owner counts as gone: the amount is then taken as spent, or `on_expiry="returned"`.
+        The amount is `amount="$0.50"` or `amount_micros=500_000`. An unknown price (`None`) is
+        refused, unless `allow_unknown` is true: then nothing is reserved, and the cost may exceed
+        the limit. After `lease_s` seconds (900; `None`: never) without an update the
+        reservation expires: the amount then counts as spent, or is released with `on_expiry="returned"`.
         """
         path = core.checked_path(node)
         if on_expiry not in core.EXPIRY:
@@ -321,7 +322,7 @@ class Budgets:
     async def areserve(
         self, node: str, amount_micros: int | None = None, **options: Unpack[ReserveOptions]
     ) -> Reservation:
-        """What `reserve` is, without blocking the event loop; a task that is cancelled has none."""
+        """`reserve` without blocking the event loop; a task that is cancelled holds no reservation."""
         return await beside(
             lambda: self.reserve(node, amount_micros, **options), Reservation.release
         )
@@ -359,7 +360,7 @@ class Budgets:
     def charge(
         self, node: str, cost_micros: int, *, who: str = "", tags: "Tags | None" = None
     ) -> None:
-        """Something was spent that was not reserved. Never refused for want of money: it is gone.
+        """Charge money that was spent without a reservation. Never refused.
 
         `tags` describe what the money was for; see `spent_by_tag`.
         """
@@ -373,7 +374,7 @@ class Budgets:
     async def acharge(
         self, node: str, cost_micros: int, *, who: str = "", tags: "Tags | None" = None
     ) -> None:
-        """What `charge` is, without blocking the event loop."""
+        """`charge` without blocking the event loop."""
         await beside(lambda: self.charge(node, cost_micros, who=who, tags=tags))
 
     def limit(
@@ -384,23 +385,23 @@ class Budgets:
         limit: Money | str | None = None,
         who: str = "",
     ) -> None:
-        """Give a node more or less. Raises `BudgetRefused` below what is spent or set aside."""
+        """Change the limit of a node. Raises `BudgetRefused` below what is spent or reserved."""
         micros = core.checked_micros("limit_micros", micros_of("limit", limit, limit_micros))
         self.ask(core.Limit(core.checked_path(node), micros, redacted_name("who", who)))
 
     def close(self, node: str, *, who: str = "") -> None:
-        """A node is done, and those below it; what was not spent returns to the one above.
+        """Close a node and the nodes below it; unspent money returns to its parent.
 
         Raises `BudgetRefused` while reservations below it are open.
         """
         self.ask(core.Close(core.checked_path(node), redacted_name("who", who)))
 
     def apply(self, planned: Sequence[core.Open], *, who: str = "") -> list[Applied]:
-        """Bring the trees to a plan, such as that of the configuration: idempotent.
+        """Change the trees to match a plan, such as that of the configuration. Idempotent.
 
-        Nodes that are not there are opened, parents before children. A limit is changed only when
-        the plan has changed since it was applied last, so that what an operator set by hand stays.
-        A node that was closed stays closed. What is refused is reported, and the rest goes on.
+        Missing nodes are opened, parents before children. A limit is changed only if
+        the plan has changed since it was last applied, so that a limit set by an operator stays.
+        A closed node stays closed. Refused changes are reported, and the rest is applied.
         """
         known: dict[str, Any] = self._ledger.value(PLAN_SHELF, "budgets") or {}
         done = [self._applied(node, known, who) for node in planned]
@@ -443,13 +444,13 @@ class Budgets:
         return kinds[-1:] == ["closed"]
 
     def listen(self, listener: Callable[[Line], object]) -> None:
-        """Call the listener with each line of this process that is news; see `NOTICES`."""
+        """Call the listener with each warning line of this process; see `NOTICES`."""
         self._listeners.append(listener)
 
     # Looking
 
     def roots(self) -> list[str]:
-        """The trees there are, sorted, with those whose root is closed."""
+        """The names of all trees, sorted, including those whose root is closed."""
         return self._ledger.keys(SHELF)
 
     def tree(self, root: str) -> list[NodeStatus]:
@@ -459,7 +460,7 @@ class Budgets:
         return [NodeStatus(path, core.level_of(path), nodes[path]) for path in ordered]
 
     def free_micros(self, node: str) -> int | None:
-        """What may still be set aside at a node; `None`: it has no limit, or is not open."""
+        """What can still be reserved at a node; `None`: it has no limit, or is not open."""
         found = self.book(core.root_of(node)).nodes.get(node)
         return None if found is None else found.free_micros
 
@@ -479,11 +480,11 @@ class Budgets:
         return Audit(root, kept.lines, kept.charged_micros, problems)
 
     def book(self, root: str) -> BudgetBook:
-        """A whole tree as it stands now; reading changes nothing, so leases end in this copy only."""
+        """The present state of a whole tree; reading changes nothing, so leases end in this copy only."""
         return turn(self._stored(root), core.PassTime(), self._ledger.now_s()).book
 
     def sweep(self, root: str) -> None:
-        """End the leases that ran out. Whatever is asked of a tree does it too, before all else."""
+        """Apply expired leases. Every other operation on a tree does this first, too."""
         self.ask(core.PassTime(), core.root_of(root))
 
     def _stored(self, root: str) -> BudgetBook:
@@ -526,7 +527,7 @@ class Budgets:
         except StoreUnavailable:
             if isinstance(asked, core.Close):
                 raise
-            # Whether it was done is not known; what may be asked twice is.
+            # Whether it was applied is unknown; idempotent requests are repeated.
             done = self._ledger.amend(SHELF, key, work)
         return done
 
@@ -539,7 +540,7 @@ class Budgets:
             self._tell(cost)
 
     def _tell(self, cost: SpentAt) -> None:
-        """Let a circuit know what was just spent, and judge it by the limit that holds now."""
+        """Record a cost in the circuit, with the policy for the present limit."""
         if self._breaker_of is None:
             return
         policy = budget_policy(cost.limit_micros) if cost.limit_micros else None

@@ -1,4 +1,4 @@
-"""Budgets as a tree: what a book is, and what may be asked of it. `fold.py` does it.
+"""Budgets as a tree: the stored value and the requests, which `fold.py` applies.
 
 A node is an amount that was set aside from the node above it: a team's money for a wave, a wave's
 for a story, a story's for a capsule, a capsule's for one invocation. Reserving is opening a node,
@@ -49,7 +49,7 @@ class BudgetNode(NamedTuple):
     """When a reservation counts as abandoned."""
     on_expiry: str = EXPIRY[0]
     told: int = 0
-    """What has been said of it: 1 warned, 2 exhausted."""
+    """What was reported about it: 1 warned, 2 exhausted."""
     opened_s: float = 0.0
 
     @property
@@ -73,7 +73,7 @@ class BudgetBook(NamedTuple):
     nodes: dict[str, BudgetNode]
     lines: int = 0
     charged_micros: int = 0
-    """All that was ever charged, whatever is open: the sum of the lines that say so."""
+    """Everything that was ever charged, whatever is open: the sum of the charge lines."""
     settled: tuple[tuple[str, int, bool], ...] = ()
     """The last reservations and charges that are done: what was charged, and whether for good."""
     expires_s: float | None = None
@@ -195,7 +195,6 @@ def parent_of(path: str) -> str:
 
 
 def root_of(path: str) -> str:
-    """The root of the tree that a node is in."""
     return path.partition("/")[0]
 
 
@@ -207,7 +206,6 @@ def level_of(path: str) -> str:
 
 
 def is_reservation(path: str) -> bool:
-    """Whether a node is an invocation's reservation."""
     return path.rpartition("/")[2].startswith(MARK)
 
 
@@ -232,7 +230,6 @@ def checked_micros(field: str, value: Any) -> int:
 
 
 def dump_book(book: BudgetBook) -> dict[str, Any]:
-    """A book as JSON values."""
     return {
         "schema": SCHEMA,
         "lines": book.lines,
@@ -295,10 +292,10 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
             charged += line.amount_micros or 0
             _spend(spent, line.node, line.amount_micros or 0)
     if count != book.lines:
-        problems.append(f"there are {count} lines, but the balance says {book.lines}")
+        problems.append(f"there are {count} lines, but the balance has {book.lines}")
     if charged != book.charged_micros:
         told, kept = dollars(charged), dollars(book.charged_micros)
-        problems.append(f"the lines charge {told}, but the balance says {kept}")
+        problems.append(f"the lines charge {told}, but the balance has {kept}")
     problems += _nodes(book, limits, spent)
     return tuple(problems)
 
@@ -349,5 +346,5 @@ def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int
             ("held", held[path], node.held_micros),
         ):
             if told != kept:
-                problems.append(f"{path!r} has {what} {kept}, but the lines say {told}")
+                problems.append(f"{path!r} has {what} {kept}, but the lines add up to {told}")
     return problems

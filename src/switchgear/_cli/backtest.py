@@ -116,7 +116,7 @@ jobs_option = click.option(
 
 
 def outcome_options(verb: F) -> F:
-    """Options that say which runs were solved."""
+    """Options for the outcomes of runs."""
     for option in (
         click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes."),
         click.option(

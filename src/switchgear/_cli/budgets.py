@@ -24,7 +24,7 @@ WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
 _SHORTEST_NAME = 12
 _MOST_VALUES = 8
-"""Values of a tag that are shown, the dearest first."""
+"""Number of values of a tag that are shown, the most expensive first."""
 
 
 @click.group(cls=Branch, short_help="Show and change shared budgets.")
@@ -60,7 +60,14 @@ def list_budgets(*, as_json: bool) -> None:
 
 @budgets.command(short_help="Show one tree, node by node.")
 @click.argument("node")
-@click.option("--lines", "count", type=click.IntRange(0), default=10, show_default=True)
+@click.option(
+    "--lines",
+    "count",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Show the last N lines of the account.",
+)
 @json_option
 @store_options
 def show(node: str, *, count: int, as_json: bool) -> None:
@@ -170,7 +177,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     say(clean(f"{node} has a limit of {dollars(limit)}"))
 
 
-@budgets.command("apply", short_help="Open and change budgets as the configuration says.")
+@budgets.command("apply", short_help="Open and change budgets to match the configuration.")
 @click.option(
     "--by",
     metavar="NAME",

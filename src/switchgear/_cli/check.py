@@ -104,7 +104,7 @@ def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
     mode = "" if state.mode == "auto" else f" ({words(state.mode)})"
     said = "admits, against the evidence" if verdict.overruled else "admits"
     if not state.version and not state.event_seq:
-        why = ": nothing is known of it yet"
+        why = ": no results are recorded yet"
     return clean(f"{sign} circuit {name!r} {said}; it is {words(verdict.phase)}{mode}{why}", 1000)
 
 
@@ -140,7 +140,7 @@ def _answers(
             f"admit every call until you release it{token}",
             f"switchgear hold closed {order_end}",
         ),
-        ("skip", "go on without this call; nothing to do here", ""),
+        ("skip", "continue without this call; nothing to do here", ""),
         ("abort", "stop the run", "exit 1"),
     )
     return [

@@ -53,23 +53,30 @@ def summary(config: "Config", *, store: str) -> list[SummaryRow]:
         _row("sinks", [redact(repr(sink)) for sink in config.sinks]),
         _row("targets", [_target(one) for one in config.notifications]),
         _row("budgets", [_budget(node) for node in config.budgets]),
+        _row("opinion", _opinion(config)),
+        _row("upstreams", [] if config.proxy is None else list(config.proxy.upstreams)),
     ]
     return [row for row in rows if row.entries]
 
 
 def unset_variables(config: "Config") -> list[str]:
-    """Environment variables that targets need and that are not set here, each with what needs it."""
-    found = []
-    for target in config.notifications:
-        for key in ("secret_env", "url_env"):
-            name = target.fields().get(key)
-            if name and not os.environ.get(name):
-                found.append(f"{name}, which target {target.name!r} needs")
-    return found
+    """Environment variables that the file names and that are not set here, each with what needs it."""
+    named = [
+        (target.fields().get(key), f"target {target.name!r}")
+        for target in config.notifications
+        for key in ("secret_env", "url_env")
+    ]
+    opinion, proxy = config.second_opinion, config.proxy
+    if opinion is not None and opinion.model is not None:
+        named.append((opinion.key_variable, "the second opinion"))
+    for name, choice in () if proxy is None else proxy.upstreams.items():
+        named.append((choice.key_env, f"upstream {name!r} of the proxy"))
+    return [
+        f"{name}, which {what} needs" for name, what in named if name and not os.environ.get(name)
+    ]
 
 
 def say_summary(rows: list[SummaryRow]) -> None:
-    """Print the rows."""
     width = max(len(row.title) for row in rows)
     for row in rows:
         more = len(row.items) - MOST_NAMED
@@ -79,7 +86,6 @@ def say_summary(rows: list[SummaryRow]) -> None:
 
 
 def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
-    """The rows as JSON values."""
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
@@ -120,6 +126,11 @@ def _target(one: Any) -> str:
     return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
 
 
+def _opinion(config: "Config") -> list[str]:
+    opinion = config.second_opinion
+    return [] if opinion is None else [opinion.model or opinion.command or ""]
+
+
 def _budget(node: Any) -> str:
     limit = "no limit" if node.limit_micros is None else dollars(node.limit_micros)
     return f"{node.node} {limit}"
@@ -144,7 +155,7 @@ NONE = "none"
 
 
 class Answers(NamedTuple):
-    """What the file is to say."""
+    """The content of the new file."""
 
     agents: dict[str, list[str]]
     """Names of agents and their models, `provider/model`, the primary one first."""
@@ -268,10 +279,10 @@ def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
     """The answers of the person at the terminal; an empty one takes the default."""
     from switchgear._fleet.delivery import target_from_text
 
-    say("An empty answer takes what stands in brackets. Ctrl-C writes nothing.")
+    say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
     if not agents:
-        say("Agents, if a fleet is to be routed: a name, then models as provider/model.")
+        say("Agents that a fleet routes: a name, then models as provider/model.")
     while not given.agents:
         name = click.prompt("Agent (empty: no more)", default="", show_default=False)
         if not name:
@@ -303,7 +314,7 @@ def _check_store(url: str) -> None:
 
 
 def _models_of(name: str) -> tuple[str, list[str]]:
-    """An agent with the models that are answered, asked until they are models."""
+    """An agent and its models; the prompt is repeated until the models are valid."""
 
     def check(models: str) -> None:
         _starter_agent(f"{name}={models}")
@@ -313,7 +324,7 @@ def _models_of(name: str) -> tuple[str, list[str]]:
 
 
 def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
-    """An answer that passes `check`, or the default; asked again, with the reason, until it does."""
+    """An answer that passes `check`, or the default; the prompt is repeated, with the reason, until it does."""
     while True:
         word = str(click.prompt(text, default=default)).strip()
         if word == default:
@@ -327,7 +338,7 @@ def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
 
 
 def written(given: Answers) -> str:
-    """The file: every section with a comment, what was not asked for commented out."""
+    """The file: every section with a comment; sections that were not requested are commented out."""
     import json
 
     store = given.store if given.store != DEFAULT_STORE else ""
@@ -392,7 +403,7 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
 
 
 def _target_lines(targets: list[str], quoted: Any) -> list[str]:
-    head = ["# Who is notified of trips. Secrets stay in environment variables."]
+    head = ["# Where trips are reported. Secrets stay in environment variables."]
     if not targets:
         example = '#   - webhook: {url: "https://ops.example.com/hook", secret_env: HOOK_KEY}'
         return [*head, "# notifications:", example, ""]
@@ -433,7 +444,7 @@ def _write(path: str, text: str, shown: str) -> None:
             load_config(draft)
         except ConfigError as error:
             why = "; ".join(f"{one.key}: {one.message}" for one in error.problems[:5])
-            fail(f"nothing was written, because the answers make no valid file: {why}")
+            fail(f"nothing was written, because the answers do not make a valid file: {why}")
         os.link(draft, path)  # unlike a rename, never over another file
     except FileExistsError:
         fail(f"{shown} exists already and is never overwritten; use -o for another file")
@@ -445,7 +456,7 @@ def _write(path: str, text: str, shown: str) -> None:
 
 
 def _trust(path: str) -> None:
-    """The person who wrote it trusts it."""
+    """Trust the file: this user wrote it."""
     from switchgear._config.trust import is_own, trust_file, variables_in
 
     if not is_own(path):

@@ -131,9 +131,10 @@ class Session:
 
     def _policy_for(self, name: str) -> "Policy":
         """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear._config.sections import default_policy
         from switchgear._core.errors import StoreCorrupt
 
-        configured = self.panel.policy_of(name)
+        configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
             found = self.panel.store.get(name)
         except StoreCorrupt:
@@ -176,7 +177,7 @@ class Session:
                     path = None if named is None else self.config.source
                     drain.start(os.getcwd(), config=path, store=url, for_command=True)
         except (SwitchgearError, OSError, ValueError):
-            return  # a store that is gone was said already
+            return  # an unavailable store was reported already
 
 
 def open_session(
@@ -261,7 +262,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 
 def chosen_config_file() -> StoreChoice:
-    """The configuration file and how it was found; whether it is trusted is not asked."""
+    """The configuration file and how it was found; trust is not checked."""
     from switchgear._config import find_config
 
     told = given("config")
@@ -306,6 +307,8 @@ def _say_once(notice: str) -> None:
     """Report on standard error, once for each command; nothing during shell completion."""
     context = click.get_current_context(silent=True)
     said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    if context is not None and context.info_name == "trust":
+        return  # it is the command that the notice names
     if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
         said.add(notice)
         say(clean(f"switchgear: {notice}", 1000), err=True)
@@ -425,13 +428,15 @@ def view_named(session: Session, name: str) -> "View":
 
 
 def unknown_circuit(session: Session, name: str) -> str:
-    """What to say of a circuit that is not there: perhaps it was meant otherwise."""
+    """The message about an unknown circuit, with the nearest name."""
     import difflib
+
+    from switchgear._text.formats import plural
 
     names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
     near = [key for key in names if key.endswith(f"/{name}")]
     near = near or difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the store has {len(names)} others"
+    hint = f"did you mean {near[0]!r}?" if near else f"the store has {plural(len(names), 'other')}"
     if not names:
         hint = "the store is empty"
     return f"there is no circuit {name!r} in {session.label}; {hint}"

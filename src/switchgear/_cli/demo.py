@@ -58,7 +58,6 @@ class StandInProvider:
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1/messages"
 
     def is_down(self) -> bool:
-        """Whether the outage is on."""
         begin_s, end_s = OUTAGE_S
         return begin_s <= (time.monotonic() - self._started_s) * self._speed < end_s
 
@@ -103,7 +102,7 @@ class DemoScreen:
             self._to_tell.append(event)
 
     def _draw(self, event: Event) -> None:
-        """Say why it moved, and start a line for the new phase."""
+        """Print the reason of the transition, and start a line for the new phase."""
         wait = event.retry_after_s
         then = "" if wait is None else f"; next try in {duration(wait)}"
         self.console.print()

@@ -320,7 +320,7 @@ def _seal(session: "Session") -> Iterator[CheckResult]:
 def _clock(session: "Session") -> Iterator[CheckResult]:
     here_s, there_s = time.time(), session.now_s()
     if here_s < _BEFORE_US_S:
-        yield CheckResult(PROBLEM, f"the clock says {time.strftime('%Y-%m-%d')}", "set the clock")
+        yield CheckResult(PROBLEM, f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
     elif abs(here_s - there_s) > 30:
         ahead = "ahead" if there_s > here_s else "behind"
         what = f"the store's clock is {abs(there_s - here_s):.0f} s {ahead} of this machine's"
@@ -328,7 +328,7 @@ def _clock(session: "Session") -> Iterator[CheckResult]:
             WARNING, what, "waits follow the store's clock; displayed times may differ"
         )
     else:
-        yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, the store's agrees")
+        yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, same as the store's")
     ahead_of = [
         found.circuit.key
         for found in session.panel.store.find()
@@ -500,18 +500,23 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
 def resident_process() -> Iterator[CheckResult]:
     """The process that answers the hooks of this user, or why there is none."""
     from switchgear._hooks import resident
+    from switchgear._text.formats import elapsed
 
-    found = resident.status()
+    found, why, until_s = resident.status(), resident.obstacle(), time.monotonic() + 3.0
+    while found is None and not why and resident.unresponsive() and time.monotonic() < until_s:
+        time.sleep(0.05)  # it may be starting
+        found = resident.status()
     if found is not None:
-        sessions = f"{len(found['sessions'])} sessions watched"
-        age = f"running for {found['age_s']:.0f} s"
+        sessions = f"{plural(len(found['sessions']), 'session')} watched"
+        age = f"running for {elapsed(found['age_s'])}"
         what = f"resident process {found['pid']}, version {found['version']}, {age}, {sessions}"
         yield CheckResult(GOOD, what)
-        return
-    why = resident.obstacle()
-    if why:
+    elif why:
         what = f"hooks decide without a resident process: {why}"
         yield CheckResult(NOTE, what, "they are slower, and silent sessions are not watched")
+    elif (pid := resident.unresponsive()) is not None:
+        what = f"hooks decide without a resident process: process {pid} does not respond"
+        yield CheckResult(NOTE, what, "restart it: switchgear hooks restart")
     else:
         yield CheckResult(GOOD, "no resident process runs: the next hook starts it")
 
@@ -584,7 +589,7 @@ def _refused(
     if answer.action in {"deny", "stop"}:
         yield CheckResult(GOOD, f"refusals have the form that {agent.title} obeys: {answer.action}")
     else:
-        what = f"a refusal came out as {answer.action or answer.trouble!r}"
+        what = f"a refusal was written as {answer.action or answer.trouble!r}"
         yield CheckResult(PROBLEM, what, "this is a defect of Switchgear; please report it")
 
 

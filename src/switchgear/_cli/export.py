@@ -253,9 +253,9 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
         try:
             check_whole(account)
         except _BAD as error:
-            wrong.append(f"line {number_of_it} and those behind it: {_said(error)}")
+            wrong.append(f"line {number_of_it} and those after it: {_said(error)}")
     if not number:
-        wrong.append("it is empty: not even its first line is there")
+        wrong.append("it is empty")
     if wrong:
         more = len(wrong) - MOST_TOLD
         told = wrong[:MOST_TOLD] + ([f"and {more:,} more bad lines"] if more > 0 else [])
@@ -275,7 +275,6 @@ class _Reading:
         self._now_s = now_s
 
     def hear(self, number: int, line: bytes) -> None:
-        """Check a line and keep its content."""
         data = _parsed(line)
         if number == 1:
             _check_head(data)
@@ -401,7 +400,7 @@ T = TypeVar("T")
 def export_verb(glob: str, *, output: str | None) -> None:
     """Write the circuits that match GLOB, with policy, state and events, as lines of JSON.
 
-    Budgets (named budget/TEAM), locks (lock/RESOURCE) and routes (agent/NAME) that match come along.
+    Budgets (named budget/TEAM), locks (lock/RESOURCE) and routes (agent/NAME) that match are included.
     """
     from switchgear._cli.context import open_session
 
@@ -479,16 +478,16 @@ def import_verb(file: str) -> None:
 
 
 def _take(found: list[T], put: Callable[[T], bool], what: str) -> str:
-    """Put all of them; how many were taken, which is said also when it ends in the middle."""
+    """Import all of them and return how many were written; also reported if one of them fails."""
     written = 0
     for each in found:
         try:
             written += put(each)
         except Exception:
-            say(f"{written} of {plural(len(found), what)} taken before:", err=True)
+            say(f"{written} of {plural(len(found), what)} imported before this error:", err=True)
             raise
     kept = len(found) - written
-    return f"{plural(written, what)} taken, {kept} kept as they are"
+    return f"{plural(written, what)} imported, {kept} kept unchanged"
 
 
 def _read(path: str) -> list[bytes]:

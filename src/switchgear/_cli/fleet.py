@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 NOT_ALL_WORK = 1
 
 
-@click.group(cls=Branch, short_help="Show and steer agents, fallbacks and paused stories.")
+@click.group(cls=Branch, short_help="Show agents and fallbacks; resume paused tasks.")
 def fleet() -> None:
-    """Show and steer the agents of the configuration, their providers and their stories."""
+    """Show the agents of the configuration, their providers and tasks; resume paused tasks."""
 
 
 @fleet.command(short_help="Show active agents, and which stand in for others.")
 @json_option
 @store_options
 def status(*, as_json: bool) -> None:
-    """Show every agent, story, provider and lock. Exit code 1: an agent is halted or a story paused."""
+    """Show every agent, task, provider and lock. Exit code 1: an agent is halted or a task paused."""
     from switchgear._cli.context import open_session
     from switchgear._fleet.watcher import world
 
@@ -71,8 +71,8 @@ def watch(*, once: bool, every_s: float) -> None:
     """Write incidents and world-state.json and send notifications, until Ctrl-C.
 
     Several watchers may run, on several machines: they take turns. A changed configuration file is
-    read again; an invalid one is reported, and the previous one stays in force. A watcher judges no
-    circuit and changes no policy.
+    read again; an invalid one is reported, and the previous one stays in effect. A watcher changes no
+    circuit and no policy.
     """
     from switchgear._cli.context import chosen_config_file, open_session
     from switchgear._fleet.watcher import Watcher, folder_of
@@ -203,7 +203,7 @@ def route(agent: str, *, as_json: bool) -> None:
         raise SystemExit(NOT_ALL_WORK)
 
 
-@fleet.command(short_help="Resume a paused story.")
+@fleet.command(short_help="Resume a paused task.")
 @click.argument("story", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
 @click.option(
@@ -215,7 +215,7 @@ def route(agent: str, *, as_json: bool) -> None:
 @store_options
 @token_option
 def resume(story: str, *, why: str | None, by: str | None) -> None:
-    """Resume STORY, which was paused because of its cost. It may spend the same amount again.
+    """Resume STORY, a task that was paused because of its cost. It may spend the same amount again.
 
     Needs the operator token where one is configured.
     """
@@ -230,12 +230,11 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
         watched.demand_paused(story)
         done = session.send(name, Override(who_gives(by), reason_given(why), None, reset=True))
     if not done.verdict.admitted:
-        fail(f"what story {story!r} cost is forgiven, but it stays {done.verdict.reason}")
-    say(clean(f"story {story} goes on; its cost so far is cleared"))
+        fail(f"the cost of task {story!r} was cleared, but it stays {done.verdict.reason}")
+    say(clean(f"task {story} resumed; its cost so far is cleared"))
 
 
 def fleet_of(session: "Session") -> "Fleet":
-    """The fleet of a session's configuration, over its panel."""
     from switchgear._fleet.fleet import Fleet
 
     return Fleet(session.panel, session.config.crew, session.config.breakers)
@@ -308,7 +307,9 @@ def _show(found: dict[str, Any]) -> None:
             state = held or one["phase"].replace("_", "-")
             why = "" if held and one["why"].startswith(held) else why
             by = one["why"].removeprefix(held) if held and not why else ""
-            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
+            shown = name.removesuffix("/latency")
+            what = shown if shown == name else f"{shown}, latency"
+            say(clean(f"{title} {what}: {state}{by}{why}{queue}"))
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:

@@ -35,14 +35,16 @@ class AgentName(_TextType):
 
         from switchgear._hooks.install.settings import ALIASES
 
-        wanted = value.strip().lower()
+        wanted = "-".join(value.lower().split())
         found = ALIASES.get(wanted, wanted)
         if found in AGENTS:
             return found
-        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.5)
-        meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
+        meant = (
+            f"did you mean {ALIASES.get(near[0], near[0])!r}? there are" if near else "there are"
+        )
         return self.fail(
-            f"{value!r} has no hooks; {meant}Choose one of {', '.join(AGENTS)}", param, ctx
+            f"there are no hooks for {value!r}; {meant} {', '.join(AGENTS)}", param, ctx
         )
 
     def shell_complete(
@@ -213,7 +215,7 @@ def restart() -> int:
     """Restart the resident process, which answers the hooks of all your agents.
 
     Events under way are not affected. It also restarts by itself when another version is installed.
-    Exit code 0; 1 if there can be no resident process here.
+    Exit code 0; 1 if no resident process can run here.
     """
     from time import monotonic, sleep
 
@@ -248,9 +250,9 @@ def _save(agent: str, scope: str) -> None:
 
 
 def _trust_project_file() -> None:
-    """Show and trust the configuration of this project: a user a user a user a user a user a user a user a user a user a user a user who installs the guard wants its rules.
+    """Show and trust the configuration of this project, so that its rules take effect.
 
-    One that cannot be used stays untrusted, with a warning.
+    A configuration that cannot be used stays untrusted, with a warning.
     """
     from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
     from switchgear._config import ConfigError

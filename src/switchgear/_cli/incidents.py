@@ -96,7 +96,7 @@ def close(
     from switchgear._cli.override import reason_given, who_gives
 
     if false_positive and confirmed:
-        fail("--false-positive and --confirmed say the opposite; give one of them")
+        fail("--false-positive and --confirmed contradict each other; use one of them")
     mark = "false_positive" if false_positive else "confirmed" if confirmed else None
     with open_session(reading=True) as session:
         session.demand_operator(incident, f"closing incident {incident!r}")
@@ -196,7 +196,6 @@ def _since(text: str | None, now_s: float) -> float:
 
 
 def incidents_of(session: "Session") -> "Incidents":
-    """The incidents of a session's installation."""
     import os
 
     from switchgear._cli.context import file_of

@@ -40,13 +40,12 @@ class LabelledRun(NamedTuple):
 
 
 def summary(run: "RecordedRun") -> LabelledRun:
-    """What a person needs to know of one run."""
     from switchgear._analysis.backtest.outcomes import infer, label_key
     from switchgear._text.agent_text import one_line
 
     found = infer(run)
     end = [
-        f"{each.tool or 'said'}: {each.args if each.tool else each.thought or ''}"
+        f"{each.tool or 'agent'}: {each.args if each.tool else each.thought or ''}"
         f"{'' if each.ok is not False else ' (failed)'}"
         for each in run.steps[-_SHOWN_STEPS:]
     ]

@@ -12,7 +12,7 @@ from switchgear._cli.views.text import say
 def metrics() -> None:
     """Print alert rules for Prometheus and a dashboard for Grafana.
 
-    `switchgear serve` has the metrics under /metrics.
+    `switchgear serve` exposes the metrics under /metrics.
     """
 
 

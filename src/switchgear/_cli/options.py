@@ -44,7 +44,7 @@ def defect(error: Exception, goes_on: str) -> int:
     if os.environ.get("SWITCHGEAR_DEBUG"):
         raise error
     Fail(_sentence(error)).show()
-    say(f"What was done is kept. Go on: switchgear {goes_on}", err=True)
+    say(f"The work is kept. Continue: switchgear {goes_on}", err=True)
     return DEFECT
 
 
@@ -80,7 +80,7 @@ class Verbs(Branch):
         except BrokenPipeError:
             raise SystemExit(BROKEN_PIPE) from None
 
-    def main(  # type: ignore[override]  # click's overloads say what follows from the flag
+    def main(  # type: ignore[override]  # click's overloads depend on the flag
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
         """Run a command line and exit."""
@@ -170,13 +170,11 @@ def _shared(*names: str, **how: Any) -> Callable[[F], F]:
 
 
 def config_option(verb: F) -> F:
-    """Where the configuration is."""
     text = "Configuration file [env: SWITCHGEAR_CONFIG]."
     return _shared("--config", metavar="FILE", help=text)(verb)
 
 
 def store_options(verb: F) -> F:
-    """Where the circuits are."""
     verb = config_option(verb)
     return _shared(
         "--store",
@@ -187,7 +185,7 @@ def store_options(verb: F) -> F:
 
 def give_color_option(verb: click.Command) -> None:
     """Whether there is colour: for a verb and all verbs below it."""
-    text = "Print without colour, like NO_COLOR=1; bold stays."
+    text = "Print without colour, like NO_COLOR=1; bold text stays."
     _shared("--no-color", is_flag=True, default=None, help=text)(verb)
     for below in verb.commands.values() if isinstance(verb, click.Group) else ():
         give_color_option(below)

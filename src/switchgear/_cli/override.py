@@ -201,7 +201,7 @@ def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
     try:
         exact = session.panel.store.get(word.target)
     except StoreCorrupt:
-        return [word.target]  # it is there, and an order to it mends it
+        return [word.target]  # it exists, and an override repairs it
     found = [exact] if exact is not None else []
     if exact is None and not is_plain(word.target):
         found = list(session.panel.store.find(word.target))

@@ -157,7 +157,7 @@ def proxy(**given: Any) -> None:
 
 
 def _with_section(given: dict[str, Any]) -> dict[str, Any]:
-    """The options, and what the configuration says where none was given."""
+    """The options; those that were not given come from the configuration."""
     from switchgear._cli.context import load_chosen_config
     from switchgear._config.proxy import ProxySection
 

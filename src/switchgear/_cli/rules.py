@@ -1,4 +1,4 @@
-"""`switchgear rules list|test`: which absolute rules hold here, and what they say to a call."""
+"""`switchgear rules list|test`: show the absolute rules, and test a call against them."""
 
 import os
 import sys

@@ -52,6 +52,7 @@ def dry_run(
     from switchgear._console.values import printed
     from switchgear._run.circuits import loop_name
     from switchgear._run.cost import coverage, estimate
+    from switchgear._run.loop import NO_TESTS
     from switchgear._run.options import AUTO, describe_limits
     from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
     from switchgear._run.record import runs_root
@@ -71,6 +72,7 @@ def dry_run(
         "folder": str(folder),
         "validation": options.validate,
         "validation_found": found and options.validate is not None,
+        "notes": [NO_TESTS] if found and options.validate is None else [],
         "circuit": circuit,
         "limits": [f"policy of the configuration: {_kinds(policy)}"]
         if policy
@@ -96,6 +98,9 @@ def dry_run(
     if options.budget_micros is not None and not (priced.known or options.allow_unknown_price):
         shown["objections"].append(f"--budget cannot be enforced: {priced.why}")
         code = code or 2
+    if options.budget_micros == 0:
+        shown["objections"].append("the budget is $0.00, so no iteration may start")
+        code = code or 11
     shown["would_start"] = not shown["objections"]
     shown["exit_code"] = code
     if as_json:
@@ -146,6 +151,7 @@ def _print(
         ("price", priced.why),
         ("estimate", _estimate(past)),
         *(("notifies", target) for target in shown["notify"]),
+        *(("note", note) for note in shown["notes"]),
     ]
     screen.line("dry run: nothing is executed and nothing is written")
     before = ""
@@ -206,7 +212,7 @@ class Start(NamedTuple):
     targets: "tuple[Target, ...]" = ()
     """Those of `--notify`; the configured ones are notified, too."""
     note: str | None = None
-    """Something to say at the start."""
+    """A message for the start."""
     lock: "RunLock | None" = None
     """The lock of the run's folder, which a run that is resumed holds already."""
 
@@ -309,7 +315,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
 
 
 def _no_task(validate: str | None) -> str:
-    """What to say when there is no task, which an option may have taken for its value."""
+    """The message when there is no task; an option may have taken it as its value."""
     if not validate or validate == "auto":
         return "TASK is missing: describe the task, or try --agent demo"
     return (
@@ -321,7 +327,7 @@ def _no_task(validate: str | None) -> str:
 def _options(
     session: "Session", task: str, flags: dict[str, Any]
 ) -> "tuple[RunOptions, str | None]":
-    """The options of a run, and what is to be said of its time."""
+    """The options of a run, and a message about its time limit."""
     from switchgear._cli.run_options import check_node
     from switchgear._run.options import run_options
 
@@ -362,7 +368,7 @@ def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
 
     task, flags = _demo_task(task, flags)
     options, note = _options(session, task, flags)
-    agent_of(options)  # an unknown scenario is said before anything is made
+    agent_of(options)  # report an unknown scenario before anything is created
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
     return Start(options, record.path / "work", record, note=note)
@@ -409,7 +415,7 @@ def conflict_text(conflict: "RunConflict") -> str:
             str(conflict),
             "- wait until it ends: switchgear watch",
             f"- stop it, its work is saved: {stop}",
-            "- then repeat this command, or go on with its run: switchgear resume last",
+            "- then repeat this command, or continue its run: switchgear resume last",
         )
     )
 

@@ -60,7 +60,7 @@ def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def settled(
     options: "RunOptions", wanted: dict[str, Any], rules: "Timeouts"
 ) -> "tuple[RunOptions, str | None]":
-    """The options with the timeout that is wanted, and a sentence about it."""
+    """The options with the requested timeout, and a sentence about it."""
     from switchgear._run.record import runs_root, similar_durations_s
     from switchgear._stuck.timeouts import Estimate, timeout
 
@@ -159,7 +159,7 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
         return f"{loop.name} was closed by force"
     decision = loop.check()
     if decision.allow_continue:
-        return None if decision.reason is None else f"{loop.name} is watchful: {decision.reason}"
+        return None if decision.reason is None else f"{loop.name} may trip soon: {decision.reason}"
     if loop.mode == "held_open" or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise StillOpen(_text(loop, how))
     return _ask(loop, how)
@@ -177,7 +177,7 @@ def _text(loop: "LoopBreaker", how: str) -> str:
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:
-        waiting = f"wait {duration(wait_s)}, then one retry is let through"
+        waiting = f"wait {duration(wait_s)}, then one retry is admitted"
     shared = f"it is shared by runs with {SHARED}"
     return "\n".join(
         (
@@ -190,7 +190,7 @@ def _text(loop: "LoopBreaker", how: str) -> str:
 
 
 def _wait_s(loop: "LoopBreaker") -> float | None:
-    """How long until one retry is let through; `None`: it is not by itself."""
+    """How long until one retry is admitted; `None`: it is not by itself."""
     from switchgear._breaker.handle import TIME_PASSES
 
     return loop.send(TIME_PASSES).retry_after_s

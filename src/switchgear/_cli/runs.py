@@ -99,7 +99,7 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     from switchgear._run.record import prunable, prune, runs_root
 
     if older_than is None and keep is None:
-        fail("say what to remove: --older-than D, --keep N or both")
+        fail("specify what to remove: --older-than D, --keep N or both")
     age_s = None if older_than is None else seconds("--older-than", older_than)
     found = prunable(runs_root(Path.cwd()), now_s=time.time(), older_than_s=age_s, keep=keep)
     removed, left = (found, []) if dry_run else prune(found)
@@ -169,8 +169,8 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
     from switchgear._console.runs import run_row
     from switchgear._run.formats import spent
 
-    row, state = run_row(run), run.get("state") or {}
-    cost = f", {spent(row['cost_micros'] or 0, state.get('unknown_prices') or 0)}"
+    row = run_row(run)
+    cost = f", {spent(row['cost_micros'] or 0, row['unknown_prices'])}"
     if row["status"] == "running":
         cost = f" ended{cost} so far" if row["iterations"] else " ended"
     task = clean(" ".join(str(row["task"]).split()), 80)
@@ -264,5 +264,5 @@ def _iteration(facts: dict[str, Any]) -> str:
 
 
 def _count(count: Any, noun: str) -> str:
-    """`1 file`, `2 files`; what was not measured is said to be so."""
+    """`1 file`, `2 files`; values that were not measured are shown as such."""
     return plural(count, noun) if isinstance(count, int) else f"{noun}s not measured"

@@ -68,7 +68,7 @@ _SHORTENED = {3: 8, 1: 6}
 def _table(
     rows: "list[SessionRow]", now_s: float, width: int | None, signs: "Signs"
 ) -> "list[Text]":
-    """The lines of the table: the task and the last step stand below, or behind if there is room."""
+    """The lines of the table: the task and the last step are below, or in the same line if they fit."""
     from rich.cells import cell_len
     from rich.text import Text
 

@@ -20,7 +20,13 @@ MISSED = 1
 @click.argument("scenario", required=False)
 @click.option("--agents", type=int, default=1000, show_default=True, help="Number of agents.")
 @click.option("--hours", type=float, help="Simulated hours. [default: the scenario's own]")
-@click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same numbers.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed of the random numbers; the same seed gives the same result.",
+)
 @click.option(
     "--noise",
     type=float,
@@ -103,7 +109,7 @@ def _progress() -> Any:
 
 
 def _check_place(html: str | None) -> None:
-    """Whether the report can be written, said before minutes are spent on it."""
+    """Check that the report can be written, before minutes are spent on it."""
     import os
 
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it

@@ -77,15 +77,16 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
         else:
             kept.append(view)
     stopped = stopped_words([ended[owner] for owner in sessions])
-    return Current(kept, len(runs), len(sessions), stopped, running)
+    finished = sum(loops[name] for name in runs)
+    return Current(kept, finished, len(sessions), stopped, running)
 
 
-def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
-    """The circuits of runs of this project of which none is running, and those that are."""
+def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The circuits of runs of which none is running, with the number of runs; and those that are."""
     from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
 
     root = runs_root(folder)
-    ended, running, lines = pruned_circuits(root), set(), []
+    ended, running, lines = dict.fromkeys(pruned_circuits(root), 0), set(), []
     for each in list_runs(root)[-NEWEST_RUNS:]:
         if each.run is None:
             continue
@@ -94,12 +95,11 @@ def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
             running.add(circuit)
             lines.append(_running(each.run))
         else:
-            ended.add(circuit)
-    return ended - running, tuple(lines)
+            ended[circuit] = ended.get(circuit, 0) + 1
+    return {name: ended[name] for name in ended if name not in running}, tuple(lines)
 
 
 def _running(run: dict[str, Any]) -> str:
-    """A run that is running, in a line."""
     state = run.get("state")
     done = state.get("iterations") if isinstance(state, dict) else None
     number = f", iteration {done + 1}" if isinstance(done, int) else ""
@@ -143,7 +143,7 @@ glob_argument = circuit_argument("glob", default=EVERY)
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
     """Show the circuits whose names match GLOB, open ones first.
 
-    The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
+    The symbol is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
     100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions
     (`switchgear sessions`) are left out, unless an operator holds them.
     """
@@ -200,7 +200,7 @@ def _most_important(ordered: "list[View]") -> "list[View]":
 
 
 def nothing(session: "Session", glob: str) -> str:
-    """What to say when no circuit matches."""
+    """The message when no circuit matches."""
     from switchgear._cli.views.text import clean
 
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
@@ -215,7 +215,14 @@ def nothing(session: "Session", glob: str) -> str:
 @click.command(short_help="Show everything about one circuit.")
 @circuit_argument()
 @json_option
-@click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
+@click.option(
+    "--events",
+    "count",
+    type=click.IntRange(0, 10_000),
+    default=10,
+    show_default=True,
+    help="Show the last N events.",
+)
 @store_options
 def show(circuit: str, *, as_json: bool, count: int) -> None:
     """Show everything about one CIRCUIT: state, heat, evidence, policy, history.
@@ -325,7 +332,7 @@ def _follow(
     while True:
         session.look_again()
         try:
-            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            # Read first: if nothing matches yet, new events follow the newest of all.
             newest = session.panel.events(limit=1) if cursor is None else []
             entries = look()
         except StoreError as error:

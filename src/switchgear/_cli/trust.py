@@ -154,7 +154,6 @@ def _weakened(rules: "Sequence[Rule]") -> list[str]:
 
 
 def trust_and_say(file: str, digest: str, variables: tuple[str, ...] = ()) -> None:
-    """Trust the file with the content of this digest, and report it."""
     from switchgear._config.trust import trust_file
 
     made = trust_file(file, variables=variables, expected=digest)

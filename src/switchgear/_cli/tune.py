@@ -199,7 +199,8 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
             f"starting from the preset {start}; on other recorded runs: {MEASURED[start]}", 2
         )
     if isinstance(found.result, TooLittle):
-        screen.line(f"too little to say anything: {found.result.why}", 2)
+        screen.line(f"too little data: {found.result.why}", 2)
+        screen.line("add outcomes with `switchgear label PATH` or --outcomes FILE, or more runs", 2)
         return
     result = found.result
     held = result.held
@@ -217,7 +218,7 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     screen.line()
     screen.line(f"proposed: the thresholds of {clean(start, 100)} times {result.factor:g}", 2)
     if code == DOES_NOT_HOLD:
-        screen.line("it did not hold on the tasks that were held out: do not use it", 2)
+        screen.line("it does not keep the rate on held-out tasks: do not use it", 2)
     screen.line()
     for line in _yaml(result).splitlines():
         screen.line(line, 8)

@@ -20,7 +20,7 @@ from switchgear._config.sections import (
 
 
 def config_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors: made from the registries, so always complete."""
+    """The JSON Schema of the file, for editors; generated from the registries."""
     from switchgear._config.schema import schema  # noqa: PLC0415  only editors need it
 
     return schema()

@@ -51,7 +51,7 @@ def find_config(start: str | None = None) -> str | None:
     `SWITCHGEAR_CONFIG` wins, whether such a file exists or not. Else the folders are searched from
     `start` (default: the current one) upwards, to the home folder or the root; the first that has
     `switchgear.yaml`, `.yml`, `.toml`, or a `pyproject.toml` with `[tool.switchgear]`, is taken;
-    else the user's own, see `user_config`. Whether a file is trusted is not asked here.
+    else the user's own, see `user_config`. Trust is not checked here.
     """
     told = named_config()
     if told is not None:
@@ -66,7 +66,7 @@ def named_config() -> str | None:
 
 
 def candidates(start: str | None = None) -> list[str]:
-    """Every path at which a configuration for a folder could lie, in the order of precedence."""
+    """Every path at which a configuration for a folder can be, in the order of precedence."""
     home = os.path.realpath(os.path.expanduser("~"))
     folder = os.path.realpath(start or ".")
     found: list[str] = []
@@ -134,14 +134,14 @@ def load_config(
     text: str | None = None,
     may_read: Callable[[str], bool] | None = None,
 ) -> Config:
-    """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
+    """The configuration in a file. Raises `ConfigError` with all errors in it.
 
     The name determines the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
     `[tool.switchgear]` is read. An empty file is the default configuration.
 
     `text` is used instead of the file, for content that was read already. `may_read` returns
-    which environment variables it may use; default: all, for a file that the caller vouches for.
-    Whether the user trusts the file is not asked: a program that calls this runs in the project.
+    which environment variables it may use; default: all, for a file that the caller trusts.
+    Trust is not checked: a program that calls this already runs code of the project.
     """
     return load_with_notes(path, text=text, may_read=may_read)[0]
 
@@ -277,7 +277,7 @@ class _Loading:
             return None
         if (
             url == "memory"
-        ):  # in YAML a text that ends in a colon needs quotes, which few people know
+        ):  # in YAML a text that ends in a colon needs quotes, which is easily missed
             url = "memory:"
         objection = _objection_to_store(url, node.value)
         if objection is not None:

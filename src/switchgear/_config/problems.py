@@ -91,7 +91,7 @@ _PLAIN_NAME = re.compile(r"[\w/*?+-]+", re.ASCII)
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: in which file, in which line, at which key, and what."""
+    """One error: file, line, key and message."""
 
     path: str
     line: int | None
@@ -106,13 +106,13 @@ class Problem(NamedTuple):
 
 
 class ConfigError(SwitchgearError):
-    """A configuration file that cannot be used. `problems` has all that is wrong with it."""
+    """A configuration file that cannot be used. `problems` lists all errors."""
 
     args: tuple[tuple[Problem, ...]]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that is wrong, in the order of the lines."""
+        """All errors, in the order of the lines."""
         return self.args[0]
 
     def __str__(self) -> str:
@@ -148,7 +148,6 @@ class Report:
         self._unreadable: set[str] = set()
 
     def add(self, node: ConfigNode, message: str) -> None:
-        """Note what is wrong with this node."""
         self.added += 1
         if node.key in self._unreadable:
             return
@@ -210,7 +209,7 @@ class Report:
                 self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
                 continue
             if one.name in found:
-                self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
+                self.add(child, f"means the same as {shown(found[one.name].key)}: keep one of them")
                 continue
             # Of an older version of the unit; a built-in preset is not a file that could be changed.
             if is_old(key) and child.line is not None:

@@ -41,7 +41,6 @@ _CHOICES = re.compile(r"it must be one of (?P<words>.+)")
 
 
 def schema() -> Schema:
-    """The whole schema."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Switchgear configuration",

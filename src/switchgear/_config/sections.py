@@ -51,7 +51,7 @@ class Hooks(NamedTuple):
 
 
 class CircuitPolicy(NamedTuple):
-    """Which policy the circuits have whose names match a glob."""
+    """The policy of the circuits whose names match a glob."""
 
     match: str
     policy: Policy
@@ -66,7 +66,7 @@ class RuleBook(NamedTuple):
 
 
 class Config(NamedTuple):
-    """An installation's choices. Immutable; any thread may read it.
+    """The configuration of an installation. Immutable; any thread may read it.
 
     >>> Config().policy_for("provider/anthropic") is None
     True
@@ -106,10 +106,10 @@ class Config(NamedTuple):
     second_opinion: SecondOpinion | None = None
     """The second opinion to request before a stuck agent is stopped; `None`: none."""
     proxy: ProxySection | None = None
-    """What `switchgear proxy` does without options; `None`: the file does not say."""
+    """What `switchgear proxy` does without options; `None`: not configured."""
 
     def policy_for(self, name: str) -> Policy | None:
-        """The policy of a circuit: that of the first match; `None`: the file does not say."""
+        """The policy of a circuit: that of the first match; `None`: not configured."""
         for rule in self.circuits:
             if matcher(rule.match)(name):
                 return rule.policy
@@ -134,11 +134,16 @@ POLICY_KEYS = ("extends", "detectors", "recovery", "combine", "tripping_at", "st
 
 
 def preset_policy(name: str) -> Policy:
-    """The policy of a preset. Raises KeyError for a name that is none."""
+    """The policy of a preset. Raises KeyError for an unknown name."""
     report = Report("presets")
     policy = _build(_nodes(PRESETS[name], name).value, ConfigNode(None, None, name), report)
     report.raise_if_any()
     return cast("Policy", policy)  # or there is a problem in the report
+
+
+def default_policy(name: str) -> Policy:
+    """The policy of a circuit that nothing names: `operation` for `op/*`, as in hooks."""
+    return preset_policy("operation" if name.startswith("op/") else "provider")
 
 
 class Policies:
@@ -154,7 +159,7 @@ class Policies:
         return {name: policy for name, policy in found.items() if policy is not None}
 
     def of(self, node: ConfigNode) -> Policy | None:
-        """The policy that a circuit asks for: a name, a preset or one written in place."""
+        """The policy of an entry of `circuits`: a name, a preset or one written in place."""
         if isinstance(node.value, str):
             keys = self._keys_by_name(node, ())
             return None if keys is None else _build(keys, node, self._report)
@@ -180,7 +185,7 @@ class Policies:
         else:
             self._report.add(base, f"is {shown(base.value)}: it must be the name of a policy")
         if inherited is None:
-            # The rest is checked all the same; the source of the detectors is known.
+            # The rest is checked anyway; the source of the detectors is known.
             _build({"detectors": _nodes([ConsecutiveFailures.kind], ""), **own}, node, self._report)
             return None
         return {**inherited, **own}
@@ -221,7 +226,7 @@ def _build(keys: dict[str, ConfigNode], place: ConfigNode, report: Report) -> Po
         given["combine"] = build_part(keys["combine"], COMBINES, report)
     detectors = _detectors(keys, place, report)
     if detectors is None:
-        # The rest is checked all the same, against a detector that suits everything but weights.
+        # The rest is checked anyway, with a detector that fits everything but weights.
         detectors = [ConsecutiveFailures()]
         given.pop("combine", None)
     given["detectors"] = detectors
@@ -365,11 +370,11 @@ ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
 
 
 def build_breakers(node: ConfigNode, report: Report) -> Breakers:
-    """The seven categories; what the file does not say is as in the document."""
+    """The seven categories; keys that are not in the file have their documented defaults."""
     keys = report.mapping(node, (*CATEGORIES, *ALIASES))
     for alias, category in ALIASES.items():
         if alias in keys and category in keys:
-            report.add(keys[alias], f"says the same as {category!r}: keep one of them")
+            report.add(keys[alias], f"means the same as {category!r}: keep one of them")
         elif alias in keys:
             keys[category] = keys.pop(alias)
     built: dict[str, Category] = {}
@@ -515,7 +520,6 @@ def build_second_opinion(node: ConfigNode, report: Report) -> SecondOpinion | No
 
 
 def build_timeouts(node: ConfigNode, report: Report) -> Timeouts:
-    """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(time_rules))
     return _built(time_rules, nodes, node, report) or Timeouts()
 
@@ -587,7 +591,6 @@ def hooks_of(
 
 
 def build_hooks(node: ConfigNode, report: Report) -> Hooks:
-    """The section; the default for what is wrong, which is reported."""
     nodes = report.mapping(node, fields_of(hooks_of))
     given: dict[str, Any] = {name: child.plain() for name, child in nodes.items()}
     return construct(hooks_of, given, nodes, node, report) or Hooks()
@@ -669,7 +672,7 @@ def operations(
     open_duration_s: float = 30.0,
     half_open_max_calls: int = 1,
 ) -> Policy:
-    """How every operation (`op/*`) is judged: so many failures in the window open it for so long."""
+    """The policy of every operation (`op/*`): failures in the window that open it, and for how long."""
     name = "circuit_breaker"
     failures = values.whole(f"{name}.failure_threshold", failure_threshold)
     window_s = values.window(f"{name}.failure_window_s", failure_window_s)

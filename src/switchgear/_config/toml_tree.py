@@ -33,7 +33,7 @@ _TOO_DEEP = re.compile(
 def parse_toml(text: str, report: Report) -> ConfigNode:
     """The document as nodes. Syntax errors raise `ConfigError`."""
     if found := _TOO_DEEP.search(text):
-        # Said before parsing: such keys take tomllib hours.
+        # Checked before parsing: such keys take tomllib hours.
         report.fail(text.count("\n", 0, found.end()) + 1, f"a key of more than {_DEEPEST} parts")
     try:
         data = tomllib.loads(text)

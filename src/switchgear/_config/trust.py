@@ -64,7 +64,7 @@ class Trusted(NamedTuple):
 
 
 class FilePowers(NamedTuple):
-    """What a person should know of a file before trusting it, as it is written there."""
+    """What `switchgear trust` shows about a file."""
 
     sections: tuple[str, ...]
     commands: tuple[str, ...]
@@ -128,12 +128,11 @@ def _table_in(data: bytes) -> Any:
 
 
 def trust_folder() -> str:
-    """Where the records are."""
     return state_folder("trust")
 
 
 def record_of(path: str) -> Trusted | None:
-    """What the user has trusted of a file; `None`: nothing, or no record that can be believed."""
+    """The trusted content of a file; `None`: none, or no valid record."""
     path = key_path(path)
     if _lies_in(trust_folder(), os.path.dirname(path)):
         return None  # a project could bring its own records
@@ -173,7 +172,6 @@ def _loaded(data: bytes | None, path: str | None = None) -> Trusted | None:
 
 
 def records() -> list[Trusted]:
-    """All that is trusted, by path."""
     folder = trust_folder()
     try:
         names = os.listdir(folder)
@@ -197,7 +195,7 @@ def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None
     path = key_path(path)
     data = content(path)
     if data is None:
-        raise NotTrusted(path, "it is not a readable file", "look at what it is")
+        raise NotTrusted(path, "it is not a readable file", "inspect it")
     digest = digest_of(path, data)
     if expected not in {None, digest}:
         raise NotTrusted(path, "it has changed since it was shown", "run 'switchgear trust' again")
@@ -369,7 +367,7 @@ def effective_config(
 
 
 def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effective | None:
-    """A project's file, if it is in effect; else what to say of it is added to the notices."""
+    """A project's file, if it is in effect; else a message about it is added to the notices."""
     there = has_our_table(path)
     record = record_of(path)
     if record is None and not there:

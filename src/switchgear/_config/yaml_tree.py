@@ -70,7 +70,6 @@ class _Walk:
         self._constructor = SafeConstructor()
 
     def walk(self, node: yaml.Node, line: int, key: str, depth: int) -> ConfigNode:
-        """The node and all below it."""
         self._left -= 1
         if self._left < 0:
             self._report.fail(line, f"more than {MOST_NODES} values, with aliases expanded")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from switchgear._breaker.circuit_breaker import classic
 from switchgear._breaker.signals import check_probes
+from switchgear._config.sections import default_policy
 from switchgear._console.interventions import (
     IMPOSSIBLE,
     RUN_ACTIONS,
@@ -60,7 +60,7 @@ MOST_AT_ONCE = 1_000_000
 MOST_ITERATIONS = 10_000
 MOST_MICROS = 10**12
 ANSWERS = ("grant", "deny")
-"""What a person says to a request of an agent."""
+"""A person's answer to a request of an agent."""
 VERDICTS = ("confirmed", "false_positive")
 """Whether the trip of an incident was right."""
 OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
@@ -100,7 +100,7 @@ class Actions:
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
             return {
-                **stands(name, done),
+                **_standing(name, done),
                 "admitted": done.verdict.admitted,
                 "permit": None if permit is None else dump_permit(name, permit),
             }
@@ -261,13 +261,13 @@ class Actions:
         try:
             found = self._sources.panel.store.inner.get(name)
         except StoreCorrupt:
-            found = None  # it is there, and the message mends it
+            found = None  # it exists, and the message repairs it
         else:
             if found is None and must_exist:
                 raise NotFound(f'there is no circuit {name!r}; to create it, add "create": true')
         if found is not None:
             return found.policy
-        return self._sources.config.policy_for(name) or classic()
+        return self._sources.config.policy_for(name) or default_policy(name)
 
     def _send(
         self,
@@ -337,9 +337,14 @@ def _replayed(note: str | None, request: str) -> dict[str, Any] | None:
     return body
 
 
+def _standing(name: str, done: Step) -> dict[str, Any]:
+    """How a circuit stands after a message; its heat is at most 1, as in the lists."""
+    return {**stands(name, done), "heat": min(done.verdict.heat, 1.0)}
+
+
 def _with_events(name: str) -> Callable[[Step], dict[str, Any]]:
     def body(done: Step) -> dict[str, Any]:
-        return {**stands(name, done), "events": [of_event(event) for event in done.events]}
+        return {**_standing(name, done), "events": [of_event(event) for event in done.events]}
 
     return body
 

@@ -84,7 +84,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ApiProblem(Exception):
-    """A request that cannot be answered as asked."""
+    """A request that cannot be processed."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -100,7 +100,6 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
 def as_error(
     status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An error response."""
     return as_json({"error": message, "code": code}, status, headers)
 
 
@@ -151,7 +150,6 @@ class Console:
         return as_json(kept[1])
 
     async def circuits(self, request: Request) -> Response:
-        """The circuits that match, page by page."""
         limit = _whole(request, "limit", MOST_LISTED, 1, MOST_LISTED)
         glob, state = _glob(request), request.query_params.get("state")
         matches, behind = matcher(glob), request.query_params.get("after_name", "")
@@ -164,7 +162,6 @@ class Console:
         return as_json({"circuits": rest[:limit], "next": more, "total": len(found)})
 
     async def circuit(self, request: Request) -> Response:
-        """One circuit."""
         name, events = _key(request), _whole(request, "events", 50, 0, 1_000)
         return as_json(await asyncio.to_thread(self.sources.circuit, name, events))
 
@@ -190,64 +187,51 @@ class Console:
         )
 
     async def sessions(self, request: Request) -> Response:
-        """The sessions."""
         everything = _flag(request, "all")
         found = await asyncio.to_thread(lambda: self.sources.sessions(everything=everything))
         return as_json({"sessions": found})
 
     async def session(self, request: Request) -> Response:
-        """One session."""
         return as_json(await asyncio.to_thread(self.sources.session, _id(request)))
 
     async def runs(self, request: Request) -> Response:
-        """The newest runs."""
         limit = _whole(request, "limit", 100, 1, MOST_LISTED)
         return as_json({"runs": await asyncio.to_thread(self.sources.runs, limit)})
 
     async def run(self, request: Request) -> Response:
-        """One run."""
         return as_json(await asyncio.to_thread(self.sources.run, _id(request)))
 
     async def run_diff(self, request: Request) -> Response:
-        """What a run has saved."""
         return PlainTextResponse(await asyncio.to_thread(self.sources.run_diff, _id(request)))
 
     async def run_log(self, request: Request) -> Response:
-        """What the agent did in one iteration."""
         name, number = _id(request), _whole(request, "iteration", 1, 1, 1_000_000)
         return PlainTextResponse(await asyncio.to_thread(self.sources.run_log, name, number))
 
     async def batches(self, request: Request) -> Response:
-        """The newest batches."""
         limit = _whole(request, "limit", 50, 1, MOST_LISTED)
         return as_json({"batches": await asyncio.to_thread(self.sources.batches, limit)})
 
     async def batch(self, request: Request) -> Response:
-        """One batch."""
         return as_json(await asyncio.to_thread(self.sources.batch, _id(request)))
 
     async def budgets(self, request: Request) -> Response:
-        """All budgets."""
         del request
         return as_json({"budgets": await asyncio.to_thread(self.sources.budgets)})
 
     async def incidents(self, request: Request) -> Response:
-        """The incidents."""
         everything = _flag(request, "all")
         found = await asyncio.to_thread(lambda: self.sources.incidents(everything=everything))
         return as_json({"incidents": found})
 
     async def incident(self, request: Request) -> Response:
-        """One incident."""
         return as_json(await asyncio.to_thread(self.sources.incident, _id(request)))
 
     async def requests(self, request: Request) -> Response:
-        """The requests of agents."""
         del request
         return as_json({"requests": await asyncio.to_thread(self.sources.requests)})
 
     async def fleet(self, request: Request) -> Response:
-        """The fleet."""
         del request
         return as_json(await asyncio.to_thread(self.sources.fleet))
 
@@ -258,7 +242,6 @@ class Console:
         return as_json({"role": role.name.lower(), "store": label, "root": str(self.sources.root)})
 
     async def metrics(self, request: Request) -> Response:
-        """The metrics."""
         del request
         rows = list((await self.hub.known()).values())
         numbers = {"clients": self.hub.clients, "dropped": self.hub.dropped}
@@ -266,7 +249,6 @@ class Console:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def health(self, request: Request) -> Response:
-        """That the server answers."""
         del request
         facts = {"ok": not self.hub.problem, "root": str(self.sources.root), "pid": os.getpid()}
         return as_json({**facts, "console": True, "problem": self.hub.problem})
@@ -274,7 +256,6 @@ class Console:
     # Acting
 
     async def acquire(self, request: Request) -> Response:
-        """Acquire a permit."""
         given, name, key = await _json(request, empty=True), _key(request), _once(request)
         if given:
             raise ApiProblem(422, "invalid", f"unknown field {next(iter(given))[:60]!r}")
@@ -282,7 +263,6 @@ class Console:
         return _acted(answer)
 
     async def record(self, request: Request) -> Response:
-        """Record a result."""
         given, name, key = await _json(request), _key(request), _once(request)
         answer = await asyncio.to_thread(self.actions.record, name, given, key)
         if answer.body.get("events"):
@@ -290,7 +270,6 @@ class Console:
         return _acted(answer)
 
     async def override(self, request: Request) -> Response:
-        """Override a circuit."""
         given, name, key = await _json(request), _key(request), _once(request)
         answer = await asyncio.to_thread(self.actions.override, name, given, key)
         await self.hub.refresh(name)
@@ -298,7 +277,6 @@ class Console:
         return _acted(answer)
 
     async def intervene(self, request: Request) -> Response:
-        """Help or stop a session."""
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.intervene, name, given, key)
         await self.hub.refresh(f"session/{name}")
@@ -306,21 +284,18 @@ class Console:
         return _acted(answer)
 
     async def intervene_run(self, request: Request) -> Response:
-        """Help or stop a run."""
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.intervene_run, name, given, key)
         self._now = None
         return _acted(answer)
 
     async def close_incident(self, request: Request) -> Response:
-        """Close an incident."""
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
         self._now = None
         return _acted(answer)
 
     async def answer_request(self, request: Request) -> Response:
-        """Grant or deny a request of an agent."""
         given, name, key = await _json(request), _id(request), _once(request)
         return _acted(await asyncio.to_thread(self.actions.answer_request, name, given, key))
 
@@ -410,7 +385,6 @@ class RequestGate:
         self._failures = RequestRate(FAILURES_PER_S, FAILURES_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -572,7 +546,6 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 
 def make_app(sources: Sources, tokens: Tokens, places: Places) -> ASGIApp:
-    """The application over one installation."""
     console = Console(sources, tokens, places)
     # The longest paths first: a name of a circuit may contain slashes.
     ordered = sorted(ENDPOINTS, key=lambda each: -each.path.count("/"))

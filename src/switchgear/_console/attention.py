@@ -63,7 +63,6 @@ class SpendRates:
         return None if took_s < LEAST_RATE_S else round((micros - seen[0][1]) * 60.0 / took_s)
 
     def forget_all_but(self, keys: Iterable[str]) -> None:
-        """Forget the others."""
         self._seen = {key: seen for key in keys if (seen := self._seen.get(key)) is not None}
 
 
@@ -237,7 +236,6 @@ def _incident(row: Mapping[str, Any]) -> Attention | None:
 
 
 def counts(items: Sequence[Attention]) -> dict[str, int]:
-    """How many items of each kind need attention."""
     found: dict[str, int] = {}
     for item in items:
         found[item.kind] = found.get(item.kind, 0) + 1

@@ -110,14 +110,14 @@ QUERY: dict[str, dict[str, Any]] = {
         "description": "List only circuits in this state.",
     },
     "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": 10_000}, "description": "At most N entries."},
-    "after_name": {"schema": {"type": "string"}, "description": "Continue behind this name."},
+    "after_name": {"schema": {"type": "string"}, "description": "Continue after this name."},
     "events": {
         "schema": {"type": "integer", "minimum": 0, "maximum": 1_000, "default": 50},
         "description": "At most N events.",
     },
     "after": {
         "schema": {"type": "string"},
-        "description": "Continue behind this cursor; the header Last-Event-ID comes first. 0: from the oldest.",
+        "description": "Continue after this cursor; the header Last-Event-ID comes first. 0: from the oldest.",
     },
     "views": {
         "schema": {"type": "boolean", "default": False},
@@ -263,7 +263,6 @@ _ERRORS = {
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of the API."""
     paths: dict[str, Any] = {}
     for each in ENDPOINTS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)

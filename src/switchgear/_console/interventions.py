@@ -169,7 +169,7 @@ def _decided(
         step = f"the configured escalation takes the step {taken.step_name!r}"
         return notes, f"no terminal: {step}", taken
     step_name = escalation.SKIP if key == "abort" else key
-    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by)
+    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by, asked=why)
     done = {
         "nudge": "the agent receives the hint at its next step",
         "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",

@@ -47,11 +47,9 @@ class ConsoleMetrics:
         self._refused: dict[str, int] = {}
 
     def hear(self, event: Event) -> None:
-        """Count an event of the store."""
         self._events(event)
 
     def refuse(self, reason: str) -> None:
-        """Count a refused request."""
         with self._lock:
             self._refused[reason] = self._refused.get(reason, 0) + 1
 
@@ -140,7 +138,6 @@ class ConsoleMetrics:
 
 
 def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:
-    """The metrics of circuits."""
     state = MetricFamily(
         "switchgear_circuit_state", "gauge", "1 for the state of the circuit, else 0."
     )
@@ -165,7 +162,7 @@ def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:
             continue
         for each in STATES:
             state.add(float(each == state_of(row)), circuit=name, state=each)
-        heat.add(row["heat"] or 0.0, circuit=name)
+        heat.add(min(row["heat"] or 0.0, 1.0), circuit=name)
         if row["retry_after_s"] is not None and row["phase"] == Phase.OPEN:
             retry.add(row["retry_after_s"], circuit=name)
     return [state, counts, heat, retry, calls]

@@ -38,13 +38,12 @@ class AgentRequest(NamedTuple):
     asked_s: float
     state: str = OPEN
     answer: str = ""
-    """What the person said."""
+    """The answer of the person."""
     by: str = ""
     answered_s: float | None = None
 
     @property
     def wish(self) -> str:
-        """What is asked for, in words."""
         if self.kind == MONEY:
             return f"${self.amount:,.2f}"
         minutes = self.amount / 60

@@ -16,6 +16,7 @@ def run_status(run: dict[str, Any]) -> str:
 def run_row(run: dict[str, Any]) -> dict[str, Any]:
     """A run without its iterations."""
     state = run.get("state") or {}
+    micros, unknown = state.get("spent_micros"), state.get("unknown_prices") or 0
     return {
         "id": run["id"],
         "status": run_status(run),
@@ -25,6 +26,7 @@ def run_row(run: dict[str, Any]) -> dict[str, Any]:
         "started_at": run.get("started_at"),
         "ended_at": run.get("ended_at"),
         "iterations": state.get("iterations"),
-        "cost_micros": state.get("spent_micros"),
+        "cost_micros": micros or None if unknown else micros,
+        "unknown_prices": unknown,
         "seconds": state.get("seconds"),
     }

@@ -120,6 +120,7 @@ class Sources:
             raise NotFound(f"there is no circuit {name!r}")
         entries = self.panel.events(glob=literal(name), limit=events) if events else []
         page = {**of_page(view, entries), **self.circuit_row(view)}
+        page["cooldown_s"] = view.circuit.outage.cooldown_s
         return {**page, "history": heat_history([each.event for each in entries], view)}
 
     def events(self, after: str | None, glob: str, limit: int) -> list[dict[str, Any]]:
@@ -433,7 +434,7 @@ def _step_values(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float]]:
-    """Heat over time as far as events tell it: where it tripped, warned and calmed down; then now."""
+    """Heat over time, as far as events show it: trips, warnings and recoveries, then the present heat."""
     warns_at = view.policy.tripping_at or 1.0
     heat_of_phase = {Phase.OPEN: 1.0, Phase.HALF_OPEN: 1.0, Phase.TRIPPING: warns_at}
     points = [

@@ -71,7 +71,6 @@ class Client:
         self.is_dropped = False
 
     def wants(self, circuit: str) -> bool:
-        """Whether messages about this circuit are for it."""
         return not circuit or self._matches(circuit)
 
     def put(self, message: Message) -> bool:
@@ -118,7 +117,6 @@ class EventHub:
 
     @property
     def clients(self) -> int:
-        """How many clients are connected."""
         return len(self._clients)
 
     async def start(self) -> None:
@@ -137,7 +135,6 @@ class EventHub:
         self.end_clients()
 
     def end_clients(self) -> None:
-        """End all connections."""
         for client in tuple(self._clients):
             client.close()
 
@@ -233,7 +230,7 @@ class EventHub:
             gone = [name for name, row in before.items() if self.circuits.get(name) is row]
             changed |= {name: None for name in gone if name not in rows}
             if is_first:
-                self.circuits = rows | self.circuits  # clients have just asked for all of them
+                self.circuits = rows | self.circuits  # clients have just requested all of them
             else:
                 self._update(changed)
 

@@ -22,7 +22,6 @@ def iso(at_s: float) -> str | None:
 
 
 def printed(value: Any, indent: int | None = 2) -> str:
-    """A value as JSON."""
     return json.dumps(finite(value), indent=indent, ensure_ascii=True, allow_nan=False)
 
 

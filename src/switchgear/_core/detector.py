@@ -22,10 +22,10 @@ class Measure(NamedTuple):
 class Detector(Value):
     """Base of the detectors.
 
-    Laws, checked for all of them by a test over the registry: it can fire from its own fields; it
+    Laws, checked by tests for all detectors in the registry: it can trip from its own fields; it
     abstains on `None`; folding n equal signals equals folding one with count n; under equal signals
-    its heat goes one way, but for the moment at which it begins to judge; its memory is bounded;
-    what it dumps, it loads.
+    its heat moves in one direction, except when it begins to judge; its memory is bounded;
+    `load` restores what `dump` returns.
     """
 
     __slots__ = ()
@@ -40,18 +40,18 @@ class Detector(Value):
     """Whether a success that is reported late could change its judgement. If not, it trips a shared
     circuit without waiting for the reports of other processes."""
     slow_from_s: ClassVar[float | None] = None
-    """Durations up to this one are all the same to the detector; `None`: all durations are."""
+    """The detector treats durations up to this one the same; `None`: it ignores durations."""
 
     @classmethod
     def kinds(cls) -> "Iterator[type[Detector]]":
-        """Every subclass that has a `kind`: those that a policy can hold."""
+        """Every subclass with a `kind`: the detectors that a policy can have."""
         for each in cls.__subclasses__():
             if "kind" in vars(each):
                 yield each
             yield from each.kinds()
 
     def start(self) -> Memory:
-        """The memory of a circuit to which nothing has happened."""
+        """The memory of a new circuit."""
         raise NotImplementedError
 
     def fold(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
@@ -63,7 +63,7 @@ class Detector(Value):
         raise NotImplementedError
 
     def reason(self, memory: Memory, now_s: float) -> str:
-        """The evidence in words, with the threshold it is held against."""
+        """The evidence in words, with the threshold."""
         raise NotImplementedError
 
     def measure(self, memory: Memory, now_s: float) -> Measure | None:
@@ -74,7 +74,7 @@ class Detector(Value):
     def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
         """After how many more such signals it begins to judge, and may be hot at once.
 
-        0: it judges already, abstains, or would have nothing to hold against the circuit.
+        0: it judges already, abstains, or has no evidence.
         """
         del memory, signal, now_s
         return 0
@@ -85,7 +85,7 @@ class Detector(Value):
         return None
 
     def recovered(self, memory: Memory) -> Memory:
-        """The memory of a circuit that has come back: nothing, unless something outlasts a trip."""
+        """The memory after a recovery: empty, unless something outlasts a trip."""
         del memory
         return self.start()
 

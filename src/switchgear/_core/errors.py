@@ -54,7 +54,7 @@ class Refusal(NamedTuple):
 class Rejected(SwitchgearError):
     """A circuit did not admit the call; nothing was run.
 
-    `circuit` is its name, `reason` why, `retry_after_s` when it may admit again (seconds from the
+    `circuit` is its name, `reason` the reason, `retry_after_s` the time until it may admit a call (seconds from the
     refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
 
     >>> from switchgear import Phase
@@ -119,9 +119,9 @@ class WrongContext(SwitchgearError, RuntimeError):
 
 
 class OverrideRefused(SwitchgearError):
-    """Something needs the operator token, and came without it.
+    """An operation needs the operator token, which was missing or wrong.
 
-    `args` are the circuit that was meant and, if it was no order to a circuit, what was tried.
+    `args` are the circuit and, for any other operation than an override, its description.
     """
 
     def __str__(self) -> str:
@@ -134,9 +134,9 @@ class OverrideRefused(SwitchgearError):
 
 
 class BudgetRefused(SwitchgearError):
-    """A budget was not given; nothing was set aside.
+    """A budget refused a request; nothing was reserved.
 
-    `node` is the one that refused, `why` the reason, `free_micros` what it could still give, in
+    `node` is the one that refused, `why` the reason, `free_micros` what is still free, in
     millionths of a dollar (`None`: that is not the reason).
     """
 
@@ -154,7 +154,7 @@ class BudgetRefused(SwitchgearError):
 
     @property
     def free_micros(self) -> int | None:
-        """What it could still give."""
+        """What is still free."""
         return self.args[2]
 
     def __str__(self) -> str:
@@ -177,7 +177,7 @@ class NoRoute(SwitchgearError):
 
     @property
     def decision(self) -> str:
-        """What is to become of the work."""
+        """What to do with the work."""
         return self.args[1]
 
     @property
@@ -197,19 +197,19 @@ class NoRoute(SwitchgearError):
 
 
 class LockTimeout(SwitchgearError):
-    """A lock was not to be had in the time that was given.
+    """A lock was not acquired within the given time.
 
     `args` are the resource, its holder, and the wait in seconds.
     """
 
     def __str__(self) -> str:
         resource, holder, waited_s = self.args
-        held = f"{holder} holds it" if holder else "other waiters came first"
+        held = f"{holder} holds it" if holder else "other waiters were first in the queue"
         return f"lock {resource!r} was not acquired within {duration(waited_s)}: {held}"
 
 
 class LockLost(SwitchgearError):
-    """A lease ran out before the lock was given back, and another holder may have had it since.
+    """The lease ended before the lock was released, and another holder may have had it since.
 
     `args` are the resource and the fencing token that is no longer valid.
     """
@@ -223,13 +223,13 @@ class LockLost(SwitchgearError):
 
 
 class StoreError(SwitchgearError):
-    """A store could not do what it was asked. `store` is where, `why` what went wrong."""
+    """An operation of a store failed. `store` is its URL, `why` the cause."""
 
     args: tuple[str, str, str]
     problem: ClassVar[str] = "failed"
     """The kind of problem, in a word or two."""
     in_doubt: str | None = None
-    """The identity of a message that may have been applied all the same: its reply was lost."""
+    """The id of a message that may have been applied although its reply was lost."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)
@@ -246,11 +246,11 @@ class StoreError(SwitchgearError):
 
     @property
     def what_to_do(self) -> str:
-        """The way out."""
+        """What to do about it."""
         return self.args[2]
 
     def again(self) -> Self:
-        """A copy: an exception is raised once."""
+        """A copy, because an exception is raised only once."""
         return type(self)(*self.args)
 
     def __str__(self) -> str:
@@ -258,13 +258,13 @@ class StoreError(SwitchgearError):
 
 
 class StoreUnavailable(StoreError):
-    """It cannot be reached, or did not answer in time. Trying again may help."""
+    """It cannot be reached, or did not respond in time. Trying again may help."""
 
     problem = "cannot be reached"
 
 
 class StoreFull(StoreError):
-    """There is no room left to write."""
+    """There is no space left to write."""
 
     problem = "is full"
 

@@ -57,7 +57,7 @@ class ReplayStart(NamedTuple):
     tells: tuple[DatedRecord, ...]
     """What is to be folded into it."""
     shown: Circuit | None = None
-    """The circuit that has all of `tells` counted but for the new ones; `None`: not known."""
+    """The circuit with all of `tells` counted except the new ones; `None`: unknown."""
 
 
 class Evidence(NamedTuple):
@@ -158,7 +158,7 @@ def _dated(
     dated = []
     for at_s, count in () if source is None else source.times:
         part = min(count, left)
-        if part > 0:  # a report of another version may say anything
+        if part > 0:  # a report of another version may have any content
             left -= part
             dated.append(DatedRecord(min(at_s, now_s), _part(message, part, last)))
     if left:

@@ -79,7 +79,6 @@ class Draft:
         ) = circuit
 
     def circuit(self) -> Circuit:
-        """The circuit as drafted so far."""
         return Circuit(
             self.key,
             self.memories,
@@ -142,7 +141,6 @@ class Draft:
         refused: int = 0,
         overruled: int = 0,
     ) -> None:
-        """Add to the totals."""
         old = self.totals
         self.totals = Totals(
             old.succeeded + succeeded,
@@ -385,7 +383,7 @@ def _grant(draft: Draft) -> Permit | None:
 
 
 def _reduced_load(draft: Draft) -> Permit | None:
-    """Every so-many-th call, evenly: a pure function of how many have asked."""
+    """Whether this call is in the admitted share: evenly spread, a pure function of the number of calls."""
     outage = draft.outage
     if not outage.admit:
         return None

@@ -42,7 +42,7 @@ class Recovery(Value):
         return under_way < min(self.probes, self.of - known)
 
     def lease_after_s(self, cooldown_s: float) -> float:
-        """How long a probe that follows this wait keeps its place; asked only where one probes."""
+        """The lease of a probe after this wait; used only if the recovery has probes."""
         raise NotImplementedError
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:
@@ -54,16 +54,17 @@ class Cooldown(Recovery):
     """Waits `base_s` seconds, then lets probes decide; each failed probe makes the wait longer.
 
     - The n-th wait is `base_s * factor ** (n - 1)`, at most `max_s` (default: five times the base).
-    - `jitter` shortens each wait by up to that share, so that many breakers do not return as one.
+    - `jitter` shortens each wait by up to that share, so that many breakers do not retry at the same time.
       It is a pure function of the circuit's name and the time of the trip.
     - A failure that carried a Retry-After sets the wait itself, up to `retry_after_max_s` (1 h).
-    - `probes` calls at a time may try; `successes` of them close the circuit, one failure re-opens.
-    - With `of=k`, `successes` of `k` probes close the circuit, and it re-opens as soon as so many
-      have failed that this can no longer be. For a dependency of which some calls always fail.
-      No more probes are admitted than results can still matter.
-    - A probe that has not reported after `lease_s` seconds (default: as long as the wait it
-      ended, and not less than `base_s`) loses its place, so that a hung probe cannot wedge the
-      circuit. Its result still counts, should it come before another decides.
+    - Up to `probes` calls may probe at a time; `successes` of them close the circuit, one failure
+      re-opens it.
+    - With `of=k`, `successes` of `k` probes close the circuit, and it re-opens as soon as too many
+      have failed for that to be possible. For a dependency of which some calls always fail. At
+      most `k` probes are admitted.
+    - A probe without a result after `lease_s` seconds (default: as long as the wait before it, and
+      not less than `base_s`) loses its place, so that a hung probe cannot block the circuit. Its
+      result still counts if it arrives before another probe decides.
 
     >>> [Cooldown(60, max_s=300).wait_s("k", n, Signal(), 0.0) for n in range(5)]
     [60.0, 120.0, 240.0, 300.0, 300.0]
@@ -129,14 +130,14 @@ class Cooldown(Recovery):
         )
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
-        """What the other side asked for, else the backoff."""
+        """The requested wait (Retry-After), else the backoff."""
         if signal.retry_after_s is not None and signal.retry_after_s > 0:
             return min(signal.retry_after_s, self.retry_after_max_s)
         wait = self._backoff_s(failed_probes)
         return wait * (1.0 - self.jitter * spread(key, now_s)) if self.jitter else wait
 
     def lease_after_s(self, cooldown_s: float) -> float:
-        """A wait that a Retry-After cut short is no evidence of how long an answer takes."""
+        """The lease of a probe: a short Retry-After does not shorten it."""
         return max(cooldown_s, self.base_s) if self.lease_s is None else self.lease_s
 
     def _backoff_s(self, failed_probes: int) -> float:
@@ -180,7 +181,7 @@ class Latched(Recovery):
         super().__init__()
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
-        """For ever."""
+        """Infinity."""
         del key, failed_probes, signal, now_s
 
 
@@ -380,13 +381,13 @@ class WeightedSum(Combine):
 
 
 class Policy(Value):
-    """How a circuit is judged and how it recovers. Immutable, hashable, shared freely.
+    """Defines when a circuit trips and how it recovers. Immutable, hashable, can be shared.
 
     - `detectors`: at least one, from `switchgear.detectors`.
     - `recovery`: `Cooldown(…)` (the default), `WindowEnd(…)` or `Latched()`.
     - `combine`: `AnyDetector()` (the default) or `WeightedSum(…)`.
     - `tripping_at`: the heat, between 0 and 1, from which the circuit is TRIPPING: it still admits
-      but looks at every step, until the heat is a fifth below. `None` (the default): CLOSED until
+      but evaluates every result, until the heat is a fifth below. `None` (the default): CLOSED until
       it opens.
     - `strict`: refuse while the state is unknown, that is while a shared store cannot be reached,
       and read the store before every call. Default: continue from the last known state, with an event.
@@ -442,7 +443,7 @@ class Policy(Value):
         return min(limits, default=None)
 
     def start(self, key: str, now_s: float) -> Circuit:
-        """The circuit to which nothing has happened yet."""
+        """A new circuit."""
         return Circuit(key, self.fresh_memories(), seen_s=now_s)
 
     def fresh_memories(self) -> tuple[Any, ...]:
@@ -450,7 +451,7 @@ class Policy(Value):
         return tuple(detector.start() for detector in self.detectors)
 
     def recovered_memories(self, memories: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the detectors remember after the circuit has come back by itself."""
+        """What the detectors remember after the circuit has recovered."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(detector.recovered(memory) for detector, memory in pairs)
 
@@ -499,7 +500,7 @@ class Policy(Value):
         return None if self.tripping_at is None else round(self.tripping_at * CALM_SHARE, 9)
 
     def readings(self, memories: tuple[Any, ...], now_s: float) -> tuple[Reading, ...]:
-        """What each detector sees, in the policy's order."""
+        """The reading of each detector, in the policy's order."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(
             Reading(
@@ -519,7 +520,7 @@ class Policy(Value):
         return self.combine.strictest(self.detectors, self.readings(memories, now_s))
 
     def admit(self, memories: tuple[Any, ...], now_s: float) -> float:
-        """The share of calls still admitted should the circuit open: the strictest tripper's."""
+        """The share of calls that is still admitted if the circuit opens: that of the strictest detector."""
         pairs = zip(self.detectors, memories, strict=True)
         shares = [detector.admit for detector, memory in pairs if detector.heat(memory, now_s) >= 1]
         return min(shares, default=0.0)
@@ -550,7 +551,7 @@ def _known() -> str:
 
 
 def needs_successes(policy: Policy) -> bool:
-    """Whether a success that is reported late can change what a detector says."""
+    """Whether a success that is recorded late can change the reading of a detector."""
     return any(detector.needs_successes for detector in policy.detectors)
 
 

@@ -1,11 +1,11 @@
-"""The words of the mechanism: what a circuit is, what may be said to it, what it answers.
+"""The types of the state machine: circuits, messages, verdicts and events.
 
 State is a value (`Circuit`), what changes it is a message (`Acquire`, `Record`, `Override`), what happened
 is an `Event`. All are immutable, so any thread may hold any of them.
 """
 
 from enum import StrEnum
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -97,7 +97,7 @@ class EventKind(StrEnum):
 
 @by_type
 class AgentStep(NamedTuple):
-    """One step of an agent: the tool it called, with what, what came back, what it thought.
+    """One step of an agent: the tool, its arguments, its result, and the thought before it.
 
     Texts as the agent wrote them, redacted; they may be shortened, so readers must not
     depend on their ends.
@@ -109,7 +109,7 @@ class AgentStep(NamedTuple):
     """What it was called with, as one text."""
     result: str | None = None
     thought: str | None = None
-    """What the agent said before it acted."""
+    """The agent's text before the action."""
     call_key: str = ""
     """A digest of the uncut arguments; empty: `args` is uncut, or it is not known."""
     result_key: str = ""
@@ -154,14 +154,14 @@ class SignalFields(NamedTuple):
     idle_s: float | None = None
     """How long nothing has happened, as a watcher saw it."""
     waited_s: float | None = None
-    """How long it waited for something that others held."""
+    """How long it waited for a lock."""
     violation: str | None = None
     """The rule that was broken, in one line."""
 
 
 @by_type
 class Signal(SignalFields):
-    """Facts about something that happened; `None` means "not measured": detectors that need it abstain. Keywords only."""
+    """Facts about one result; `None` means "not measured": detectors that need it abstain. Keywords only."""
 
     __slots__ = ()
 
@@ -220,7 +220,7 @@ class Signal(SignalFields):
 
 @by_type
 class Permit(NamedTuple):
-    """Leave to do one thing. Results that come back under an older generation are late."""
+    """Permission for one call. A result with a permit of an older generation is stale."""
 
     generation: int
     probe: int = 0
@@ -234,7 +234,7 @@ class Permit(NamedTuple):
 
 
 class Acquire(NamedTuple):
-    """May I do one thing."""
+    """Requests a permit for one call."""
 
 
 class ReportSource(NamedTuple):
@@ -249,7 +249,7 @@ class ReportSource(NamedTuple):
 
 @by_type
 class Record(NamedTuple):
-    """What happened. Without a permit: seen from outside, now."""
+    """Records a result. Without a permit: an observation from outside, now."""
 
     signal: Signal
     permit: Permit | None = None
@@ -296,7 +296,7 @@ class Override(NamedTuple):
 
     @property
     def is_override(self) -> bool:
-        """Whether it needs the operator token: everything does but a remark that changes nothing.
+        """Whether it needs the operator token: everything does except a remark that changes nothing.
 
         The kind alone does not decide: a remark that also sets the mode or resets is an override.
         """
@@ -313,7 +313,7 @@ Message = Acquire | Record | Override
 
 @by_type
 class Reading(NamedTuple):
-    """What one detector sees."""
+    """The reading of one detector."""
 
     heat: float
     """0 is calm; 1 and above trips."""
@@ -393,19 +393,27 @@ class DatedRecord(NamedTuple):
     record: Record
 
 
+if TYPE_CHECKING:
+    MaybeCircuit: TypeAlias = "Circuit | None"
+else:
+    MaybeCircuit = (
+        object  # Python compiles an annotation in quotes: 1 ms of each hook that decides itself
+    )
+
+
 class Recent(NamedTuple):
     """The latest evidence on a shared circuit: other processes may yet report what came before it."""
 
     version: int
     """The version of the circuit that has it folded in."""
-    base: "Circuit | None"
+    base: MaybeCircuit
     """The circuit before it; `None`: nothing is waited for."""
     tells: tuple[DatedRecord, ...]
     final: int
     """How many of them are judged; a report that is very late is still put in its place."""
     reports: tuple[tuple[str, float], ...]
     """The processes that take part, and up to when each has reported everything."""
-    settled: "Circuit | None" = None
+    settled: MaybeCircuit = None
     """The circuit with the judged ones and without the others; `None`: fold `base` to know it."""
 
 
@@ -426,7 +434,7 @@ NO_TOTALS = Totals()
 
 
 class Circuit(NamedTuple):
-    """One named thing that can be cut. Immutable: `step` makes the next one."""
+    """The state of one circuit. Immutable: `step` returns the next one."""
 
     key: str
     memories: tuple[Any, ...]
@@ -482,7 +490,7 @@ class Verdict(NamedTuple):
 
 @by_type
 class Event(NamedTuple):
-    """Something changed. Numbered per circuit from 1 without gaps, committed with the state."""
+    """A change of a circuit. Numbered per circuit from 1 without gaps, committed with the state."""
 
     circuit: str
     seq: int

@@ -46,7 +46,7 @@ _SHORT_SIGNALS = (3, 6, 11)
 
 
 class WireError(ValueError):
-    """Stored data that is no circuit or event: what was read, and what is wrong with it."""
+    """Stored data that is not a valid circuit or event: the data, and the error."""
 
 
 def dump_circuit(policy: Policy, circuit: Circuit, *, short: bool = False) -> dict[str, Any]:
@@ -334,7 +334,6 @@ def _maybe_text(value: Any) -> str | None:
 
 
 def dump_message(message: Message) -> list[Any]:
-    """A message as JSON values."""
     if isinstance(message, Record):
         permit = None if message.permit is None else [*message.permit]
         told = ["tell", list(message.signal), permit]

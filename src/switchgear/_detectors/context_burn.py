@@ -22,8 +22,8 @@ class Burn(NamedTuple):
 class ContextBurn(Detector):
     """Trips when more than `per_minute` of the context window (default 0.05) is used up a minute.
 
-    Measured over stretches of at least `window_s` seconds (default 60), one after the other; the
-    last one counts. Where less is in use than before, the agent has compacted: the measurement restarts.
+    Measured over consecutive periods of at least `window_s` seconds (default 60); the
+    last one counts. If less is in use than before, the agent has compacted, and the measurement restarts.
 
     >>> ContextBurn().reason(Burn(60.0, 0.2, per_minute=0.08), now_s=0.0)
     '8.0% of the context window a minute (more than 5% trips)'
@@ -45,7 +45,7 @@ class ContextBurn(Detector):
         return Burn()
 
     def fold(self, memory: Burn, signal: Signal, now_s: float) -> Burn:
-        """A stretch that is long enough is judged, and the next one begins."""
+        """Evaluate a period that is long enough, and begin the next one."""
         used = signal.context_used
         if used is None or not signal.count:
             return memory

@@ -63,7 +63,7 @@ class Spend(Detector):
         return memory.at(now_s, self.window_s).push(hit=False, count=cost * signal.count)
 
     def heat(self, memory: TimeWindow, now_s: float) -> float:
-        """What was spent against what may be."""
+        """The spend relative to the limit."""
         return memory.at(now_s, self.window_s).total / self.limit_micros
 
     def reason(self, memory: TimeWindow, now_s: float) -> str:
@@ -81,7 +81,7 @@ class Spend(Detector):
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"what was spent is {data!r}: it must have window_s and slices")
         window_s = values.seconds("window_s", data["window_s"])
@@ -90,10 +90,10 @@ class Spend(Detector):
 
 
 class TotalCost(Detector):
-    """Trips when all that was spent is more than `threshold` (1.5) times the budget, strictly.
+    """Trips when the total cost is above `threshold` (1.5) times the budget.
 
     The budget is `budget_micros`, in millionths of a dollar. Nothing is forgotten until the circuit
-    is reset: time does not make a story cheaper.
+    is reset: the total does not fall with time.
 
     >>> TotalCost(budget_micros=2_000_000).reason(3_000_000, now_s=0.0)
     '$3.00 spent of $2.00 (threshold 1.5 of it, and more)'
@@ -149,7 +149,7 @@ class TotalCost(Detector):
         return f"{dollars(memory)} spent of {budget} (threshold {self.threshold:g} of it, and more)"
 
     def recovered(self, memory: int) -> int:
-        """What is spent stays spent; only a reset forgets it."""
+        """The total outlasts a recovery; only a reset clears it."""
         return memory
 
     def measure(self, memory: int, now_s: float) -> Measure:
@@ -279,7 +279,7 @@ class SpendVelocity(Detector):
         }
 
     def load(self, data: Any) -> SpendHistory:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         keys = {"began_s", "last_s", "total_micros", "window_s", "slices"}
         if not isinstance(data, dict) or data.keys() != keys:
             raise ValueError(f"what was spent is {data!r}: it must have {', '.join(sorted(keys))}")

@@ -59,14 +59,14 @@ class ConsecutiveFailures(Detector):
 
 
 class FailuresInWindow(Detector):
-    """Trips when `threshold` failures (default 3) lie within `window_s` seconds (default 60).
+    """Trips at `threshold` failures (default 3) within `window_s` seconds (default 60).
 
     A failure leaves the window when exactly `window_s` seconds have passed. Only the last
-    `threshold` times are remembered: older ones can change nothing.
+    `threshold` times are kept: older ones cannot change the result.
 
     A failure within `apart_s` seconds (default 0) of the last that counted does not, unless it took
-    as long as that itself: calls that fail together and quickly are one sign, because those that
-    succeed take longer to say so.
+    as long as that itself: calls that fail together and quickly count as one, because calls that
+    succeed take longer.
 
     >>> FailuresInWindow().reason(TimeQueue(2, (10.0, 20.0)), now_s=65.0)
     '2 failures in 60 s (threshold 3)'
@@ -93,7 +93,7 @@ class FailuresInWindow(Detector):
         return TimeQueue()
 
     def fold(self, memory: TimeQueue, signal: Signal, now_s: float) -> TimeQueue:
-        """Remember the time of each failure; a success, too, lets go of what has expired."""
+        """Remember the time of each failure; expired times are dropped, also by a success."""
         if signal.ok is None or not signal.count:
             return memory
         memory = memory.drop_until(now_s - self.window_s)

@@ -13,7 +13,7 @@ from switchgear._text.formats import span
 class LatencyP95(Detector):
     """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) baselines.
 
-    `baseline_s` is what the p95 is when all is well. The p95 is the nearest-rank one, and exact:
+    `baseline_s` is the p95 in normal operation. The p95 is exact (nearest rank):
     it is over the limit when more than 5 % of the calls are, so counting those suffices and no
     sketch of the distribution is kept. Judges from `min_calls` (20) calls on; time is resolved to
     a thirtieth of the window. `admit` is the share of calls let through after the trip: 0 cuts,
@@ -66,14 +66,14 @@ class LatencyP95(Detector):
         return TimeWindow()
 
     def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
-        """Note each call whose time was taken."""
+        """Count each call with a measured duration."""
         if signal.seconds is None or not signal.count:
             return memory
         over = signal.seconds > self.limit_s
         return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
 
     def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
-        """What is missing to `min_calls`; without a call over the limit there is nothing to say."""
+        """How many calls are missing to `min_calls`; empty without a call over the limit."""
         if signal.seconds is None:
             return 0
         now = memory.at(now_s, self.window_s)
@@ -110,7 +110,7 @@ class LatencyP95(Detector):
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"the memory of a p95 is {data!r}: it must have window_s and slices")
         window_s = values.seconds("window_s", data["window_s"])

@@ -9,7 +9,7 @@ from switchgear._text.formats import span
 
 
 class LockWait(Detector):
-    """Trips when something waited `limit_s` seconds (60) or longer for what others held.
+    """Trips when the last wait for a lock took `limit_s` seconds (60) or longer.
 
     Only the last wait counts: a short one means that the resource is free again. A probe that
     waited too long has failed.

@@ -33,7 +33,7 @@ class Outputs(NamedTuple):
         return Outputs(latest, (*baseline, chars)[-BASELINE:], 0)
 
     def settled(self, more: int) -> "Outputs":
-        """After so many more equal to the last `BASELINE`, which change nothing but the row."""
+        """The number of further equal outputs after which only the row changes."""
         return self._replace(low=self.low + more) if self.low else self
 
     def has_recovered_from(self, before: "Outputs") -> bool:
@@ -41,12 +41,10 @@ class Outputs(NamedTuple):
         return bool(before.low) and not self.low
 
     def dump(self) -> list[Any]:
-        """The fields."""
         return [list(self.latest), list(self.baseline), self.low]
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
         latest, baseline, low = values.row("the outputs", data, 3)
         low = values.whole("low outputs in a row", low, least=0)
         loaded = cls(_lengths("the latest", latest), _lengths("the baseline", baseline), low)
@@ -71,7 +69,7 @@ def _lengths(field: str, data: Any) -> tuple[int, ...]:
 
 
 class Standstill(NamedTuple):
-    """Iterations without progress, and what the next one is held against."""
+    """Iterations without progress, and the values that the next one is compared with."""
 
     iterations: int = 0
     """Without progress, in a row."""
@@ -81,12 +79,10 @@ class Standstill(NamedTuple):
     outputs: Outputs = Outputs()
 
     def dump(self) -> list[Any]:
-        """The fields."""
         return [self.iterations, self.best_tests, self.progress_at_s, self.outputs.dump()]
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
         iterations, best, at_s, outputs = values.row("a standstill", data, 4)
         return cls(
             values.whole("iterations without progress", iterations, least=0),
@@ -101,7 +97,7 @@ class NoProgress(Detector):
 
     Progress is measured, never claimed: files changed, more tests passing than ever before, or an
     output that is back at `recovers_at` (0.7) of its baseline after it was under it. The first
-    count of tests is no progress. An iteration counts when its files or tests were measured.
+    count of tests is not progress. An iteration counts if its files or tests were measured.
 
     >>> NoProgress().reason(Standstill(iterations=2), now_s=0.0)
     '2 iterations without progress (threshold 3, then one more)'
@@ -125,7 +121,7 @@ class NoProgress(Detector):
         return Standstill()
 
     def fold(self, memory: Standstill, signal: Signal, now_s: float) -> Standstill:
-        """Progress ends the standstill, an iteration without lengthens it."""
+        """Progress resets the count, an iteration without progress adds one."""
         del now_s
         measured = (signal.files_changed, signal.tests_passing, signal.output_chars)
         if all(number is None for number in measured):
@@ -156,14 +152,14 @@ class NoProgress(Detector):
         return Standstill(memory.iterations + _counts(signal), best, memory.progress_at_s, outputs)
 
     def heat(self, memory: Standstill, now_s: float) -> float:
-        """The standstill against the threshold; at it, the last chance, beyond it a trip."""
+        """The count relative to the threshold: just below 1 at the threshold, at least 1 above it."""
         del now_s
         if memory.iterations > self.threshold:
             return memory.iterations / (self.threshold + 1)
         return LAST_CHANCE * memory.iterations / self.threshold
 
     def reason(self, memory: Standstill, now_s: float) -> str:
-        """The standstill in words."""
+        """The count in words."""
         del now_s
         return (
             f"{plural(memory.iterations, 'iteration')} without progress "
@@ -175,7 +171,7 @@ class NoProgress(Detector):
         return "made no progress" if signal.files_changed == 0 else None
 
     def measure(self, memory: Standstill, now_s: float) -> Measure:
-        """The standstill, and the first iteration that is too many."""
+        """The count, and the first value that trips."""
         del now_s
         return Measure(memory.iterations, self.threshold + 1, "iterations")
 
@@ -189,7 +185,7 @@ class NoProgress(Detector):
 
 
 def _counts(signal: Signal) -> bool:
-    """Whether enough was measured to say that an iteration made no progress."""
+    """Whether enough was measured to conclude that an iteration made no progress."""
     return signal.files_changed is not None or signal.tests_passing is not None
 
 
@@ -224,7 +220,7 @@ class OutputDecline(Detector):
         return Outputs()
 
     def fold(self, memory: Outputs, signal: Signal, now_s: float) -> Outputs:
-        """Judge each output that was measured by those before it."""
+        """Compare each measured output with the earlier ones."""
         del now_s
         if signal.output_chars is None:
             return memory

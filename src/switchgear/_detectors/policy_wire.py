@@ -43,7 +43,6 @@ class OpaqueDetector(Detector):
         """Nothing is known."""
 
     def fold(self, memory: Any, signal: Signal, now_s: float) -> Any:
-        """The memory as it was."""
         del signal, now_s
         return memory
 
@@ -53,16 +52,13 @@ class OpaqueDetector(Detector):
         return 0.0
 
     def reason(self, memory: Any, now_s: float) -> str:
-        """That it is not known here."""
         del memory, now_s
         return f"the detector {self.kind!r} is not known here"
 
     def dump(self, memory: Any) -> Any:
-        """The memory as it was stored."""
         return memory
 
     def load(self, data: Any) -> Any:
-        """The memory as it was stored."""
         return data
 
 
@@ -74,7 +70,6 @@ COMBINES: dict[str, type[Combine]] = {kind.kind: kind for kind in (AnyDetector, 
 
 
 def dump_policy(policy: Policy) -> dict[str, Any]:
-    """A policy as JSON values: each part by its kind and fields."""
     return {
         "detectors": [_dump(detector) for detector in policy.detectors],
         "recovery": _dump(policy.recovery),

@@ -9,10 +9,10 @@ from switchgear._text.formats import plural
 
 
 class RetryAfter(Detector):
-    """Trips after `threshold` failures in a row (default 1) that said when to come back.
+    """Trips after `threshold` failures in a row (default 1) with a `Retry-After`.
 
-    A failure that names no time neither counts nor resets the count; a success resets it. How long the
-    circuit then stays open is what was asked for (see `Cooldown`).
+    A failure that names no time neither counts nor resets the count; a success resets it. The
+    circuit then stays open for the requested time (see `Cooldown`).
 
     >>> RetryAfter().reason(1, now_s=0.0)
     '1 request to wait in a row (threshold 1)'

@@ -44,7 +44,7 @@ class Errors(NamedTuple):
         return len(self.seen) + len(self.others)
 
     def plus(self, key: str, text: str, times: int, *, room: int) -> "Errors":
-        """The error came so many times more."""
+        """The error occurred this many times more."""
         row = self.row + times if key == self.row_key else times
         for error in self.seen:
             if error.key == key:
@@ -104,7 +104,7 @@ class Errors(NamedTuple):
 
     @classmethod
     def load(cls, data: Any, *, room: int) -> Self:
-        """The inverse of `dump`, as far as there is room; raises ValueError on anything else."""
+        """The inverse of `dump`, as far as it fits; raises ValueError on anything else."""
         rows, forgotten, row_key, row, *rest = values.row(
             "the errors", data, 6 if isinstance(data, list) and len(data) > 4 else 4
         )
@@ -157,12 +157,12 @@ SCOPES = ("total", "consecutive")
 
 
 class SameError(Detector):
-    """Trips when one error has come `threshold` times (default 5), whatever came in between.
+    """Trips when one error has occurred `threshold` times (default 5), regardless of other results.
 
     Errors are distinguished by their `fingerprint`: `"default"` or `"documented"` (the fingerprint of the original shell scripts). With
     `scope="consecutive"` another error or a success ends the count. The `remember` most
     frequent errors (32) are kept with a sample of their text; some thousands more are counted
-    without one. A recovery forgives the error that caused the trip, no other.
+    without one. A recovery resets the count of the error that caused the trip, and no other.
 
     >>> SameError().reason(Errors((CountedError("a3f1", 2, "no such table"),)), now_s=0.0)
     'the same error 2 times (threshold 5): "no such table"'
@@ -206,7 +206,7 @@ class SameError(Detector):
         return memory.plus(key, signal.error, signal.count, room=self.remember)
 
     def worst(self, memory: Errors) -> CountedError | None:
-        """The error that counts most, as often as it counts; `None`: there was none."""
+        """The most frequent error with its count; `None`: there was none."""
         if self.scope == "consecutive":
             return memory.last()
         return memory.worst()
@@ -230,7 +230,7 @@ class SameError(Detector):
         )
 
     def recovered(self, memory: Errors) -> Errors:
-        """Counts outlast a trip, but for the error that reached the threshold."""
+        """Counts outlast a trip, except that of the error that reached the threshold."""
         return memory.forgiven(self.threshold)
 
     def probed(self, memory: Errors, signal: Signal, now_s: float) -> Errors:
@@ -238,7 +238,7 @@ class SameError(Detector):
         return self.fold(memory, signal, now_s)
 
     def measure(self, memory: Errors, now_s: float) -> Measure:
-        """How often the error came that counts most."""
+        """The count of the most frequent error."""
         del now_s
         worst = self.worst(memory)
         return Measure(0 if worst is None else worst.times, self.threshold, "times")
@@ -248,5 +248,5 @@ class SameError(Detector):
         return memory.dump()
 
     def load(self, data: Any) -> Errors:
-        """The inverse of `dump`; what a smaller memory has no room for is forgotten."""
+        """The inverse of `dump`; errors that do not fit into a smaller memory are dropped."""
         return Errors.load(data, room=self.remember)

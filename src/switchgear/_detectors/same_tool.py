@@ -10,9 +10,9 @@ from switchgear._text.formats import plural
 
 
 class ToolFlood(Detector):
-    """Trips when more than `threshold` calls (default 20) have come since a file last changed.
+    """Trips at more than `threshold` calls (default 20) since a file last changed.
 
-    Whatever was called. A call whose files were not measured counts like one that changed none.
+    Counts calls of any tool. A call whose files were not measured counts like one without changes.
 
     >>> ToolFlood().reason(25, now_s=0.0)
     '25 calls without a file change (more than 20 trips)'
@@ -77,8 +77,8 @@ class EqualCalls(NamedTuple):
 class SameTool(Detector):
     """Trips when one tool is called more than `threshold` times in a row (default 5) without a new result.
 
-    `match` defines which calls are the same. `"outcome"` (the default): tool, arguments and what came
-    back, so that reading many files or polling a build that changes is not a loop; of failures
+    `match` defines which calls are the same. `"outcome"` (the default): tool, arguments and
+    result, so that reading many files or polling a build that changes is not a loop; for failures
     the fingerprint of the error counts. `"call"`: tool and arguments. `"tool"`: the tool alone.
 
     >>> SameTool().reason(EqualCalls("Bash", "9.1f", 7), now_s=0.0)
@@ -101,7 +101,7 @@ class SameTool(Detector):
         return EqualCalls()
 
     def fold(self, memory: EqualCalls, signal: Signal, now_s: float) -> EqualCalls:
-        """The same call lengthens the row, another begins one."""
+        """An equal call adds one to the row; another call starts a new row."""
         del now_s
         act = signal.step
         if act is None or not act.tool or not signal.count:

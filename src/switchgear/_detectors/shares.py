@@ -14,7 +14,7 @@ class ShareInTime(Detector):
     """Trips when at least `threshold` of the calls of the last `window_s` seconds are hits.
 
     Judges once `min_calls` calls are in the window; before, it only warns: the hits are held
-    against what would trip by then. Time is resolved to a thirtieth of the window. Subclasses say
+    against what would trip by then. Time is resolved to a thirtieth of the window. Subclasses define
     what a hit is.
     """
 
@@ -98,7 +98,7 @@ class ShareInTime(Detector):
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"the memory of a share is {data!r}: it must have window_s and slices")
         window_s = values.seconds("window_s", data["window_s"])
@@ -181,7 +181,7 @@ class ShareOfCalls(Detector):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
     So `threshold` is below 1: no share is more than all. Until `min_calls` calls are in the window
-    it only warns: the hits are held against what would trip by then. Subclasses say what a hit is.
+    it only warns: the hits are held against what would trip by then. Subclasses define what a hit is.
     """
 
     # A hit lengthens the window by one and what is needed by one at most, so below 1 the heat never
@@ -258,7 +258,6 @@ class ShareOfCalls(Detector):
         raise NotImplementedError
 
     def _verb(self) -> str:
-        """What the hits did."""
         raise NotImplementedError
 
     def dump(self, memory: CountWindow) -> list[Any]:

@@ -11,7 +11,7 @@ from switchgear._text.formats import span
 class Silence(Detector):
     """Trips when there was no tool call for more than `limit_s` seconds (default 120).
 
-    A silent agent records nothing, so a watcher does: a signal with `idle_s`. Any call ends it.
+    A silent agent sends no signals, so a watcher records one with `idle_s`. Any call ends the silence.
 
     >>> Silence().reason(150.0, now_s=0.0)
     'no tool call for 150 s (more than 120 s trips)'
@@ -29,7 +29,7 @@ class Silence(Detector):
         return 0.0
 
     def fold(self, memory: float, signal: Signal, now_s: float) -> float:
-        """What the watcher saw counts; a call ends the silence."""
+        """The silence that a watcher measured; a call ends it."""
         del now_s
         if not signal.count:
             return memory

@@ -11,7 +11,7 @@ LONGEST = 300
 
 
 class Violation(Detector):
-    """Trips at the first rule that is broken, and never forgets it until the circuit is reset.
+    """Trips at the first broken rule, until the circuit is reset.
 
     >>> violation = Violation()
     >>> violation.heat(violation.fold(None, Signal(violation="rule force-push"), 0.0), 0.0)
@@ -34,7 +34,7 @@ class Violation(Detector):
         return memory if not signal.violation or not signal.count else signal.violation[:LONGEST]
 
     def heat(self, memory: str | None, now_s: float) -> float:
-        """There is no such thing as a rule that is broken a little."""
+        """1 if a rule was broken, else 0."""
         del now_s
         return 0.0 if memory is None else 1.0
 
@@ -48,7 +48,7 @@ class Violation(Detector):
         return f"broke a rule: {signal.violation[:LONGEST]}" if signal.violation else None
 
     def recovered(self, memory: str | None) -> str | None:
-        """Only a reset forgets it."""
+        """Only a reset clears it."""
         return memory
 
     def measure(self, memory: str | None, now_s: float) -> Measure:

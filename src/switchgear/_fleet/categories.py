@@ -1,4 +1,4 @@
-"""The seven categories of seed 003 as functions from its keys to policies: the `breakers` section.
+"""The seven categories of the fleet specification, as functions from its keys to policies: the `breakers` section.
 
 The arguments are the keys of the file with their defaults, so the schema and the errors of the
 configuration come from here. Each category judges circuits of its own, so each has its own wait.
@@ -26,7 +26,7 @@ LONGEST_COOLDOWN_S = 3600.0
 LONGEST_DEPENDENCY_S = 120.0
 """A provider is tried again sooner: all agents wait for it, and one of them tries for all."""
 OUTAGE = WeightedSum({"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0}, 2.0)
-"""Asked to stay away; or failures that are both many and most of the calls."""
+"""A Retry-After; or failures that are both many and most of the calls."""
 FARTHEST_APART_S = 10.0
 """Failures of a provider this far apart count each: a call that succeeds takes about that long."""
 MOST_DOLLARS = 1_000_000.0
@@ -130,7 +130,7 @@ def latency(
     admit: float = 0.5,
     tripping_at: float = 0.75,
 ) -> Category:
-    """An agent or provider whose p95 is over so many baselines is given `admit` of its calls."""
+    """An agent or provider whose p95 exceeds a multiple of its baseline keeps `admit` of its calls."""
     detector = LatencyP95(
         values.positive("latency.baseline_p95_ms", baseline_p95_ms) / 1000.0,
         values.at_least("latency.threshold_multiplier", threshold_multiplier, 1.0),
@@ -194,7 +194,7 @@ def resource_lock(
     max_cooldown_seconds: float | None = None,
     tripping_at: float = 0.75,
 ) -> Category:
-    """A resource that was waited for longer than this is not waited for: work is queued again."""
+    """If the wait for a resource exceeds this, work is queued again instead of waiting."""
     detector = LockWait(values.seconds("resource_lock.threshold_seconds", threshold_seconds))
     wait = _cooldown("resource_lock", cooldown_seconds, max_cooldown_seconds)
     return _category("resource_lock", enabled, [detector], wait, tripping_at)

@@ -39,7 +39,7 @@ GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
 
 
 class FleetConfigured(Configured, Protocol):
-    """What a fleet wants to know of a configuration; `switchgear.config.Config` is one."""
+    """What a fleet needs from a configuration; `switchgear.config.Config` is one."""
 
     @property
     def breakers(self) -> Breakers | None:
@@ -71,10 +71,10 @@ class Standing(NamedTuple):
 class Fleet:
     """The agents of an installation and their circuits. Thread-safe; processes share the store.
 
-    `panel` judges by policies that know the fleet's circuits: `Fleet.from_config` and `Fleet.open`
-    make such a panel.
+    `panel` has policies for the circuits of the fleet: `Fleet.from_config` and `Fleet.open`
+    create such a panel.
 
-    >>> from switchgear._fleet.manifest import agent, crew
+    >>> from switchgear.fleet import agent, crew
     >>> people = crew([agent(name="coder", owner="ana", provider="anthropic", model="opus")])
     >>> with Fleet.open("memory:", people) as fleet:
     ...     fleet.call("coder", lambda route: f"done on {route.model}")
@@ -103,7 +103,7 @@ class Fleet:
         *,
         clock: Clock | None = None,
     ) -> Self:
-        """A fleet over a store, judged by the categories alone."""
+        """A fleet over a store, with the default policies of the categories."""
         on = default_breakers() if breakers is None else breakers
         options: dict[str, Any] = {} if clock is None else {"clock": clock}
         panel = Panel(store, policies=policies_of(on, crew), **options)
@@ -115,7 +115,7 @@ class Fleet:
     ) -> Self:
         """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`.
 
-        Events of this process are written as incidents, kept in the state of the world and sent to
+        Events of this process are written as incidents and into the state file, and sent to
         the configured targets by a thread, which starts with the first of them.
         """
         options: dict[str, Any] = {} if clock is None else {"clock": clock}
@@ -153,18 +153,18 @@ class Fleet:
     async def acall(
         self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Unpack[RouteOptions]
     ) -> T:
-        """What `call` is for a coroutine, without blocking the event loop."""
+        """`call` for a coroutine, without blocking the event loop."""
         return await self.router.acall(agent, work, **where)
 
     def rule_guard(self, agent: str, rules: Iterable[Rule], place: Place) -> RuleGuard:
-        """Checks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
+        """Checks the rules before each call of an agent; a broken rule halts it, see `RuleGuard`."""
         name = self.crew.agent(agent).name
         return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
 
     def take_over_names(self) -> list[str]:
-        """Carry circuits on that earlier versions called `dep/<provider>`; returns the new names.
+        """Rename circuits that earlier versions called `dep/<provider>`; returns the new names.
 
-        What is known under the new name already stays as it is. Idempotent.
+        Circuits that exist under the new name stay unchanged. Idempotent.
         """
         store = self.panel.store
         taken = []
@@ -178,7 +178,7 @@ class Fleet:
     def pass_time(self) -> None:
         """Move circuits whose wait is over, with an event, even without calls.
 
-        They keep their stored policy: watching changes none.
+        They keep their stored policy.
         """
         store = self.panel.store
         for glob in GLOBS:
@@ -187,11 +187,10 @@ class Fleet:
                     store.apply(circuit.key, policy, TIME_PASSES, store.now_s())
 
     def reload(self, config: FleetConfigured) -> list[str]:
-        """Go on by another configuration; nothing that circuits know is lost.
+        """Apply another configuration; circuits keep their phase and evidence.
 
-        Returns the circuits that are judged otherwise now. A configuration that cannot be loaded
-        never gets here, so the old one holds. Raises ValueError for one with another store, and
-        changes nothing: state does not move by itself.
+        Returns the circuits whose policy has changed. Raises ValueError for a configuration with
+        another store, and then changes nothing.
         """
         ours = self.panel.store.url
         if config.store is not None and ours is not None and config.store != ours:
@@ -209,7 +208,7 @@ class Fleet:
         return changed
 
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
-        """A paused story goes on: its circuit is reset, and its cost so far is cleared.
+        """Resume a paused story: reset its circuit, and clear its cost so far.
 
         Raises ValueError for a story that is not paused, `OverrideRefused` without a needed token.
         """
@@ -228,7 +227,7 @@ class Fleet:
             raise ValueError(f"story {story!r} is not paused, so there is nothing to resume")
 
     def standings(self) -> dict[str, Standing]:
-        """Where the work of each agent went last that was ever rerouted."""
+        """The current route of each agent that was ever rerouted."""
         ledger = self._ledger()
         found = {}
         for name in ledger.keys(SHELF):
@@ -240,9 +239,9 @@ class Fleet:
         return found
 
     def switches(self, agent: str) -> list[dict[str, Any]]:
-        """When the work of an agent began to go elsewhere or came back, oldest first.
+        """The route changes of an agent, oldest first.
 
-        A provider that comes and goes makes the same switches again and again: within an hour they
+        A provider that fails and recovers causes the same changes repeatedly: within an hour they
         are one line, with how often (`count`) and when last (`last_s`). The last 100 lines are kept.
         """
         key = f"agent/{agent}"
@@ -251,7 +250,7 @@ class Fleet:
         return [*earlier, *value.get("switches", ())]
 
     def close(self) -> None:
-        """Let go of the panel; what is being sent has two seconds. Idempotent."""
+        """Close the panel; messages that are being sent have two seconds. Idempotent."""
         if self._background is not None:
             self._background.close()
         self.panel.close()

@@ -148,11 +148,9 @@ def _threshold(
     too_soon = wrong >= 2 and wrong >= WRONG_SHARE * trips
     too_late = missed >= 2 and missed >= WRONG_SHARE * trips
     if knob is None:
-        return (
-            ({}, "rules were broken that should not be rules: see rules.allow") if wrong else None
-        )
+        return ({}, "trips of harmless calls: exempt them with rules.allow") if wrong else None
     if too_soon and too_late:
-        return {}, "it trips too soon and too late: give some circuits a policy of their own"
+        return {}, "both false trips and missed failures: give some circuits their own policy"
     now = knob.read(policy)
     if not too_soon and not too_late:
         return {}, f"no reason to change {knob.key} {now:g}"
@@ -192,7 +190,7 @@ MOST = 20
 
 
 def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[str, Any]:
-    """The facts; what cannot be read is said to be unknown and keeps nothing from being written."""
+    """The facts; unreadable ones are reported as unknown and do not prevent the report."""
     agents = concerned(fleet, event.circuit)
     facts: dict[str, Any] = {
         "agents": [agent.name for agent in agents],
@@ -290,7 +288,7 @@ def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
         "latency": "See whether the provider or the work is slow; half of the load goes elsewhere.",
         "constitutional": f"Read what it tried. When it is safe: switchgear reset {named} --why '…'",
         "external_dep": "Nothing, if the provider reports an outage: the circuit probes by itself.",
-        "resource_lock": "See who holds it: switchgear locks",
+        "resource_lock": "See what holds it: switchgear locks",
         "story_cost": f"Decide whether it is worth more: switchgear fleet resume {quote(circuit[6:])} --why '…'",
     }
     close = f"Then close it: switchgear incidents close {incident} --why '…' --confirmed"

@@ -123,7 +123,7 @@ class Crew(NamedTuple):
 
 
 def crew(agents: Iterable[FleetAgent], stories: Iterable[Story] = ()) -> Crew:
-    """A fleet's people, checked against each other. Raises ValueError."""
+    """The agents and stories of a fleet, checked against each other. Raises ValueError."""
     known: dict[str, FleetAgent] = {}
     for one in agents:
         if one.name in known:

@@ -26,7 +26,7 @@ from switchgear._text.redact import redact
 
 
 class RouteDecision(StrEnum):
-    """What becomes of the work."""
+    """What to do with the work."""
 
     GO = "go"
     """The agent itself does it, on its own model."""
@@ -60,9 +60,9 @@ class Refused(NamedTuple):
 
 
 class Route:
-    """Leave for one piece of work. Used by one thread at a time, and once.
+    """A permit for one piece of work. Used by one thread at a time, and once.
 
-    As a context manager it records on the circuits what happened inside; entering one that was refused
+    As a context manager it records the result of the block on its circuits; entering a refused route
     raises `NoRoute`.
     """
 
@@ -88,7 +88,7 @@ class Route:
         """The agent that does the work; `None`: none."""
         self.model: Model | None = None
         self.refused: list[Refused] = []
-        """Those that were asked before, in order, and why not."""
+        """The earlier candidates, in order, with the reasons of their refusals."""
         self.permits: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
         """The circuits that admitted it and have no result yet."""
         self.reservation: Reservation | None = None
@@ -108,13 +108,13 @@ class Route:
 
     @property
     def retry_after_s(self) -> float | None:
-        """When it may be tried again: the first that comes back by itself."""
+        """Seconds until the first candidate may be admitted again."""
         waits = [one.retry_after_s for one in self.refused if one.retry_after_s is not None]
         return None if self.admitted else min(waits, default=None)
 
     @property
     def why(self) -> str:
-        """Why not those that were asked before."""
+        """Why the earlier candidates were refused."""
         return "; ".join(map(str, self.refused))
 
     def no_route(self) -> NoRoute:
@@ -136,9 +136,9 @@ class Route:
     # What happened
 
     def spent(self, cost_micros: Any) -> None:
-        """It cost so much more, in millionths of a dollar. Raises ValueError for negative money.
+        """Add a cost in millionths of a dollar. Raises ValueError for a negative amount.
 
-        Record it after each call of the work: an error that comes later then costs what was recorded.
+        Call it after each model call: if the work fails later, what was recorded is charged.
         """
         if not isinstance(cost_micros, int) or isinstance(cost_micros, bool) or cost_micros < 0:
             rule = "it must be a whole number of micro-dollars, not below 0"
@@ -150,14 +150,14 @@ class Route:
         *,
         ok: bool | None = None,
         seconds: float | None = None,
-        error: BaseException | None = None,
+        error: BaseException | str | None = None,
         violation: str | None = None,
     ) -> None:
         """Record the result on every circuit that it concerns; the route is used up.
 
-        An error is understood (`guards.provider_errors`): the provider's failures count against
-        the provider, the work's own against the agent. Without any fact it was cut off: evidence of
-        nothing, but what it cost is spent.
+        Errors, also those given as a text, are classified (`switchgear.errors.classify`): the
+        provider's failures count against the provider, the work's own against the agent. Without
+        arguments the call has no known result: it is not evidence, but its cost is charged.
         """
         signals = _signals(
             ok=ok, seconds=seconds, error=error, violation=violation, cost_micros=self._cost_micros
@@ -170,12 +170,13 @@ class Route:
                 breaker.succeeded(permit, signal.seconds)
             elif permit.probe or (signal is not _NOTHING and tuple(signal) != tuple(_NOTHING)):
                 breaker.record(signal, permit)
-        if self._cost_micros is None and error is not None and was_not_started(error):
+        raised = error if isinstance(error, BaseException) else None
+        if self._cost_micros is None and raised is not None and was_not_started(raised):
             self._cost_micros = 0
         self._settle()
 
     def give_back(self, keep: int = 0) -> None:
-        """Nothing was done: all but the first `keep` circuits take their permits back."""
+        """Return the permits of all but the first `keep` circuits: no work was done."""
         for breaker, permit, _ in self.permits.used(keep):
             if permit.probe:
                 breaker.give_back(permit)
@@ -220,13 +221,16 @@ def _signals(
     *,
     ok: bool | None,
     seconds: float | None,
-    error: BaseException | None,
+    error: BaseException | str | None,
     violation: str | None,
     cost_micros: int | None,
 ) -> dict[str, Signal]:
     """What happened, for each category of circuits: only what concerns it."""
     agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
-    if error is not None:
+    if isinstance(error, str):
+        agent = Signal(ok=False, seconds=seconds, error=redact(error))
+        provider = latency = _NOTHING
+    elif error is not None:
         agent, provider = agent_signal(error, seconds), provider_signal(error, seconds)
         # A quick failure is not quick work; a provider that delayed the caller was slow.
         latency = Signal(seconds=seconds if provider.ok is False else None)
@@ -304,7 +308,7 @@ class RouteOptions(TypedDict, total=False):
 class Router:
     """Decides for a fleet. Thread-safe, like the panel.
 
-    A route and all attempts of a call go by the settings that hold when they begin; `use` changes
+    A route and all attempts of a call use the settings from when they begin; `use` changes
     them for those that begin later.
 
     `on_switch` is called with the first worker of an agent, when its work moves elsewhere and
@@ -326,7 +330,7 @@ class Router:
         self._clock = clock
         self._last: dict[str, Candidate] = {}
         self._own: dict[FleetAgent | Model | str, tuple[Settings, list[CircuitBreaker]]] = {}
-        """The breakers of each agent and model that was asked: found by one look, not by one for each."""
+        """The breakers of each agent and model that was tried: one lookup for all of them."""
 
     @property
     def crew(self) -> Crew:
@@ -339,7 +343,7 @@ class Router:
         return self.settings.breakers
 
     def use(self, crew: Crew, breakers: Breakers) -> None:
-        """Go by these from the next route on."""
+        """Use these settings from the next route on."""
         self.settings = Settings(crew, breakers)
 
     def route(
@@ -357,7 +361,7 @@ class Router:
 
         `story` is what it is for and `locks` the resources it will need; `budget` a node of the
         budgets, where `estimate="$0.50"` or `estimate_micros` is reserved; `tried` are those that failed, and how. The
-        route must be used: as a context manager, or by `tell` or `give_back`. Raises ValueError
+        route must be used: as a context manager, or with `record` or `give_back`. Raises ValueError
         for an unknown agent.
         """
         return self._route(
@@ -404,9 +408,9 @@ class Router:
     def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
         """Do `work` with the first admitted worker, and with the next when a provider fails.
 
-        `work` receives the route: `route.model` is the model to use, `route.spent(micros)` takes
-        note of costs. Only errors of the provider or the account move on to the next; what a
-        person must fix (a bad key, refused content, a bad request) and the work's own
+        `work` receives the route: `route.model` is the model to use, `route.spent(micros)` records
+        costs. After errors of the provider or the account the next candidate is tried. Errors
+        that a person must fix (a bad key, refused content, a bad request) and the work's own
         exceptions are raised at once. Raises `NoRoute` without an admitted worker, or the last error.
         """
         by = self.settings  # of all attempts

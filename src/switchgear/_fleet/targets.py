@@ -200,7 +200,7 @@ def _failed(error: BaseException) -> Response:
 LONGEST_TIMEOUT_S = 30.0
 """Shorter than a turn (`stream.LEASE_S`), so that no other process sends what is being sent."""
 REFUSES_CONTENT = frozenset({400, 413, 414, 415, 422, 431})
-"""HTTP statuses that say that this message is wrong: sending it again cannot help."""
+"""HTTP statuses that mean that this message is invalid: sending it again cannot help."""
 SIGNATURE, ID = "Switchgear-Signature", "Switchgear-Id"
 Message = dict[str, Any]
 _KEPT_STDERR = 2000
@@ -221,7 +221,6 @@ class NotSent(SwitchgearError):
 
     @property
     def may_help(self) -> bool:
-        """Whether trying again may help."""
         return self.args[1]
 
     @property
@@ -325,7 +324,7 @@ class Slack(Target):
         self._set_common(name, url_env, match, timeout_s)
 
     def send(self, message: Message, now_s: float) -> None:
-        """Post its line; what Slack would take for markup is escaped."""
+        """Post its line; characters that Slack treats as markup are escaped."""
         del now_s
         import json
 
@@ -340,7 +339,7 @@ class Slack(Target):
 class Command(Target):
     """Runs a program, without a shell, with the message as JSON on standard input.
 
-    `run` is split into words as a shell would, and nothing else of a shell happens.
+    `run` is split into words as a shell does; no shell is involved.
     """
 
     __slots__ = ("match", "name", "run", "timeout_s")
@@ -539,7 +538,7 @@ def _waited_for(process: Any, deadline_s: float, said: bytearray) -> bool:
 
 
 def _end(process: Any) -> None:
-    """End a program that still runs, with its process group; let go of what it had open."""
+    """End a running program with its process group; close its pipes."""
     import signal
     from contextlib import suppress
 
@@ -551,7 +550,6 @@ def _end(process: Any) -> None:
 
 
 def _desktop_argv(title: str, text: str, severity: Any) -> list[str]:
-    """The command that shows a text on the desktop."""
     import sys
 
     if sys.platform == "darwin":
@@ -603,6 +601,8 @@ def sendable_url(url: str) -> str:
     from urllib.parse import quote, urlsplit
 
     rule = "it must be an http or https URL"
+    if url.startswith("${"):
+        rule += ", written out: variables are not replaced here"
     if not url.isprintable():
         raise Unsendable(rule)
     try:

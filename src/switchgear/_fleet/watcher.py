@@ -249,7 +249,7 @@ def background_of(fleet: Fleet, targets: Sequence[Target]) -> "Background":
 
 
 def folder_of(url: str | None) -> str:
-    """Where the files of an installation lie: beside its SQLite file, or in `.switchgear`."""
+    """The folder of an installation's files: next to its SQLite file, or `.switchgear`."""
     if url is None:
         return os.path.dirname(default_file())
     if url.startswith(_SQLITE):
@@ -258,7 +258,7 @@ def folder_of(url: str | None) -> str:
 
 
 class Watcher:
-    """Looks after a fleet. `tick` does everything once; `start` and `stop` let threads do it."""
+    """Watches a fleet. `tick` does everything once; `start` and `stop` run it in threads."""
 
     def __init__(
         self, fleet: Fleet, folder: str, targets: Sequence[Target] = (), every_s: float = EVERY_S
@@ -277,10 +277,10 @@ class Watcher:
         self.retarget(targets)
 
     def retarget(self, targets: Sequence[Target]) -> None:
-        """Send to these from now on; those that stay go on where they are.
+        """Send to these targets from now on; unchanged targets continue where they were.
 
-        What is being sent to one that goes ends first. Each keeps its place in the events by its
-        name, so one that comes back goes on there.
+        A delivery in progress to a removed target ends first. Positions in the events are stored by
+        target name, so a target that is added again continues there.
         """
         known = self._deliveries
         self._deliveries = [
@@ -379,7 +379,7 @@ class Watcher:
                     log_warning("%s: it works again", what)
                 trouble = None
             except (SwitchgearError, OSError) as error:
-                # A store or disk that is gone comes back: said once, not every second.
+                # A store or disk that is unavailable returns: report it once, not every second.
                 if trouble is not type(error):
                     log_warning("%s: %s; retrying", what, redact(str(error), 400))
                 trouble = type(error)

@@ -1,1 +1,1 @@
-"""Guarding agents from inside: what their hooks say becomes messages, what circuits say a ruling."""
+"""Guards agents from inside: hook events become messages to circuits, verdicts become rulings."""

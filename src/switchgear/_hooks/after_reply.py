@@ -33,7 +33,6 @@ class Recorder:
         return getattr(self._store, name)
 
     def apply(self, *given: Any) -> Any:
-        """As the store does."""
         done = self._store.apply(*given)
         self._committed.extend(done.events)
         return done
@@ -67,7 +66,6 @@ class _Noting:
         setattr(self._transaction, name, value)
 
     def apply(self, *given: Any) -> Any:
-        """As the transaction does."""
         done = self._transaction.apply(*given)
         self._found.extend(done.events)
         return done

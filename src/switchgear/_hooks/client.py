@@ -82,7 +82,8 @@ def _decide_here(words: "list[str]", received: "list[bytes]", began_s: float) ->
     gc.disable()  # the process ends before there is garbage worth collecting
     from switchgear._hooks.process import main  # noqa: PLC0415
 
-    main(words, received[0] if received else b"", began_s, _write_last, _start_resident)
+    raw = received[0] if received else b""
+    main(words, raw, began_s, _write_last, _start_resident, event=event_id(began_s))
 
 
 def _start_resident() -> None:
@@ -196,6 +197,11 @@ def _environment() -> "list[bytes]":
     return [b"%b=%b" % pair for pair in os.environb.items()]
 
 
+def event_id(began_s: float) -> str:
+    """Identifies an event that this process has received: it counts once, whichever process decides."""
+    return f"{began_s!r} {os.getpid()}"
+
+
 def ask(
     line: "Any", words: "list[str]", raw: bytes, began_s: float
 ) -> "tuple[int, bytes, bytes, bytes] | None":
@@ -230,7 +236,7 @@ def _head(words: "list[str]", began_s: float) -> "bytes | None":
         context = [os.fsencode(word) for word in (words[0], *(words[2:] or ("",)), os.getcwd())]
     except OSError:
         return None  # the working directory was removed
-    head = b"\0".join([*context, repr(began_s).encode(), *_environment()])
+    head = b"\0".join([*context, event_id(began_s).encode(), *_environment()])
     is_good = len(head) <= LARGEST_CONTEXT and words[1:2] in ([], ["--root"])
     return head if is_good else None
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Compiled(NamedTuple):
-    """What a hook needs to know. Immutable."""
+    """The configuration that a hook needs. Immutable."""
 
     store: str
     """The URL of the store."""
@@ -203,7 +203,6 @@ def _seal_of(place: str) -> str:
 
 
 def place_of(root: str) -> str:
-    """The path of a project's compiled configuration."""
     return os.path.join(os.path.dirname(default_file(root)), NAME)
 
 

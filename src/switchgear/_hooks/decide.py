@@ -89,11 +89,9 @@ class GuardedAgent:
     # Messages
 
     def apply(self, key: str, message: Acquire | Record | Override) -> Step:
-        """Send a message to a circuit."""
         return self.tx.apply(key, self.policy(key), message)
 
     def policy(self, key: str) -> Policy:
-        """The policy of a circuit."""
         policy = self._policies.get(key)
         if policy is None:
             policy = self._policies[key] = self.known.policy_for(key)
@@ -179,12 +177,12 @@ class GuardedAgent:
                 self._step_in()
 
     def has_second_opinion(self) -> bool:
-        """Whether an opinion is asked before this agent is stopped."""
+        """Whether an opinion is requested before this agent is stopped."""
         watched = bool(os.environ.get(session.WATCHED))
         return self.known.second_opinion is not None and not self.lane_name and not watched
 
     def leave_step(self) -> None:
-        """Give the leave for a step back that has no call left in it."""
+        """Return the permit of a step that has no open call left."""
         lane = self.state.lane(self.lane_name)
         if not lane.parts and not self.state.in_lane(self.lane_name):
             self.give_back(lane.permits)
@@ -209,7 +207,7 @@ class GuardedAgent:
             return
         self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
         if self.opinion_request:
-            return  # asked just now: the next call takes the step, with the opinion or without it
+            return  # requested just now: the next call takes the step, with or without the opinion
         self._step_in()
 
     def _score(self, step: Step) -> Score | None:
@@ -263,7 +261,6 @@ class GuardedAgent:
     # Open calls
 
     def give_up_expired(self) -> None:
-        """Give up the calls whose lease has run out."""
         for call in self.state.calls:
             if call.until_s <= self.tx.now_s:
                 began = duration(self.tx.now_s - call.began_s)
@@ -315,10 +312,12 @@ def decide(
     errands: list[Errand] | None = None,
     *,
     looked: Looked | None = None,
+    event: str = "",
 ) -> Ruling:
     """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
 
-    `looked` is what the rules said of the call, if they were judged already.
+    `looked` is what the rules said of the call, if they were judged already. `event` identifies the
+    event: one that was decided before gets the same ruling, and nothing is recorded.
 
     `warns` are the events at which this agent passes a text on to the model. What is left to do
     afterwards is added to `errands`; without them no session gets a watcher.
@@ -336,8 +335,13 @@ def decide(
 
     def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
         hearing = _Hearing(inside, facts, known, warns)
+        again = hearing.state.answer_to(event)
+        if again is not None:
+            return again
         hearing.files = state
-        return hearing.rule(looked, watched=errands is not None), hearing.errand
+        ruling = hearing.rule(looked, watched=errands is not None)
+        hearing.leave_notes(event, ruling)
+        return ruling, hearing.errand
 
     ruling, errand = store.transact(name, work)
     if errands is not None and errand is not None:
@@ -346,7 +350,6 @@ def decide(
 
 
 def rule_refusal(broken: str) -> Ruling:
-    """The refusal of a call that would break a rule."""
     return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
 
@@ -405,12 +408,16 @@ class _Hearing(GuardedAgent):
                 self.notice = ruling.for_user
                 self.notes = self.notes._replace(announced=True)
         self._leave_errand(watched=watched)
-        self.notes = self.notes._replace(more=open_calls.dump(self.state))
-        self.tx.note = self.notes.dump()
         return ruling
 
+    def leave_notes(self, event: str, ruling: Ruling) -> None:
+        """Save what is known of the session, with the ruling on this event."""
+        self.state = self.state.with_answer(event, ruling, self.errand)
+        self.notes = self.notes._replace(more=open_calls.dump(self.state))
+        self.tx.note = self.notes.dump()
+
     def _note_facts(self) -> None:
-        """Keep what people want to know of a session: project, task and the last step."""
+        """Save what `switchgear sessions` shows: project, task and the last step."""
         facts, notes = self.facts, self.notes
         task, last = notes.task, notes.last_step
         if facts.moment is Moment.PROMPT and facts.prompt.strip() and not facts.subagent:
@@ -513,7 +520,7 @@ class _Hearing(GuardedAgent):
         return stop(refusal(key, verdict), whole=not self.lane_name)
 
     def _asked(self, kind: str) -> list[str]:
-        """The circuits that are asked for each call alone."""
+        """The circuits that are checked for each single call."""
         story = self.story()
         rules = [RULES] if self.known.is_configured(RULES) else []
         return [*([story] if story else []), *rules, f"op/{kind}"]
@@ -642,7 +649,7 @@ class _Hearing(GuardedAgent):
     # Words
 
     def _answer(self, ruling: Ruling) -> Ruling:
-        """The ruling with what else has to be said now."""
+        """The ruling, together with pending messages."""
         if ruling.text:
             return ruling
         if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:

@@ -15,6 +15,8 @@ LONGEST_S = 90
 LOG = "outbox.log"
 LARGEST_LOG = 256 * 1024
 LARGEST_INPUT = 1 << 20
+THROW_AWAY = "switchgear-selftest-"
+"""How the folder of a self-test's project begins: its events are tests, and reach no sink and no target."""
 
 
 def main(folder: str, asked: dict[str, Any]) -> None:
@@ -25,6 +27,8 @@ def main(folder: str, asked: dict[str, Any]) -> None:
     from switchgear._sinks.dispatch import emit  # noqa: PLC0415
     from switchgear._stores.url import default_file  # noqa: PLC0415
 
+    if os.path.basename(folder).startswith(THROW_AWAY):
+        return
     home = os.path.dirname(default_file(folder))
     _log_to(os.path.join(home, LOG))
     named, typed = asked.get("config"), asked.get("for_command") is True

@@ -1,4 +1,4 @@
-"""The help that takes over from a stuck agent: runs it to its end, with the evidence, and logs it.
+"""Runs the escalation agent, which takes over from a stuck agent, with the evidence, and logs it.
 
 Run as `python -I -S …/helper.py FOLDER WHO EVIDENCE LOG`; it works in the folder. WHO is an agent's
 name or a command. It gets the evidence in its prompt, and the file's name in SWITCHGEAR_EVIDENCE.

@@ -144,7 +144,7 @@ LARGEST_BYTES = 4 * 1024 * 1024
 """Input beyond this is not read: parsing it would take longer than any tool."""
 TOO_LARGE = f"it is larger than {LARGEST_BYTES // 1024 // 1024} MiB"
 _PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
-"""Where agents say what their project is, whatever folder they work in at the moment."""
+"""Variables in which agents name their project, whatever their working directory is."""
 _AFTER_CALLS = frozenset({Moment.AFTER_TOOL, Moment.BATCH})
 """Where a tool call has just ended."""
 
@@ -189,7 +189,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
     try:
         if doubt is not None:
             raise doubt
-        ruling = _circuits(facts, known, open_store, looked, errands)
+        ruling = _circuits(facts, known, open_store, looked, errands, event=so_far.event)
         if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  a defect of Switchgear must not stop an agent
@@ -217,7 +217,7 @@ def _configuration(root: str, *, during_call: bool = False) -> tuple[Compiled, E
 
 
 def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None:
-    """What the rules say of a call before it is made. What cannot be analysed is refused: `None`."""
+    """The result of the rules for a call before it is made; `None`: it cannot be analysed, and is refused."""
     if facts.moment is not Moment.BEFORE_TOOL:
         so_far.judged(None)
         return None
@@ -238,8 +238,10 @@ def _circuits(
     open_store: Opener,
     looked: Looked | None,
     errands: list[Errand],
+    *,
+    event: str,
 ) -> Ruling:
-    """What the circuits say. Raises `StoreError`."""
+    """The decision of the circuits. Raises `StoreError`."""
     if looked is None and facts.moment is Moment.BEFORE_TOOL:
         raise BadInput("its effects cannot be determined")
     store = open_store(known)
@@ -248,10 +250,10 @@ def _circuits(
         _tell_change(known.root, known, store, facts)
     warns = dialect_of(facts.agent).warns
     if not known.tampered:
-        return decide(facts, known, store, warns, errands, looked=looked)
+        return decide(facts, known, store, warns, errands, looked=looked, event=event)
     seen = f"{'; '.join(known.tampered)}; seen by session/{facts.session} at {facts.event}"
     undecided.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
-    ruling = decide(facts, known, store, warns, errands, looked=looked)
+    ruling = decide(facts, known, store, warns, errands, looked=looked, event=event)
     from switchgear._hooks.recompile import take_tampering  # noqa: PLC0415  only after a change
 
     take_tampering(known.root, known.tampered)
@@ -340,7 +342,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def project_of(cwd: str, environ: Mapping[str, str] | None = None) -> str:
-    """The project of an agent that works in `cwd`: as the agent's variables say, else that folder.
+    """The project of an agent that works in `cwd`: from the agent's variables, else that folder.
 
     Raises `BadInput` if there is no such folder: without one, no rule about paths can be judged.
     """

@@ -116,8 +116,8 @@ def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None)
 def operation_signal(signal: Signal, kind: str, facts: HookFacts) -> Signal:
     """The signal of a call for its operation.
 
-    A command that ran and said no (tests that fail, a search without a find) is the shell at
-    work; of git, the network and agents it is a failure.
+    A non-zero exit (tests that fail, a search without a match) is not a failure of the shell; of
+    git, the network and agents it is a failure.
     """
     ok = signal.ok
     if ok is False and kind == SHELL and fields.exit_code(facts.error or "") is not None:

@@ -208,7 +208,7 @@ def signal_children(pid: int, *, suspend: bool) -> int:
 
 
 def began_at(pid: int) -> str:
-    """When a process began, as the system counts it; empty: it is gone, or the system does not say."""
+    """When a process began, as the system counts it; empty: it has ended, or the time is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

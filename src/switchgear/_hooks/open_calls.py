@@ -8,9 +8,10 @@ one step: parallel tools are counted once, and the lane's circuit is checked and
 Where the agent reports the end of a batch of tools, the step ends there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from switchgear._agents.hook_protocol import Action, Errand, Ruling, allow
 from switchgear._core.types import AgentStep, Permit, Signal
 
 MOST_CALLS = 64
@@ -18,6 +19,8 @@ MOST_CALLS = 64
 MOST_PARTS = 32
 """Maximum number of calls in one step."""
 MOST_LANES = 32
+MOST_ANSWERS = 16
+"""Maximum number of events of a session whose rulings are kept."""
 _LONGEST = 1500
 """Characters kept of what a call was given and gave back, while its step waits."""
 
@@ -48,7 +51,7 @@ class CallLane(NamedTuple):
     parts: tuple[Signal, ...] = ()
     """The calls of the step that are done and not yet recorded."""
     permits: Granted = {}  # noqa: RUF012  never changed
-    """The leave for the step."""
+    """The permit of the step."""
     batches: bool = False
     """Whether the agent reports when a batch of tools is done."""
     stopped: str = ""
@@ -76,9 +79,11 @@ class CallsState(NamedTuple):
     """How far the transcript of each agent of the session was read."""
     unpriced: tuple[str, ...] = ()
     """The models whose unknown price was reported."""
+    answers: Mapping[str, Sequence[Any]] = {}
+    """The rulings on the last events, by their identifiers: an event that is decided again, because the
+    process that had decided it was killed before it responded, is not counted again."""
 
     def opened(self, call: OpenCall) -> "CallsState":
-        """With one more call."""
         others = tuple(each for each in self.calls if each.id != call.id or call.id[:1] == "#")
         return self._replace(calls=(*others, call))
 
@@ -95,11 +100,9 @@ class CallsState(NamedTuple):
         return self._replace(calls=self.calls[:index] + self.calls[index + 1 :])
 
     def in_lane(self, name: str) -> tuple[OpenCall, ...]:
-        """The open calls of one agent."""
         return tuple(call for call in self.calls if call.lane == name)
 
     def lane(self, name: str) -> CallLane:
-        """One agent's lane."""
         return self.lanes.get(name, CallLane())
 
     def with_lane(self, name: str, lane: CallLane | None) -> "CallsState":
@@ -108,6 +111,24 @@ class CallsState(NamedTuple):
         if lane is not None and lane != CallLane():
             lanes = {**lanes, name: lane}
         return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
+
+    def with_answer(self, event: str, ruling: Ruling, errand: Errand | None) -> "CallsState":
+        """With the ruling on an event; without an identifier it is not kept."""
+        if not event:
+            return self
+        is_plain = errand is None and ruling == allow()
+        given = () if is_plain else (list(ruling), None if errand is None else list(errand))
+        return self._replace(answers=dict([*self.answers.items(), (event, given)][-MOST_ANSWERS:]))
+
+    def answer_to(self, event: str) -> tuple[Ruling, Errand | None] | None:
+        """The ruling on an event that was decided before."""
+        given = self.answers.get(event)
+        if given is None:
+            return None
+        if not given:
+            return allow(), None
+        (action, *texts), errand = given
+        return Ruling(Action(action), *texts), None if errand is None else Errand(*errand)
 
     def with_book(self, name: str, book: Book) -> "CallsState":
         """With the transcript of that agent read so far."""
@@ -137,6 +158,7 @@ def dump(state: CallsState) -> dict[str, Any]:
             for name, book in state.books.items()
         },
         "unpriced": list(state.unpriced),
+        "answers": dict(state.answers),
     }
 
 
@@ -150,7 +172,8 @@ def load(data: Mapping[str, Any]) -> CallsState:
         }
         books = {name: _load_book(*fields) for name, fields in data.get("books", {}).items()}
         return CallsState(
-            calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))
+            *(calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))),
+            dict(data.get("answers", {})),
         )
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
         return CallsState()

@@ -73,11 +73,17 @@ class Watches(Protocol):
 
 
 def main(
-    words: list[str], raw: bytes, began_s: float, write: Write, afterwards: Callable[[], object]
+    words: list[str],
+    raw: bytes,
+    began_s: float,
+    write: Write,
+    afterwards: Callable[[], object],
+    *,
+    event: str,
 ) -> NoReturn:
     """Decide an event in the hook process: `entry.py AGENT [--root FOLDER]`.
 
-    - `began_s`: when the hook began, on the monotonic clock.
+    - `began_s`: when the hook began, on the monotonic clock; `event`: see `client.event_id`.
     - `afterwards`: called last, when the response is written.
     """
     agent = words[0] if words else ""
@@ -87,7 +93,14 @@ def main(
 
     root = words[2] if len(words) == 3 else None
     left_open = Stores()  # until the process ends: see `respond`
-    os._exit(respond(agent, root, raw, began_s, write, stores=left_open, afterwards=afterwards))
+    os._exit(
+        respond(
+            *(agent, root, raw, began_s, write),
+            event=event,
+            stores=left_open,
+            afterwards=afterwards,
+        )
+    )
 
 
 def respond(
@@ -98,6 +111,7 @@ def respond(
     write: Write,
     *,
     caller: int | None = None,
+    event: str = "",
     watches: Watches | None = None,
     stores: "Stores | None" = None,
     afterwards: Callable[[], object] = lambda: None,
@@ -107,6 +121,7 @@ def respond(
     At the deadline it writes the response that follows from the stage reached, and ends the process.
 
     - `caller`: the process whose ancestor the agent is; default: this one; `NO_CALLER`: there is none.
+    - `event`: identifies the event, see `client.event_id`; default: it is decided only here.
     - `watches`: what watches sessions; without it no session is watched.
     - `stores`: the stores that the process has open already; default: none.
     """
@@ -126,7 +141,7 @@ def respond(
         opened.append(store)
         return store
 
-    so_far = Pending(began_s)
+    so_far = Pending(began_s, event)
 
     def late() -> NoReturn:
         os._exit(_write(write, overdue(agent, so_far)))
@@ -186,6 +201,11 @@ def open_store(known: Compiled) -> Store:
     from switchgear._stores.url import open_store as open_any  # noqa: PLC0415  seldom
 
     return open_any(url)
+
+
+def has_store(known: Compiled) -> bool:
+    """Whether the store exists; opening the file of one that does not would create it."""
+    return not known.store.startswith(_SQLITE) or _identity(known.store) is not None
 
 
 class Stores:

@@ -20,7 +20,7 @@ WAIT_S = 3.0
 MOST_TOLD = 20
 """Changes that are kept until they are recorded."""
 BROKEN_S = 2.0
-"""For how long it is believed that a configuration cannot be read, without reading it."""
+"""Seconds until a configuration that cannot be read is tried again."""
 _APART = frozenset(
     {"mark", "wired", "changed", "broken", "format", "own", "source"}
     | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}
@@ -69,14 +69,15 @@ def _made_by_us(root: str, place: str, *, during_call: bool | None) -> compiled.
     if why:
         raise compiled.Unconfigured(why, last)
     found = _guarded(root, data, during_call=during_call)
+    kept = {"format": compiled.FORMAT} | ({} if data is None else data) | found
+    made = {"wired": _wired(root)} | found
+    # Before the files are read: one that changes meanwhile has another mark at the next event.
+    kept_mark, made["mark"] = compiled.signature(root, kept), compiled.signature(root, made)
     try:
-        made = {**_made(root), **found}
+        made |= _made(root)
     except SwitchgearError as error:
-        known = {"format": compiled.FORMAT} if data is None else data
-        mark = compiled.signature(root, known)
-        compiled.write(place, {**known, **found, "broken": [mark, str(error), time.time()]})
+        compiled.write(place, kept | {"broken": [kept_mark, str(error), time.time()]})
         raise compiled.Unconfigured(str(error), last) from error
-    made["mark"] = compiled.signature(root, made)
     made["changed"] = _changes(data, made)
     if data is not None and whole and data.get("mark") == mark and _differs(data, made):
         made["tampered"].append(f"{place} was changed by another program: it was recompiled")
@@ -155,10 +156,15 @@ def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> s
 def _made(root: str) -> dict[str, Any]:
     compiled.use_all_modules()  # the YAML parser is in site-packages
     from switchgear._hooks.compiler import compile_for  # noqa: PLC0415  reads YAML
-    from switchgear._hooks.install.settings import wired  # noqa: PLC0415
 
     made: dict[str, Any] = json.loads(json.dumps(compile_for(root)))  # as it is read again
-    return {**made, "wired": wired(root)}
+    return made
+
+
+def _wired(root: str) -> list[str]:
+    from switchgear._hooks.install.settings import wired  # noqa: PLC0415
+
+    return list(wired(root))
 
 
 def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:

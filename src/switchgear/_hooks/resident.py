@@ -75,7 +75,7 @@ Response = tuple[int, bytes, bytes, bytes]
 """Exit code, standard output, standard error, and what is written there if the output cannot be."""
 
 
-# Starting and asking
+# Starting and querying
 
 
 def start(*, wait: bool = False) -> bool:
@@ -156,19 +156,43 @@ def status() -> "dict[str, Any] | None":
     return None
 
 
+def unresponsive() -> int | None:
+    """The number of a resident process that runs and has not answered `status`; `None`: there is none."""
+    from switchgear._hooks import client  # noqa: PLC0415
+
+    name = client.socket_name()
+    for path in client.folders():
+        try:
+            os.close(client.open_folder(path))
+            lock = _lock(path, name)
+            if lock is not None:
+                os.close(lock)
+                continue
+            with open(os.path.join(path, f"{name}.lock"), encoding="ascii") as file:
+                return int(file.read(20))
+        except (OSError, ValueError):
+            continue
+    return None
+
+
 def stop(wait_s: float = 5.0) -> bool:
-    """End the running resident process, and wait for its end. False: none runs, or it did not end."""
+    """End the running resident process, and wait for its end. False: none runs, or it did not end.
+
+    One that does not end by itself, because it is suspended for example, is killed.
+    """
     found = status()
-    if found is None:
+    pid = unresponsive() if found is None else int(found["pid"])
+    if pid is None:
         return False
-    pid, until_s = int(found["pid"]), time.monotonic() + wait_s
     try:
-        os.kill(pid, signal.SIGTERM)
-        while time.monotonic() < until_s:
-            os.kill(pid, 0)
-            time.sleep(0.02)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # if this process started it
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            os.kill(pid, number)
+            until_s = time.monotonic() + wait_s
+            while time.monotonic() < until_s:
+                os.kill(pid, 0)
+                time.sleep(0.02)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)  # if this process started it
     except ProcessLookupError:
         return True
     except OSError:
@@ -355,7 +379,7 @@ class Resident:
             self._queue.append((line, pid))
 
     def _answer(self, now_s: float) -> None:
-        """Fork a process for each connection that waits, as far as there is room."""
+        """Fork a process for each waiting connection, up to the limit."""
         while self._queue and len(self._answering) < MOST_PROCESSES:
             active = sum(now_s - since_s < SLOW_S for since_s in self._answering.values())
             if active >= MOST_ACTIVE:
@@ -459,7 +483,7 @@ class Resident:
                 line.sendall(b"".join(b"%08x" % size for size in sizes) + out + err + refusal)
                 line.close()
             except OSError:
-                return 1  # the hook was ended meanwhile; what comes after is done all the same
+                return 1  # the hook has ended; the remaining work is done anyway
             return 0
 
         if head == STATUS:
@@ -467,7 +491,8 @@ class Resident:
             return None
         words = head.split(b"\0")
         agent, root, cwd = (os.fsdecode(word) for word in words[:3])
-        began_s, told = float(words[3]), [words[1], *words[4:]]
+        event, told = words[3].decode(), [words[1], *words[4:]]
+        began_s = float(event.partition(" ")[0])
         posted, agent = agent.startswith(client.POSTED), agent.removeprefix(client.POSTED)
         if agent not in AGENTS or (context is not None and context != told):
             return None  # the hook decides itself
@@ -478,7 +503,11 @@ class Resident:
         began_s = began_s if 0 <= now_s - began_s <= client.LAST_S else now_s
         caller = NO_CALLER if posted else pid
         respond(
-            agent, root or None, raw, began_s, write, caller=caller, watches=self, stores=stores
+            *(agent, root or None, raw, began_s, write),
+            caller=caller,
+            event=event,
+            watches=self,
+            stores=stores,
         )
         return told
 
@@ -608,7 +637,7 @@ class Resident:
 
 
 def _received(line: "socket.socket", size: int) -> bytes:
-    """So many bytes. Raises OSError if the other end closes before: it decides itself then."""
+    """Read exactly this many bytes. Raises OSError if the other end closes before: the client then decides itself."""
     parts: list[bytes] = []
     while size:
         part = line.recv(min(size, 1 << 20))
@@ -634,12 +663,21 @@ def _bind(file: str) -> "socket.socket | None":
     try:
         if _is_abandoned(file):
             os.unlink(file)
-        listener.bind(file)
+        _bind_private(listener, file)
         listener.listen(64)
     except OSError:
         listener.close()
         return None
     return listener
+
+
+def _bind_private(listener: "socket.socket", file: str) -> None:
+    """Create a socket that only this user can connect to. Raises OSError."""
+    before = os.umask(0o177)
+    try:
+        listener.bind(file)
+    finally:
+        os.umask(before)
 
 
 def _is_abandoned(file: str) -> bool:
@@ -744,7 +782,6 @@ def main(path: str, name: str) -> None:
     os.ftruncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     folder = client.open_folder(path)
-    os.umask(0o077)
     _load()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     file = client.address(folder, path, name)
@@ -752,7 +789,7 @@ def main(path: str, name: str) -> None:
         if left == name or left.startswith(f"{name}-"):
             with suppress(OSError):
                 os.unlink(left, dir_fd=folder)
-    listener.bind(file)
+    _bind_private(listener, file)
     listener.listen(MOST_QUEUED)
     gc.collect()
     gc.freeze()  # what forked processes share is not written to

@@ -35,6 +35,7 @@ from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
 from switchgear._hooks.after_reply import Recorder, hand_over, start_help
 from switchgear._hooks.after_reply import run as run_errand
+from switchgear._hooks.client import event_id
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.handler import (
@@ -46,6 +47,7 @@ from switchgear._hooks.handler import (
     refused_unread,
     whole_project,
 )
+from switchgear._hooks.process import has_store
 from switchgear._hooks.session import folder_mark, note_name
 from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
 from switchgear._hooks.undecided import Pending, blind_reply, unreadable
@@ -139,7 +141,6 @@ class HookServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self.server_address[1])
 
     def has_token(self, header: str | None) -> bool:
@@ -241,7 +242,8 @@ class HookServer(ThreadingHTTPServer):
         return found
 
     def _sessions(self) -> list[str]:
-        return at_work(self.open_store(compiled(self.root)))
+        known = compiled(self.root)
+        return at_work(self.open_store(known)) if has_store(known) else []
 
     def _call_for_help(self, session: str, evidence: str) -> None:
         escalate = compiled(self.root).interventions.escalate
@@ -424,7 +426,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
-        """The health of the server."""
         refused = self._refused()
         if refused is not None:
             self._reply(refused)
@@ -503,7 +504,7 @@ class _Handler(BaseHTTPRequestHandler):
             if found is not None:
                 return _answer(agent, found)
             afterwards.append(self.server.start_resident)
-            so_far = Pending()
+            so_far = Pending(event=event_id(began_s))
             self._line.decide(agent, so_far)
             opening = self._recording(committed)
             reply = answer(agent, raw, self.server.root, opening, so_far)
@@ -551,14 +552,14 @@ class _Handler(BaseHTTPRequestHandler):
         return raw
 
     def _length(self) -> int | None:
-        """How long the body is; `None`: the client does not say, or not by a number."""
+        """The length of the body; `None`: missing, or not a number."""
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers:
             return None
         return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
 
     def _refused_unread(self, agent: str, length: int, why: str) -> Answer:
-        """The answer to a call whose body is not read: it is said and counted all the same."""
+        """The answer to a call whose body is not read; it is reported and counted as well."""
         self.close_connection = True
         self._unread = length
         so_far = Pending()

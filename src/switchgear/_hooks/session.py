@@ -1,11 +1,11 @@
-"""What is known of a guarded session beside its circuits: a note in the store, one per session.
+"""The state of a guarded session beside its circuits: a note in the store, one per session.
 
 Read and changed inside `Store.transact(note_name(session), …)`, so parallel hooks of one session
 lose nothing and each warning is given once, whichever process gives it. Everything here is pure:
 a value in, a value out. The hook engine calls, in this order and in one transaction,
 
     notes = Notes.load(tx.note)
-    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is asked
+    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is checked
     notes = user_message(circuit, notes)             # when the user wrote a message
     notes, taken = stuck(circuit, notes, …)          # when `has_opened(step)` of the session
     notes = progressed(notes)                       # when files were measured to have changed
@@ -92,7 +92,7 @@ LONGEST_REASON = 500
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 _LOOK = Record(Signal(count=0))
 MOST_PENDING = 8
-"""Texts that wait for the agent; of more the oldest are let go."""
+"""Maximum number of pending texts for the agent; the oldest are dropped."""
 
 
 class Notes(NamedTuple):
@@ -130,7 +130,7 @@ class Notes(NamedTuple):
     project: str = ""
     """The folder of the project."""
     task: str = ""
-    """What the user asked for, in one line, redacted."""
+    """The user's task, in one line, redacted."""
     spent_micros: int | None = None
     """What the session has cost, in millionths of a dollar; `None`: not known."""
     last_step: str = ""
@@ -142,7 +142,7 @@ class Notes(NamedTuple):
     announced: bool = False
     """Whether the stop was notified."""
     opinion: str = ""
-    """The name of the second opinion that was asked in this incident; empty: none was."""
+    """The name of the second opinion that was requested in this incident; empty: none."""
     delays: int = 0
     """Delays that second opinions were granted since the user's last message."""
     delay_left: int = 0
@@ -162,7 +162,6 @@ class Notes(NamedTuple):
         return timeouts.OVER in self.warned
 
     def dump(self) -> str:
-        """As JSON."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
     @classmethod
@@ -179,7 +178,7 @@ class Notes(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What a hook has to say now."""
+    """The messages that the next hook delivers."""
 
     texts: tuple[str, ...] = ()
     stop: str | None = None
@@ -201,7 +200,6 @@ class SessionCircuit(NamedTuple):
         return self.apply(self.key, self.policy, message)
 
     def is_open(self) -> bool:
-        """Whether it is open now."""
         return self.send(_LOOK).circuit.phase is Phase.OPEN
 
 
@@ -416,17 +414,23 @@ def step_in(
     step_name: str,
     *,
     by: str = "switchgear",
+    asked: str = "",
 ) -> tuple[Notes, escalation.StepTaken]:
-    """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
-    said = (
-        f'hint "{texts.one_line(plan.hint)}"' if step_name == escalation.NUDGE else "nothing found"
-    )
-    why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
+    """Take this escalation step: an event, the circuit closed or open, the texts for the agent.
+
+    `asked` is the reason of the person `by`, where one requested the step.
+    """
+    requested = f"requested by {by}" + (f": {asked}" if asked else "")
+    if step_name == escalation.NUDGE:
+        requested = f'hint "{texts.one_line(plan.hint)}", {requested}'
+    why = "; ".join(notes.indicators) or requested
     taken = escalation.StepTaken(step_name, notes.tried)
     goes_on = step_name == escalation.NUDGE
     circuit.send(Override(by, f"{step_name}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
     if not goes_on and not circuit.is_open():
-        circuit.send(Record(Signal(violation=f"{step_name} by {by}: {why}")))
+        word = texts.GIVEN_UP if step_name == escalation.SKIP else step_name
+        reason = f"{step_name} by {by}: {why}" if notes.indicators else f"{word}, {requested}"
+        circuit.send(Record(Signal(violation=reason)))
     tried = notes.tried if step_name in notes.tried else (*notes.tried, step_name)
     task = circuit.key.removeprefix(note_name(""))
     seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)

@@ -179,7 +179,7 @@ def _told(
 FIND_S = 30.0
 """How often to look for sessions."""
 LONGEST = 1000
-"""Sessions that are watched at a time; of more the oldest are let go."""
+"""Maximum number of watched sessions; the oldest are dropped."""
 
 
 class Rounds:
@@ -272,7 +272,6 @@ class WatchedProcess(NamedTuple):
 
     @property
     def lives(self) -> bool:
-        """Whether it still runs."""
         try:
             os.kill(self.pid, 0)
         except (OSError, OverflowError):

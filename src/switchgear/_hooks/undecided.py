@@ -29,7 +29,7 @@ from switchgear._text.redact import redact
 
 SPILL = "hooks-undecided.log"
 LARGEST_SPILL = 65_536
-"""Bytes of news that wait at most; what comes after is not kept, and was said all the same."""
+"""Maximum size of the pending notes in bytes; later ones are not kept, but were reported."""
 ADMIT, REFUSE = "admit", "refuse"
 
 
@@ -78,7 +78,7 @@ def blind_reply(agent: str, ruling: Ruling) -> Reply:
 
 
 def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
-    """Count what could not be decided, and say why. Raises `StoreError`."""
+    """Record an undecided call with its reason. Raises `StoreError`."""
     key = hooks_circuit(agent)
 
     def work(inside: Transaction) -> None:
@@ -166,8 +166,10 @@ CIRCUITS_S = 5.0
 class Pending:
     """One hook call under way. Written by the thread that answers, read by the deadline's thread."""
 
-    def __init__(self, began_s: float | None = None) -> None:
+    def __init__(self, began_s: float | None = None, event: str = "") -> None:
         self.began_s = time.monotonic() if began_s is None else began_s
+        self.event = event
+        """Identifies the event, see `client.event_id`."""
         self.dialect: Dialect | None = None
         self.facts: HookFacts | None = None
         self.root: str | None = None

@@ -10,8 +10,8 @@ from mcp.types import ToolAnnotations
 from switchgear._mcp.answers import GuardAnswers, answered_or_error
 
 INSTRUCTIONS = (
-    "Switchgear guards this project. Use these tools when a call was refused or you were stopped: they say "
-    "why, and what was tried. They cannot change anything. You can request more time or money with a reason; "
+    "Switchgear guards this project. Use these tools when a call was refused or you were stopped: they return "
+    "the reason and what was tried. They cannot change anything. You can request more time or money with a reason; "
     "a person decides."
 )
 
@@ -23,7 +23,7 @@ def made(answers: GuardAnswers) -> Any:
 
     @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
     def why_refused(session: str = "") -> str:
-        """Say why tool calls are refused now: the session's state, open circuits, broken rules.
+        """Return why tool calls are refused now: the session's state, open circuits, broken rules.
 
         session: the session id; empty: the session of this project that was active last.
         """
@@ -31,7 +31,7 @@ def made(answers: GuardAnswers) -> Any:
 
     @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
     def what_was_tried(session: str = "") -> str:
-        """Say what was tried in a session: evidence, escalation steps, last steps and failures.
+        """Return what was tried in a session: evidence, escalation steps, last steps and failures.
 
         session: the session id; empty: the session of this project that was active last.
         """

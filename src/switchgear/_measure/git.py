@@ -62,7 +62,7 @@ HASHED_FILE = 20_000_000
 HASHED_BYTES = 1_000_000_000
 """Bytes that one measurement reads; the rest is compared by size and time."""
 MOST_NESTED = 256
-"""Repositories inside the folder that are asked by git; more are an error."""
+"""Maximum number of repositories inside the folder; more are an error."""
 SETTLED_S = 0.1
 """A file that was written less than so long ago is read again next time."""
 SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
@@ -213,7 +213,7 @@ class GitTree:
         place, missed = save_archive(self._top, paths, target, deadline)
         gone = [path for path, content in state.files.items() if content.now is None]
         missed += tuple(LeftOut(path, "deleted, which an archive cannot hold") for path in gone)
-        missed += (LeftOut("refs/switchgear", f"git could not hold it: {problem[:300]}"),)
+        missed += (LeftOut("refs/switchgear", f"git could not store it: {problem[:300]}"),)
         return SavedWork(f"tar -xzf {place}", self._unread(missed))
 
     def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> SavedWork:
@@ -577,7 +577,7 @@ class GitTree:
 
 
 def _files_below(top: Path, folder: str) -> list[str]:
-    """The files below a folder, the first so many; repositories and caches are left out."""
+    """The first files below a folder, up to a limit; repositories and caches are left out."""
     found: list[str] = []
     for here, folders, files in os.walk(top / folder):
         folders[:] = [each for each in folders if each not in CACHES | {OURS, ".git"}]

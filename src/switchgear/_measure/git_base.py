@@ -51,7 +51,6 @@ class GitBase:
 
     @property
     def exists(self) -> bool:
-        """Whether it was made."""
         return (self.home / "base.json").is_file()
 
     def create(self, real: Repository | None, deadline: Deadline) -> None:
@@ -96,7 +95,6 @@ class GitBase:
 
     @property
     def id(self) -> str:
-        """Identifies a base."""
         return str(self._facts()["id"])
 
     @property

@@ -38,14 +38,13 @@ class Deadline:
         self._whole: Deadline | None = None
 
     def part(self, seconds: float) -> "Deadline":
-        """A limit for a part of the work: so many seconds, and never more than is left of the whole."""
+        """A limit for a part of the work: this many seconds, and never more than is left of the whole."""
         part = Deadline(seconds)
         part._whole = self
         return part
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work was cancelled."""
         return self._is_cancelled or (self._whole is not None and self._whole.cancelled)
 
     def stop(self) -> None:
@@ -67,7 +66,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether no time is left."""
         return self.left_s <= 0
 
     def watch(self, process: subprocess.Popen[bytes] | None) -> None:
@@ -94,7 +92,7 @@ _QUIET = (
 
 
 class GitError(Exception):
-    """A git command failed: what it was and what it said."""
+    """A git command failed: the command and its message."""
 
 
 class Repository(NamedTuple):
@@ -106,7 +104,6 @@ class Repository(NamedTuple):
 
     @property
     def objects(self) -> Path:
-        """Where its objects are."""
         return self.common_dir / "objects"
 
 

@@ -78,7 +78,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def says_full(text: str) -> bool:
-    """Whether a program's words say that there is no room left on a disk."""
+    """Whether a program's message means that a disk is full."""
     return any(os.strerror(number).lower() in text.lower() for number in FULL)
 
 
@@ -108,7 +108,7 @@ def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list
 def contents(
     folder: Path, entries: Sequence[ArchiveEntry], left_out: list[LeftOut], deadline: Deadline
 ) -> Iterator[tuple[ArchiveEntry, bytes]]:
-    """The entries with what they hold, until time or room is up; what is missed is added to `left_out`."""
+    """The entries with what they hold, until the time or size limit; paths that are missed are added to `left_out`."""
     total = 0
     for at, entry in enumerate(entries):
         if deadline.is_over or total + entry.size > LARGEST_SAVE:
@@ -160,7 +160,7 @@ def save_archive(
 
 
 def _places(target: Path) -> Iterator[Path]:
-    """The target, then other file systems on which there may be room."""
+    """The target, then other file systems that may have space."""
     yield target
     home = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
     name = f"switchgear-{os.getuid()}"

@@ -15,7 +15,7 @@ MAX_LINE = 2000
 
 
 class SuiteCounts(NamedTuple):
-    """What a test run said of itself."""
+    """The counts that a test run printed."""
 
     passed: int
     failed: int

@@ -46,7 +46,7 @@ class Tree(Protocol):
         """What differs between two marks of this tree."""
 
     def keep(self, name: str, message: str, deadline: Deadline | None = None) -> SavedWork:
-        """Save the present state for good, and say how to get at it. Raises `NotSaved`."""
+        """Save the present state, and return how to restore it. Raises `NotSaved`."""
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
         """Lines added and removed since the first mark; `None`: it is not known."""
@@ -114,7 +114,6 @@ class PlainTree:
         return mark
 
     def change(self, before: str, after: str) -> TreeChange:
-        """What differs between two marks made by this object."""
         old, new = self._states[before], self._states[after]
         return TreeChange(
             added=tuple(sorted(new.keys() - old.keys())),
@@ -125,7 +124,7 @@ class PlainTree:
         )
 
     def keep(self, name: str, message: str, deadline: Deadline | None = None) -> SavedWork:
-        """Pack what differs from the first mark into an archive, and say how to unpack it."""
+        """Pack what differs from the first mark into an archive, and return how to unpack it."""
         del message
         mark = self.mark()
         change = self.change(self._start or mark, mark)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from switchgear._locks.locks import Locks, ResourceLock
 
 PolicyOf = Callable[[str], Policy | None]
-"""The policy of a circuit by its name; `None`: nothing is said of it."""
+"""The policy of a circuit by its name; `None`: not configured."""
 
 
 class Retained(Protocol):
@@ -48,7 +48,7 @@ class Retained(Protocol):
 
 
 class Configured(Protocol):
-    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
+    """What a panel needs from a configuration; `switchgear.config.Config` is one."""
 
     @property
     def store(self) -> str | None:
@@ -85,6 +85,9 @@ class BreakerOptions(TypedDict, total=False):
     sinks: Sequence[Sink]
 
 
+_OPTIONS = BreakerOptions.__annotations__.keys()
+
+
 class Panel:
     """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
 
@@ -92,21 +95,21 @@ class Panel:
       of the project (`.switchgear/state.db`) or, outside any project, of the working folder.
     - `policies`: names to policies, a function or a dictionary. The keys of a dictionary are names
       or globs (`provider/*`): the name itself comes first, then the globs in their order. What it
-      does not know is judged by the policy it was judged by last, or by that of
+      does not contain has its last stored policy, or that of
       `CircuitBreaker(name)`.
-    - `sinks`: called with each `Event` that this process makes.
+    - `sinks`: called with each `Event` of this process.
     - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
     - `timer`: move circuits at their time even without calls (default: with the next call or
       reader), so that sinks receive the end of a cooldown or of a hold within a second. A thread.
     - `keep`: how many breakers are kept that nothing else refers to (2,000), the ones used last. Their
-      circuits stay in the store; only `memory:` forgets one that has never failed. Those with a
-      policy or options of their own are kept always.
-    - `operator_token_sha256`: where given, orders need the `token` that has this digest; the store
-      remembers it, so that leaving it out later opens nothing.
-    - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` leaves.
+      circuits stay in the store; only `memory:` removes one that has never failed. Those with a
+      policy or options of their own are always kept.
+    - `operator_token_sha256`: if given, overrides need the `token` with this digest; the store
+      saves it, so that omitting it later does not remove the protection.
+    - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` keeps.
 
     Nothing is opened before it is needed; a store that cannot be reached is an event, not an
-    exception, unless you ask for its contents. Raises ValueError for what is out of range.
+    exception, unless you read from it. Raises ValueError for arguments out of range.
 
     >>> with Panel("memory:") as panel:
     ...     panel.breaker("provider/anthropic").call(len, "abc")
@@ -175,8 +178,13 @@ class Panel:
 
         `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `failure_if_result`,
         `ignore`, `success_if`, `on_call` and `sinks`.
-        Raises ValueError when it was made before with another policy or with options.
+        Raises ValueError when it was made before with another policy or with options, TypeError for
+        other options.
         """
+        if not options.keys() <= _OPTIONS:
+            odd = min(options.keys() - _OPTIONS)
+            instead = "Policy([ConsecutiveFailures(3)], Cooldown(60.0, 300.0))"
+            raise TypeError(f"Panel.breaker takes no {odd!r}; limits are in a policy: {instead}")
         known = self._breakers.get(name)
         if known is None:
             plain = policy is None and not options
@@ -216,8 +224,8 @@ class Panel:
         """The loop breaker of this circuit, the same object each time.
 
         `limits` are those of `LoopBreaker`: `no_progress`, `same_error`, `cooldown_s`… Without
-        them and without a policy, the loop is judged as the panel's policies say; else as it was
-        judged last; else by the limits of `LoopBreaker(name)`. Raises ValueError when it was made
+        them and without a policy, the loop has the policy that the panel defines, else the one that is
+        stored, else the limits of `LoopBreaker(name)`. Raises ValueError if it was created
         before with other limits or with sinks.
 
         >>> with Panel("memory:") as panel:
@@ -236,10 +244,10 @@ class Panel:
         return known
 
     def ask_all(self, names: Sequence[str]) -> Permits:
-        """Permits for one call that several circuits guard; all admit it, or none does.
+        """Acquire permits from several circuits for one call: from all of them or from none.
 
-        A context manager: each circuit records what happens inside. Raises `Rejected` by the
-        first that refuses, after giving back what the others granted.
+        A context manager: each circuit records the result of the block. Raises `Rejected` of the
+        first circuit that refuses, after returning the permits of the others.
         """
         breakers = [self.breaker(name) for name in dict.fromkeys(names)]
         if not breakers:
@@ -259,7 +267,7 @@ class Panel:
     def budgets(self) -> "Budgets":
         """The budgets of the installation, in the same store; see `switchgear.budgets`.
 
-        A store that is gone is an error here, not an event: money fails closed.
+        An unavailable store raises an error here, so that no money is spent without a reservation.
         """
         from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only needed for budgets
         from switchgear._stores.base import ledger_of  # noqa: PLC0415
@@ -272,7 +280,7 @@ class Panel:
 
     @property
     def locks(self) -> "Locks":
-        """The locks of the installation, in the same store; see `switchgear._locks.locks`."""
+        """The locks of the installation, in the same store; see `lock`."""
         from switchgear._locks.locks import Locks  # noqa: PLC0415  only needed for locks
         from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
@@ -324,17 +332,17 @@ class Panel:
         try:
             return self.store.get(name) is not None
         except StoreError:
-            return True  # whatever it is, it is not ours to say
+            return True  # whatever it is, it is not handled here
 
     def policy_of(self, name: str, default: Callable[[], Policy] = classic) -> Policy:
-        """The policy that judges a circuit: configured, else stored with it, else the default."""
+        """The policy of a circuit: configured, else stored with it, else the default."""
         policy = self._configured(name)
         if policy is not None:
             return policy
         try:
             found = self.store.get(name)
         except StoreError:
-            found = None  # gone or unreadable: the first message will say so, in an event
+            found = None  # missing or unreadable: the first message reports it, in an event
         return default() if found is None else found.policy
 
     def reload(
@@ -344,7 +352,7 @@ class Panel:
         sinks: Sequence[Sink] | None = None,
         retention: Retained | None = None,
     ) -> list[str]:
-        """Judge by other policies from now on; what circuits know and how they stand is kept.
+        """Apply other policies from now on; circuits keep their phase and evidence.
 
         `sinks` receive the events instead of those of the panel, `retention` is how much the
         store keeps; `None`: as before. Circuits of which the new policies say nothing are judged as
@@ -369,7 +377,7 @@ class Panel:
         self._hear((*self._sinks, *checked_sinks("sink", [sink])))
 
     def add_on_call(self, hook: CallHook) -> None:
-        """Let one more hook see the calls and refusals of all breakers from now on."""
+        """Call one more hook with the calls and refusals of all breakers from now on."""
         [checked] = checked_hooks("hook", hook)
         self._on_call = (*self._on_call, checked)
         for breaker in self._breakers.values():
@@ -384,9 +392,9 @@ class Panel:
     # Reading
 
     def circuits(self, glob: str = "*") -> Iterator[View]:
-        """The circuits whose names match, sorted, each as it stands now.
+        """The circuits whose names match, sorted, each with its present state.
 
-        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last, also
+        If some cannot be read, the others are returned and then `StoreCorrupt` is raised, also
         for those that were in a damaged file, see `lost`.
         """
         self.flush()
@@ -400,9 +408,9 @@ class Panel:
         return self.circuits()
 
     def view(self, name: str) -> View | None:
-        """One circuit as it stands now; `None`: there is none of that name.
+        """The present state of one circuit; `None`: there is none of that name.
 
-        Raises `StoreCorrupt` where it may have been in a damaged file: it is unknown whether it
+        Raises `StoreCorrupt` if it may have been in a damaged file: it is unknown whether it
         was open.
         """
         self.flush()
@@ -412,7 +420,7 @@ class Panel:
         return None if found is None else view_of(found, self.store.now_s())
 
     def lost(self) -> StoreCorrupt | None:
-        """Why circuits that are not here may have been: a damaged file was set aside.
+        """Why circuits may be missing: a damaged file was set aside.
 
         `None`: nothing is known to be lost, or an operator has removed the damaged file.
         """
@@ -423,7 +431,7 @@ class Panel:
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, oldest first; without one, the newest."""
+        """The events after a cursor, oldest first; without one, the newest."""
         return self.store.events(after=after, glob=glob, limit=limit)
 
     # Steering
@@ -441,7 +449,7 @@ class Panel:
     ) -> Verdict:
         """An operator's override, with author and reason. Raises `OverrideRefused` without a needed token.
 
-        `for_s`: the mode ends by itself after so many seconds. `probe`: an open circuit probes at
+        `for_s`: the mode ends after this many seconds. `probe`: an open circuit probes at
         once; raises ValueError where its policy recovers without probes.
         """
         by, why = values.text("by", by), values.text("why", why)
@@ -515,12 +523,12 @@ class Panel:
     # Life
 
     def flush(self) -> None:
-        """Report what the breakers of this process have counted and not yet reported."""
+        """Save what the breakers of this process have counted and not yet saved."""
         for breaker in self._all():
             breaker.flush()
 
     def close(self) -> None:
-        """Report what is pending and close the store. Idempotent."""
+        """Save what is pending and close the store. Idempotent."""
         self._keeper.stop()
         self.flush()
         for breaker in self._all():

@@ -37,7 +37,7 @@ _MOST_KEYS = 1000
 
 
 class ProviderError(NamedTuple):
-    """An error of a provider, understood."""
+    """A classified error of a provider."""
 
     kind: ProviderErrorKind
     status: int | None = None
@@ -54,7 +54,7 @@ class ProviderError(NamedTuple):
 
     @property
     def may_fail_over(self) -> bool:
-        """Whether the next provider of a chain may be asked instead."""
+        """Whether the next provider of a chain may be used instead."""
         return self.kind not in NO_FAILOVER
 
 
@@ -70,7 +70,7 @@ class _Facts(NamedTuple):
 
 
 def classify(error: BaseException) -> ProviderError | None:
-    """What an exception of an SDK means; `None`: it is none of a provider. Never raises.
+    """Classify an exception of an SDK; `None`: not a provider error. Never raises.
 
     >>> classify(TimeoutError("30 s")).kind
     <ProviderErrorKind.TIMEOUT: 'timeout'>
@@ -91,7 +91,7 @@ def classify_response(
     body: Any = None,
     now_s: float | None = None,
 ) -> ProviderError | None:
-    """What an HTTP response means; `None`: it is no error. `body`: a text, bytes or parsed JSON.
+    """Classify an HTTP response; `None`: not an error. `body`: a text, bytes or parsed JSON.
 
     `now_s` is the time since the epoch in seconds; `None`: now.
 

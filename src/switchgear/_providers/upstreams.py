@@ -28,7 +28,6 @@ class Upstream(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The host with its port."""
         return urlsplit(self.url).netloc
 
 

@@ -126,7 +126,6 @@ class ResponseMeter:
         return self._is_done or self._error is not None
 
     def feed(self, chunk: bytes) -> None:
-        """Read the next bytes of the response."""
         if self._is_opaque or not chunk:
             return
         if self._inflater is None:

@@ -15,7 +15,7 @@ from typing import Any
 LIMITED_STATUSES = frozenset((429, 503, 529))
 """Statuses whose rate-limit headers contain the retry time."""
 LONGEST_WAIT_S = 31 * 86_400.0
-"""A longer wait is not believed: it is a time stamp or a mistake."""
+"""A longer wait is ignored: it is a time stamp or a mistake."""
 _MOST_HEADERS = 200
 _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6}
 _PART = r"(\d+(?:\.\d+)?)(ms|us|µs|d|h|m|s)"
@@ -47,12 +47,6 @@ def wait_s(status: int, headers: Mapping[str, str] | None, now_s: float) -> floa
         return max(used_up)
     # A 429 without the count of any limit: the first one to be renewed is the best guess.
     return min((seconds for is_used_up, seconds in resets if is_used_up is None), default=None)
-
-
-def should_retry(headers: Mapping[str, str] | None) -> bool | None:
-    """The value of `x-should-retry`; `None`: the response does not have it."""
-    value = _lower(headers).get("x-should-retry", "").strip().lower()
-    return {"true": True, "false": False}.get(value)
 
 
 def _lower(headers: Mapping[Any, Any] | None) -> dict[str, str]:

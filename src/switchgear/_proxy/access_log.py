@@ -39,7 +39,6 @@ class AccessLog:
         return cls(os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1))
 
     def write(self, entry: LogEntry, seconds: float) -> None:
-        """Write one line."""
         facts = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "method": entry.method,

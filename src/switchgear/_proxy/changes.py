@@ -14,7 +14,7 @@ from switchgear._stores.fallback import Resilient
 LOOK_S = 0.05
 """Seconds between two looks."""
 ALL_S = 5.0
-"""Seconds after which everything is read again, whatever the stream says."""
+"""Seconds after which everything is read again, independent of the stream."""
 _TROUBLE_S = 0.5
 _PAGE = 1000
 
@@ -36,7 +36,6 @@ class ChangeFeed:
         return time.monotonic() - self._looked_s < _TROUBLE_S
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread = threading.Thread(target=self._run, name="switchgear-changes", daemon=True)
         self._thread.start()
 

@@ -43,7 +43,6 @@ def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False)
 
 
 def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers that are returned to the client."""
     listed = list(headers)
     dropped = _HOP_BY_HOP | _listed(listed)
     return [

@@ -39,7 +39,6 @@ class NewTurns(NamedTuple):
     """What is known from now on."""
 
     def is_new(self, index: int) -> bool:
-        """Whether a turn of the history is new."""
         return index >= self.first and index not in self.skipped
 
 

@@ -59,7 +59,6 @@ _GOOGLE |= {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 
 
 def answer(refusal: ProxyRefusal, protocol: ModelProtocol, agent: str) -> HttpAnswer:
-    """The response to a refused request."""
     family = protocol.family
     headers = [
         (b"content-type", b"application/json"),

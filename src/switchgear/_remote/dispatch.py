@@ -23,9 +23,9 @@ from switchgear._remote.parcel import (
     Snapshot,
     TransferError,
     apply,
+    bring,
     bundled,
     drop,
-    receive,
     snapshot,
 )
 from switchgear._remote.transfer import (
@@ -33,6 +33,7 @@ from switchgear._remote.transfer import (
     outcome_of,
     read_run,
     task_values,
+    without_work,
     write_end,
     write_iterations,
 )
@@ -42,11 +43,15 @@ from switchgear._run.batch.attempt import (
     AttemptOutcome,
     options_of,
 )
-from switchgear._run.circuits import loop_name
+from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
+from switchgear._run.loop import take_locks
 from switchgear._run.record import RunFolder, circuit_of, process_began
+from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
+from switchgear._run.view import GuardedView
 
 T = TypeVar("T")
 FIRST_LOOK_S, LAST_LOOK_S, LOOK_SHARE = 0.02, 1.0, 0.1
@@ -80,12 +85,30 @@ class RemoteAttempts:
         self._context = context
         self._adopt = set(context.adopt)
         self._time = on or Time()
+        self._missing: set[str] = set()
+        """Runs whose work did not arrive: it stays in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
 
     def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-        """Order the attempt, wait for its end, and bring its work home."""
+        """Order the attempt, wait for its end, and bring its work home.
+
+        Holds the locks of the run meanwhile: no other process of this host may resume it.
+        """
+        record, folder = _record_of(place, attempt), Path(attempt.progress.folder or "")
+        try:
+            locks = take_locks(record, task_name(folder, options_of(place, attempt.task)))
+        except RunConflict as conflict:
+            return AttemptOutcome(None, str(conflict), began=False)
+        try:
+            return self._performed(place, attempt)
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def _performed(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         name, run = attempt.task.name, attempt.progress.run or ""
+        attempt = attempt._replace(view=GuardedView(attempt.view))
         adopt = name in self._adopt
         self._adopt.discard(name)  # once: the next attempt of this process is a new one
         try:
@@ -116,7 +139,7 @@ class RemoteAttempts:
         job = jobs.get(run)
         if job is not None and core.is_open(job, adopt=adopt):
             return job
-        folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
+        folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
         begun = read_run(record)
         order = 1 if job is None else job.order + 1
@@ -189,9 +212,12 @@ class RemoteAttempts:
                     return job
                 if interrupt.asked:
                     self._stop(job, interrupt.asked)
+                elif core.is_given_up(job, jobs.now_s()):
+                    jobs.withdraw(run, _given_up(job))
                 else:
                     sending.send_if_due(job, jobs.now_s())
                 mirror.update(job)
+                mirror.pass_messages_on()
                 lost = ""
             except StoreError as trouble:
                 if not lost:
@@ -205,36 +231,54 @@ class RemoteAttempts:
     def _stop(self, job: RemoteJob, asked: int) -> None:
         jobs = self._context.jobs
         jobs.request_stop(job.spec.run, Stop.GENTLY if asked == 1 else Stop.NOW)
-        state = RunState() if job.run is None else RunState.load(job.run["state"])
-        jobs.withdraw(job.spec.run, _interrupted(job, state))
+        jobs.withdraw(job.spec.run, _interrupted(job))
 
     def _brought_home(
         self, place: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
     ) -> AttemptOutcome:
         """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
-        folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
-        how = ""
-        if job.work.name and job.written:
+        folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
+        values, how, missing = dict(job.outcome or {}), "", ""
+        if job.work.commit and job.written:
             reference = f"refs/switchgear/runs/{run}"
             try:
-                bundle = self._patiently(attempt, lambda: self._context.jobs.fetch(job.work.name))
-                receive(bundle, folder, job.work.reference, reference)
-                how = f"git -C {folder} diff {job.spec.folder.commit[:12]} {reference}"
-                problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
+                self._fetch_work(attempt, job, reference)
             except (TransferError, StoreError) as error:
-                problem = str(error)
-            if job.order > 1:
-                drop(folder, (f"{run}-{job.order - 1}",))
-            if problem is not None:
-                self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
-        values = job.outcome or {}
-        write_end(record, how, place.report)
-        return outcome_of(values, place, attempt.task, run, shown_by=how)
+                missing = f"the work on {job.holder} did not arrive: {error}"
+                self._missing.add(run)
+                values = without_work(values, missing)
+            else:
+                how = f"git -C {folder} diff {job.spec.folder.commit[:12]} {reference}"
+                self._apply_work(attempt, job, reference)
+        outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
+        if outcome.result is not None:
+            clear_announcement(record.path)
+            result = write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
+            attempt.view.ended(result)
+        return outcome
+
+    def _fetch_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
+        def fetch() -> bytes:
+            return self._patiently(attempt, lambda: self._context.jobs.fetch(job.work.name))
+
+        folder = Path(attempt.progress.folder or "")
+        bring(fetch, folder, job.work, job.spec.repository, reference)
+
+    def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
+        folder, run = Path(attempt.progress.folder or ""), job.spec.run
+        try:
+            problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
+        except TransferError as error:
+            problem = str(error)
+        if job.order > 1:
+            drop(folder, (f"{run}-{job.order - 1}",))
+        if problem is not None:
+            self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
 
     def forget(self, runs: Iterable[str]) -> None:
-        """Remove the jobs of runs whose records are here."""
+        """Remove the jobs of runs whose records and work are here."""
         for run in runs:
-            job = self._context.jobs.get(run)
+            job = None if run in self._missing else self._context.jobs.get(run)
             if job is not None and job.state is JobState.DONE:
                 self._context.jobs.forget(job)
 
@@ -275,12 +319,20 @@ class _Mirror:
         self, place: AttemptDependencies, attempt: Attempt, context: RemoteContext
     ) -> None:
         self.attempt = attempt
-        self._record = RunFolder(place.runs / (attempt.progress.run or ""))
+        self._record = _record_of(place, attempt)
         self._context = context
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
         self._noted: set[str] = set()
+        self._announced = announcement(self._record.path)
+
+    def pass_messages_on(self) -> None:
+        """Let the worker read a message of an operator that was announced here."""
+        found = announcement(self._record.path)
+        if found != self._announced:
+            self._context.jobs.announce(self._record.id)
+            self._announced = found
 
     def update(self, job: RemoteJob) -> None:
         for note in job.notes:
@@ -293,15 +345,15 @@ class _Mirror:
         self._seen = seen
         run = self._localised(job)
         self._record.make()
+        if not self._begun:
+            self._begun = True
+            self.attempt.view.started({**run, "resumed": bool(self._written)})
         if job.written > self._written:
             before, lines = self._written, self._context.jobs.iterations(job.spec.run)
             self._written = write_iterations(self._record, lines)
             for each in lines[before:]:
                 self.attempt.view.iteration_ended(each["facts"], run)
         self._record.write(run)
-        if not self._begun:
-            self._begun = True
-            self.attempt.view.started({**run, "resumed": bool(self._written)})
 
     def _localised(self, job: RemoteJob) -> dict[str, Any]:
         pid = os.getpid()
@@ -314,19 +366,36 @@ class _Mirror:
         }
 
 
+def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
+    return RunFolder(place.runs / (attempt.progress.run or ""))
+
+
 def _spent(run: Mapping[str, Any] | None) -> int:
     return 0 if run is None else RunState.load(run["state"]).spent_micros
 
 
-def _interrupted(job: RemoteJob, state: RunState) -> dict[str, Any]:
+def _interrupted(job: RemoteJob) -> dict[str, Any]:
     """The outcome of a job that was stopped before a worker took it up."""
+    return _ended_here(job, ExitReason.INTERRUPTED, "stopped before a worker continued it")
+
+
+def _given_up(job: RemoteJob) -> dict[str, Any]:
+    """The outcome of a job with which too many workers were lost."""
+    lost = f"{core.MOST_LOSSES} workers in a row were lost during iteration {job.written + 1}"
+    why = f"{lost}, the last one was {job.holder}: the task may be the cause"
+    return {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": True}
+
+
+def _ended_here(job: RemoteJob, reason: ExitReason, sentence: str) -> dict[str, Any]:
+    """The outcome of a job that no worker ends."""
+    state = RunState() if job.run is None else RunState.load(job.run["state"])
     return {
         "problem": "",
         "gave_up": None,
         "unpriced": False,
         "began": bool(job.claim),
-        "exit_reason": str(ExitReason.INTERRUPTED),
-        "reason": "stopped before a worker continued it",
+        "exit_reason": str(reason),
+        "reason": sentence,
         "evidence": [],
         "circuit": job.spec.circuit,
         "held": None,

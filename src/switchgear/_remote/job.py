@@ -15,6 +15,8 @@ from switchgear._core import values
 SCHEMA = 1
 """Grows when a worker with older code must not execute the job."""
 KEPT_NOTES = 20
+MOST_LOSSES = 10
+"""How many workers in a row an iteration may lose; then the job is given up, because it may be the cause."""
 
 
 class JobState(StrEnum):
@@ -48,7 +50,7 @@ class Parcel(NamedTuple):
 
 
 class JobSpec(NamedTuple):
-    """What a worker needs to know to make the attempt. JSON values only."""
+    """What a worker needs for the attempt. JSON values only."""
 
     run: str
     batch: str
@@ -87,6 +89,8 @@ class RemoteJob(NamedTuple):
     until_s: float = 0.0
     """When the claim expires, in seconds on the store's clock."""
     stop: Stop = Stop.NO
+    announced: int = 0
+    """How many messages of operators the batch has announced; the messages are in the note of the run."""
     run: Mapping[str, Any] | None = None
     """The last run.json; `None`: the run has not started."""
     work: Parcel = Parcel()
@@ -96,9 +100,10 @@ class RemoteJob(NamedTuple):
     outcome: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     """Why hosts could not execute it, newest last."""
+    losses: int = 0
+    """How many workers in a row were lost during the current iteration, the present one not counted."""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
 
     @classmethod
@@ -146,8 +151,9 @@ def ordered(
         state=JobState.WAITING,
         until_s=0.0,
         stop=Stop.NO,
-        work=work if work.name else job.work,
+        work=work if any(work) else job.work,
         outcome=None,
+        losses=0,
     )
 
 
@@ -162,9 +168,16 @@ def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> Remote
     if job.state is JobState.RUNNING:
         lost = f"{job.holder} was lost during iteration {job.written + 1}"
         job = with_note(job, f"{lost}, whose cost is unknown; {holder} repeats it")
+        job = job._replace(losses=job.losses + 1)
     return job._replace(
         state=JobState.RUNNING, claim=job.claim + 1, holder=holder, until_s=now_s + lease_s
     )
+
+
+def is_given_up(job: RemoteJob, now_s: float) -> bool:
+    """Whether the last worker that may try an iteration was lost with it."""
+    is_lost = job.state is JobState.RUNNING and now_s >= job.until_s
+    return is_lost and job.losses + 1 >= MOST_LOSSES
 
 
 def held(job: RemoteJob, claim: int) -> RemoteJob:

@@ -28,7 +28,6 @@ class Jobs:
         self._ledger = ledger
 
     def now_s(self) -> float:
-        """Seconds on the store's clock."""
         return self._ledger.now_s()
 
     def get(self, run: str) -> RemoteJob | None:
@@ -69,20 +68,26 @@ class Jobs:
             if held["schema"] > core.SCHEMA:
                 notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
                 return Amended(None, {**held, "notes": sorted(set(notes))[-core.KEPT_NOTES :]})
-            job = core.claimed(RemoteJob.load(held), holder, now_s, lease_s)
+            found = RemoteJob.load(held)
+            given_up = core.is_given_up(found, now_s)
+            job = None if given_up else core.claimed(found, holder, now_s, lease_s)
             return Amended(None) if job is None else Amended(job, job.dump())
 
         claimed: RemoteJob | None = self._ledger.amend(JOBS, run, work)
         return claimed
 
-    def renew(self, run: str, claim: int, lease_s: float) -> Stop:
-        """Renew a claim. Returns what the batch requests. Raises `LeaseLost`."""
+    def renew(self, run: str, claim: int, lease_s: float) -> RemoteJob:
+        """Renew a claim. Returns the job, with what the batch requests. Raises `LeaseLost`."""
 
         def renewed(job: RemoteJob | None, now_s: float) -> RemoteJob:
             return _held(job, claim)._replace(until_s=now_s + lease_s)
 
         job: RemoteJob = self._change(run, renewed)
-        return job.stop
+        return job
+
+    def look(self, run: str, claim: int) -> RemoteJob:
+        """The job that this claim holds. Raises `LeaseLost`."""
+        return _held(self.get(run), claim)
 
     def save(
         self,
@@ -100,22 +105,14 @@ class Jobs:
             job = _held(job, claim)
             return job._replace(
                 run=record,
-                work=work if work.name else job.work,
+                work=work if any(work) else job.work,
                 written=job.written + len(iterations),
                 state=job.state if outcome is None else JobState.DONE,
                 outcome=outcome,
+                losses=0 if iterations else job.losses,
             )
 
         self._change(run, saved, iterations)
-
-    def give_back(self, run: str, claim: int, note: str = "") -> None:
-        """Return a claimed job that was not worked on, such as by a worker that shuts down."""
-
-        def returned(job: RemoteJob | None, _: float) -> RemoteJob:
-            job = _held(job, claim)._replace(state=JobState.WAITING, until_s=0.0)
-            return core.with_note(job, note) if note else job
-
-        self._change(run, returned)
 
     def request_stop(self, run: str, how: Stop) -> None:
         """Request the end of a job that is waiting or running."""
@@ -126,6 +123,14 @@ class Jobs:
             return job._replace(stop=how)
 
         self._change(run, stopped)
+
+    def announce(self, run: str) -> None:
+        """Let the worker look for messages of operators."""
+
+        def announced(job: RemoteJob | None, _: float) -> RemoteJob | None:
+            return None if job is None else job._replace(announced=job.announced + 1)
+
+        self._change(run, announced)
 
     def withdraw(self, run: str, outcome: Mapping[str, Any]) -> bool:
         """Finish a job that no worker holds; False: one does, or it is finished already."""

@@ -52,7 +52,6 @@ class Snapshot(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is uncommitted."""
         return self.commit == self.head
 
 
@@ -227,6 +226,26 @@ def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
         run_git(folder, ["update-ref", into, commit])
     except (GitError, KeyError, ValueError) as error:
         raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
+
+
+def bring(
+    fetch: Callable[[], bytes], folder: Path, parcel: Parcel, repository: str, into: str
+) -> None:
+    """Bring the commit of a parcel into a reference of the folder's repository.
+
+    A parcel without a name was too large for the store: it is in the repository that all hosts share.
+    """
+    if parcel.name:
+        receive(fetch(), folder, parcel.reference, into)
+        return
+    words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+    try:
+        run_git(folder, [*_NO_HOOKS, *words, repository, f"+{parcel.reference}:{into}"])
+        found = run_git(folder, ["rev-parse", "--verify", into]).strip()
+    except GitError as error:
+        raise TransferError(f"{parcel.reference} could not be fetched: {error}") from error
+    if found != parcel.commit:
+        raise TransferError(f"{parcel.reference} in {repository} is not the work that was saved")
 
 
 def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:

@@ -1,5 +1,6 @@
 """Tasks, outcomes and records of runs as JSON values, and back."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from switchgear._breaker.loop_breaker import LoopStats
 from switchgear._run.batch.attempt import AttemptDependencies, AttemptOutcome, options_of
 from switchgear._run.batch.model import Task
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.formats import iso
 from switchgear._run.record import RunFolder, RunUnreadable
 from switchgear._run.result import Checkpoint, RunResult, write_receipt
 from switchgear._run.state import RunState
@@ -19,12 +21,10 @@ LONGEST_LOG = 100_000
 
 
 def task_values(task: Task) -> dict[str, Any]:
-    """The fields of a task."""
     return {**task._asdict(), "estimate": task.estimate._asdict(), "flags": dict(task.flags)}
 
 
 def task_of(values: Mapping[str, Any]) -> Task:
-    """The inverse of `task_values`."""
     known = {key: values[key] for key in Task._fields if key in values}
     known["estimate"] = Estimate(**known.get("estimate", {}))
     for key in ("needs", "labels"):
@@ -33,7 +33,7 @@ def task_of(values: Mapping[str, Any]) -> Task:
 
 
 def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
-    """What a batch must know of an attempt; the state of its run travels in run.json."""
+    """What a batch needs from an attempt; the state of its run is in run.json."""
     values: dict[str, Any] = {
         "problem": outcome.problem,
         "gave_up": outcome.gave_up,
@@ -120,15 +120,35 @@ def read_run(record: RunFolder) -> dict[str, Any] | None:
         return None
 
 
-def write_end(record: RunFolder, shown_by: str, report: Callable[[RunFolder], Path] | None) -> None:
+def without_work(values: Mapping[str, Any], problem: str) -> dict[str, Any]:
+    """The outcome of an attempt whose work did not arrive: it is not done."""
+    if values["exit_reason"] is None:
+        return {**values, "problem": f"{values['problem']}; {problem}"}
+    if values["exit_reason"] != ExitReason.COMPLETED:
+        return {**values, "notes": [*values["notes"], problem]}
+    return {**values, "exit_reason": str(ExitReason.AGENT_ERROR), "reason": problem}
+
+
+def write_end(
+    record: RunFolder,
+    result: RunResult,
+    shown_by: str,
+    report: Callable[[RunFolder], Path] | None,
+    *,
+    is_missing: bool,
+) -> RunResult:
     """Write the end of a run that ended elsewhere with what is here: paths, report and receipt.
 
-    `shown_by` is the command that shows the work where the batch runs; empty: there is none.
+    `shown_by` is the command that shows the work where the batch runs; empty: there is none. `is_missing`:
+    the work did not arrive. A run that no worker ended ends here. Returns the result with the paths.
     """
-    run = read_run(record) or {}
+    run = read_run(record)
+    if run is None:
+        return result
     end = run.get("end")
-    if not isinstance(end, dict):
-        return
+    if not isinstance(end, dict) or is_missing:
+        end = run["end"] = result.dump()
+        run["ended_at"] = run.get("ended_at") or iso(time.time())
     kept = end.get("checkpoint")
     if isinstance(kept, dict) and shown_by:
         kept["how"] = shown_by
@@ -140,3 +160,4 @@ def write_end(record: RunFolder, shown_by: str, report: Callable[[RunFolder], Pa
             end["report"] = str(report(record))
         end["receipt"] = str(write_receipt(record, run))
         record.write(run)
+    return result._replace(report=end["report"], receipt_file=end["receipt"] or "")

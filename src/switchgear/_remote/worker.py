@@ -23,9 +23,9 @@ from switchgear._remote.parcel import (
     TransferError,
     UnpackedStarts,
     apply,
+    bring,
     bundled,
     push,
-    receive,
     saved,
 )
 from switchgear._remote.transfer import (
@@ -43,11 +43,16 @@ from switchgear._run.batch.attempt import (
 )
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announce
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import RunFolder
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
 
+NOT_SENT = (TransferError, ParcelTooLarge, GitError, OSError)
+"""What is raised where the work cannot be sent."""
+LOOK_S = 1.0
+"""Seconds until a worker knows what the batch requests: to stop, or to read messages of operators."""
 LEASE_S = 60.0
 """How long a claim is valid. A lost worker delays its job by at most this."""
 
@@ -75,17 +80,20 @@ def execute(context: WorkerContext, run: str) -> str:
     if job is None:
         return "nothing to do"
     folder = context.root / f"{run}-{job.claim}"
+    record = RunFolder(context.place.runs / run)
     with _Renewal(context, job) as renewal:
+        saving = _Saving(context, job, record, folder, renewal)
         try:
-            return _attempted(context, job, folder, renewal)
+            return _attempted(context, job, saving, renewal)
         except LeaseLost as lost:
             return f"discarded: {lost}"
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not saving.keeps_folder:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Renewal:
-    """Renews the claim of one job in a thread, and passes requests to stop on."""
+    """Renews the claim of one job in a thread, and passes on what the batch requests."""
 
     def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
         self.interrupt = Interrupt()
@@ -112,20 +120,28 @@ class _Renewal:
 
     def _renew(self) -> None:
         lease_s, run, claim = self._context.lease_s, self._job.spec.run, self._job.claim
-        valid_until_s = time.monotonic() + lease_s
-        while not self._over.wait(lease_s / 4):
+        renewed_s, announced = time.monotonic(), self._job.announced
+        while not self._over.wait(min(LOOK_S, lease_s / 4)):
             asked_s = time.monotonic()
             try:
-                stop = self._context.jobs.renew(run, claim, lease_s)
-                valid_until_s = asked_s + lease_s
+                if asked_s - renewed_s < lease_s / 4:
+                    job = self._context.jobs.look(run, claim)
+                else:
+                    job = self._context.jobs.renew(run, claim, lease_s)
+                    renewed_s = asked_s
             except LeaseLost:
                 self.lose()
                 return
             except StoreError:
-                if time.monotonic() >= valid_until_s:
+                if time.monotonic() >= renewed_s + lease_s:
                     self.lose()
                     return
                 continue
+            stop = job.stop
+            if job.announced != announced:
+                announced = job.announced
+                with suppress(OSError):
+                    announce(self._context.place.runs / run)
             if stop is Stop.GENTLY and not self.interrupt.asked:
                 self.interrupt.ask("the batch")
             while stop is Stop.NOW and self.interrupt.asked < 2:
@@ -143,39 +159,58 @@ class _Saving(RunView):
         folder: Path,
         renewal: _Renewal,
     ) -> None:
-        self._context, self._job, self._record = context, job, record
-        self._folder, self._renewal = folder, renewal
+        self._context, self._job, self._renewal = context, job, renewal
+        self.record, self.folder = record, folder
+        self.keeps_folder = False
+        """Whether the work is only in the folder, because it could not be sent."""
         self._pending: list[dict[str, Any]] = []
         self._parcel, self._number = job.work, 0
+        self._not_pushed = ""
 
     def started(self, run: dict[str, Any]) -> None:
         self._save(run)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        self._pending.append(iteration_values(self._record, facts))
+        self._pending.append(iteration_values(self.record, facts))
         if facts["outcome"] != ExitReason.COMPLETED:
             self._save(run)  # the last iteration is saved with the end: a successor repeats neither
 
     def finish(self, outcome: AttemptOutcome) -> None:
-        """Save the end. Raises `LeaseLost`, `StoreError`."""
-        run = read_run(self._record) or dict(self._job.run or {})
-        self._write(run, outcome_values(outcome))
+        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`."""
+        run = read_run(self.record) or dict(self._job.run or {})
+        parcel = NO_PARCEL
+        try:
+            self._check_lease()
+            parcel = self._packed(ended=True)
+            problem = self._not_pushed
+        except (
+            NOT_SENT
+        ) as error:  # the end still counts: another worker would repeat the work and its cost
+            self.keeps_folder = True
+            why = " ".join(str(error).split())
+            problem = f"the work could not be sent and is on {host_name()} in {self.folder}: {why}"
+        if problem:
+            outcome, run = _with_problem(outcome, run, problem, is_lost=self.keeps_folder)
+        self._write(run, outcome_values(outcome), parcel)
 
     def _save(self, run: Mapping[str, Any]) -> None:
         try:
-            self._write(run, None)
+            self._check_lease()
+            self._write(run, None, self._packed(ended=False) if self._pending else NO_PARCEL)
         except LeaseLost:
             self._renewal.lose()
-        except (StoreError, TransferError, ParcelTooLarge):
+        except (StoreError, *NOT_SENT):
             pass  # saved with the next iteration; if there is none, at the end
 
-    def _write(self, run: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> None:
+    def _check_lease(self) -> None:
         if self._renewal.lost:
             raise LeaseLost("the claim was not renewed in time")
+
+    def _write(
+        self, run: Mapping[str, Any], outcome: Mapping[str, Any] | None, parcel: Parcel
+    ) -> None:
+        self._check_lease()
         job, before = self._job, self._parcel
-        parcel = NO_PARCEL
-        if self._pending or outcome is not None:
-            parcel = self._packed(ended=outcome is not None)
         run = {key: value for key, value in run.items() if key not in {"pid", "pid_began"}}
         self._context.jobs.save(
             job.spec.run,
@@ -186,25 +221,54 @@ class _Saving(RunView):
             outcome=outcome,
         )
         self._pending = []
-        if parcel.name and before.name and before not in {job.spec.start, job.spec.folder}:
+        if parcel.commit and before.name and before not in {job.spec.start, job.spec.folder}:
             with suppress(StoreError):
                 self._context.jobs.drop(before.name)
-        self._parcel = parcel if parcel.name else before
+        self._parcel = parcel if parcel.commit else before
 
     def _packed(self, *, ended: bool) -> Parcel:
         """A parcel with the work so far; at its end the run has saved it already."""
-        spec, folder = self._job.spec, self._folder
+        spec, folder = self._job.spec, self.folder
         self._number += 1
         if not ended or (found := _saved_by_run(folder, spec.run)) is None:
             name = f"transfer/{spec.run}-{self._number}"
-            commit = saved(folder, self._record.path / "transfer", name)
+            commit = saved(folder, self.record.path / "transfer", name)
             found = f"refs/switchgear/{name}", commit, head_of(folder)
         reference, commit, head = found
-        if spec.repository:
-            push(folder, commit, f"refs/switchgear/runs/{spec.run}")
+        shared = self._pushed(commit) if spec.repository else ""
         bundle = bundled(folder, reference, without=(spec.start.commit,))
-        sent = self._context.jobs.send(f"{spec.run}-{self._job.claim}-{self._number}", bundle)
+        try:
+            sent = self._context.jobs.send(f"{spec.run}-{self._job.claim}-{self._number}", bundle)
+        except ParcelTooLarge:
+            if not shared:
+                raise
+            return Parcel("", commit, head, shared)
         return Parcel(sent, commit, head, reference)
+
+    def _pushed(self, commit: str) -> str:
+        """Push the work. Returns its reference in the repository; empty: it could not be pushed."""
+        reference = f"refs/switchgear/runs/{self._job.spec.run}"
+        try:
+            push(self.folder, commit, reference)
+        except TransferError as error:  # the store has it, too
+            self._not_pushed = " ".join(str(error).split())
+            return ""
+        self._not_pushed = ""
+        return reference
+
+
+def _with_problem(
+    outcome: AttemptOutcome, run: dict[str, Any], problem: str, *, is_lost: bool
+) -> tuple[AttemptOutcome, dict[str, Any]]:
+    """The end with a problem of the transfer; a task whose work did not arrive is not done."""
+    result = outcome.result
+    if result is None:
+        return outcome._replace(problem=f"{outcome.problem}; {problem}"), run
+    if is_lost and result.success:
+        result = result._replace(exit_reason=ExitReason.AGENT_ERROR, reason=problem)
+    else:
+        result = result._replace(notes=(*result.notes, problem))
+    return outcome._replace(result=result), {**run, "end": result.dump()}
 
 
 def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
@@ -226,12 +290,10 @@ def head_of(folder: Path) -> str:
     return run_git(folder, ["rev-parse", "HEAD"]).strip()
 
 
-def _attempted(context: WorkerContext, job: RemoteJob, folder: Path, renewal: _Renewal) -> str:
-    spec = job.spec
-    record = RunFolder(context.place.runs / spec.run)
-    saving = _Saving(context, job, record, folder, renewal)
+def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal: _Renewal) -> str:
+    spec, folder = job.spec, saving.folder
     try:
-        _rebuilt(context, job, record, folder)
+        _rebuilt(context, job, saving.record, folder)
     except StoreError as trouble:  # the claim expires, and another worker takes the job
         raise LeaseLost(str(trouble)) from trouble
     except (TransferError, OSError) as problem:
@@ -267,12 +329,12 @@ def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
 
 
 def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None:
-    """Save the end; a store that is away for a moment is waited for."""
+    """Save the end; wait for a store that is briefly unavailable."""
     until_s = time.monotonic() + patience_s
     while True:
         try:
             saving.finish(outcome)
-        except (StoreError, TransferError, ParcelTooLarge):
+        except StoreError:
             if time.monotonic() >= until_s:
                 raise
             time.sleep(0.2)
@@ -289,9 +351,9 @@ def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: 
         return
     record.make()
     first = mark(open_tree(folder / spec.inside, record.notes))
-    if job.work.name and job.work != spec.start:
-        bundle = jobs.fetch(job.work.name)
-        receive(bundle, folder, job.work.reference, "refs/switchgear/transfer/work")
+    if job.work.commit and job.work != spec.start:
+        into = "refs/switchgear/transfer/work"
+        bring(lambda: jobs.fetch(job.work.name), folder, job.work, spec.repository, into)
         apply(folder, spec.start, job.work, "now")
     write_iterations(record, jobs.iterations(spec.run))
     state = {**job.run["state"], "start_mark": first}

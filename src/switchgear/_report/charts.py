@@ -58,7 +58,6 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> Markup:
 
 
 def joined(*parts: str) -> Markup:
-    """Several parts, one after the other."""
     return Markup(
         "".join(part if isinstance(part, Markup) else escape(printable(part)) for part in parts)
     )
@@ -90,17 +89,15 @@ class Plot(NamedTuple):
     """The value at the upper edge."""
 
     def x(self, place: int) -> float:
-        """Where the iteration of that place is."""
         room = self.width - LEFT - RIGHT
         return LEFT + room * (place + 0.5) / max(self.places, 1)
 
     def y(self, value: float) -> float:
-        """Where a value is."""
         return 12.0 + (self.height - 40.0) * (1.0 - min(max(value / self.top, 0.0), 1.0))
 
     @property
     def step(self) -> float:
-        """The room of one iteration."""
+        """The width of one iteration."""
         return (self.width - LEFT - RIGHT) / max(self.places, 1)
 
 
@@ -204,7 +201,7 @@ def heat(
             for reading in done.readings
             if reading.kind == kind
         ]
-        # The first is the widest, so that lines that lie upon each other are all seen.
+        # The first is the widest, so that overlapping lines are all visible.
         parts.append(line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
     parts += [_mark(plot, mark) for mark in marks]
     parts.append(_ticks(plot, iterations))
@@ -254,7 +251,7 @@ def tests(iterations: Sequence[Done], before: int | None) -> Markup:
 
 
 def output(iterations: Sequence[Done]) -> Markup:
-    """How much the agent said."""
+    """The length of the agent's output."""
     most = max((max(done.output_chars or 0, 0) for done in iterations), default=0) or 1
     plot = Plot(HALF, 170, len(iterations), most * 1.12)
     width = max(plot.step * 0.7, 0.6)

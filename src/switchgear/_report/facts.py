@@ -142,7 +142,6 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """A count."""
     found = number(value)
     return None if found is None or math.isnan(found) else int(found)
 
@@ -177,7 +176,7 @@ def readings(value: object) -> tuple[DetectorHeat, ...]:
 
 
 def done(facts: Mapping[str, Any], place: int) -> Done:
-    """One iteration; `place` is its number where it does not say one."""
+    """One iteration; `place` is its number if it has none."""
     count = whole(facts.get("number"))
     return Done(
         number=place if count is None else count,

@@ -44,7 +44,6 @@ _COLUMNS = (
 
 
 def page(run: Mapping[str, Any], iterations: Sequence[Mapping[str, Any]]) -> str:
-    """The report as one HTML document."""
     made = [done(facts, place) for place, facts in enumerate(iterations, 1)]
     end = mapping(run.get("end"))
     kept, held = mapping(end.get("checkpoint")), readings(run.get("readings"))

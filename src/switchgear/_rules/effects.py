@@ -131,7 +131,7 @@ LONGEST_LINE = 10_000
 
 
 class Place(NamedTuple):
-    """Where an act would happen. Immutable; any thread may read it."""
+    """Where a call would run. Immutable; any thread may read it."""
 
     workspace: str
     """The folder that the agent may work in, absolute."""
@@ -230,7 +230,6 @@ class _Gathering:
         return Deed(self._tool, **found, unread=self.unread)
 
     def take(self, inputs: Any) -> None:
-        """Look at every value of the inputs."""
         if isinstance(inputs, str):
             inputs = {"command" if self._is_shell else "text": inputs}
         named = inputs if isinstance(inputs, Mapping) else {"": inputs}
@@ -347,7 +346,6 @@ class _Gathering:
         self._add(**{self._access: [path]})
 
     def _patch(self, text: str) -> None:
-        """The files that a patch names."""
         for line in text.split("\n"):
             for start, access in _PATCH_FILES:
                 if line.startswith(start):

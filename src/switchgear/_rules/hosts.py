@@ -86,7 +86,6 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def hosts_in(text: str) -> Iterator[str]:
-    """The hosts of the URLs in a text."""
     at = text.find("://")
     while at >= 0:
         end = at + 3

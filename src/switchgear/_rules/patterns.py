@@ -93,9 +93,9 @@ def telling_part(pattern: str) -> str:
 
 
 def path_is_above(path: str, pattern: str) -> bool:
-    """Whether something that matches the pattern may lie in this folder, by the pattern's own words.
+    """Whether something that matches the pattern can be in this folder, by the literal parts of the pattern.
 
-    What `**` begins with may lie anywhere, and is not said to. The path may be a glob.
+    A pattern that begins with `**` can match anywhere and is not reported. The path may be a glob.
 
     >>> path_is_above("/home/me/.claude", "/home/me/.claude/settings*.json")
     True

@@ -107,7 +107,6 @@ class Touch(NamedTuple):
     """Files with patches that are applied."""
 
     def joined(self, other: "Touch") -> "Touch":
-        """All that either touches."""
         return Touch(*(one + more for one, more in zip(self, other, strict=True)))
 
 
@@ -172,7 +171,7 @@ def _found(program: str, call: _Call) -> Touch:
 
 
 def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
-    """The words, without those that only name what is left out or say something to people."""
+    """The words, without the values of options that exclude or describe."""
     skips = False
     short = _LEAVES_OUT_SHORT.get(program, ())
     for word in rest:
@@ -685,7 +684,7 @@ _GIT: dict[str, Callable[[_Call, tuple[str, ...]], Touch]] = {
 
 
 def _downloads(call: _Call) -> Touch:
-    """Where a download lands; what is sent, and what is said to the host, is only read."""
+    """The file that a download writes; files that are sent are only read."""
     written: list[str] = []
     sent: list[str] = []
     names = [word.rpartition("/")[2] for word in call.words if "/" in word]
@@ -791,7 +790,7 @@ def _interpreted(call: _Call) -> Touch:
     script = bool(call.paths) and not code
     changes = may_change(code)
     plain = [text.lstrip("<>+ ") for text in texts]
-    named = [text for text in plain if " " not in text]  # others are commands, or are said
+    named = [text for text in plain if " " not in text]  # others are commands or messages
     given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
     if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
         given += tuple(map(call.seen, _paths_in_text(code)))

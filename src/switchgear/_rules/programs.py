@@ -508,7 +508,6 @@ def _runs_given(command: ShellCommand) -> bool:
 
 
 def _redirected(command: ShellCommand) -> Touch:
-    """What the redirections of a command touch."""
     files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
     reads = tuple(path for op, path in files if op in {"<", "<&"})
     return Touch(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
@@ -720,7 +719,7 @@ def _peeled(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
 
 
 def _is_trusted(folder: str) -> bool:
-    """Whether programs in a folder are what their names say."""
+    """Whether programs in a folder are assumed to be what their names suggest."""
     return folder in _PROGRAM_FOLDERS or folder.endswith(("venv/bin", "/.bin", "/env/bin"))
 
 

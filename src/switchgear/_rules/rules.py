@@ -190,7 +190,7 @@ class Rule(Value):
 def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken | None:
     """The first rule that a call of this tool with these inputs would break, or `None`.
 
-    `inputs` as parsed from JSON. What is too long or too deep to be read breaks the rule `readable`.
+    `inputs` as parsed from JSON. A call that is too long or too deeply nested to be analysed breaks the rule `readable`.
 
     >>> rule = Rule("stay", writes=("/**",), allow_paths=("./**",))
     >>> judge([rule], "Write", {"file_path": "notes.md"}, Place("/w")) is None
@@ -536,7 +536,7 @@ _NEEDS = {
 
 
 def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
-    """The rules with the fields that say something.
+    """The rules, with the fields that are not empty.
 
     >>> dump_rules((Rule("no-curl", commands=("curl",)),))
     [{'name': 'no-curl', 'commands': ['curl']}]

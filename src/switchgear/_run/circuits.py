@@ -122,7 +122,6 @@ class Circuits:
         return permits
 
     def give_back(self, permits: RunPermits) -> None:
-        """Return unused permits."""
         for breaker, permit, _ in permits.used():
             breaker.record(Signal(), self._alive(permit) if breaker is self.loop else permit)
 
@@ -333,7 +332,6 @@ class RateLimit:
         self._begun: deque[float] = deque()
 
     def begin(self, now_s: float) -> None:
-        """An iteration begins."""
         self._begun.append(now_s)
 
     def wait_s(self, now_s: float) -> float:
@@ -384,8 +382,8 @@ def _patient(pause: Pause, state: RunState, trouble: AgentError) -> Pause:
     waited_s = state.provider_waited_s + pause.seconds
     if waited_s <= PROVIDER_PATIENCE_S:
         return pause
-    words = f"waiting {duration(pause.seconds)} {pause.why} would make it {duration(waited_s)}"
-    limit = f"more than the {duration(PROVIDER_PATIENCE_S)} that a provider gets"
+    words = f"waiting {duration(pause.seconds)} {pause.why} makes {duration(waited_s)} of waiting"
+    limit = f"more than the limit of {duration(PROVIDER_PATIENCE_S)}"
     return Pause(0.0, f"{words}, {limit}: {trouble.text}", pause.too_long)
 
 

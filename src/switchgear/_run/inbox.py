@@ -31,7 +31,6 @@ class Extension(NamedTuple):
     micros: int = 0
 
     def plus(self, other: Self) -> Self:
-        """Both together."""
         iterations, micros = self.iterations + other.iterations, self.micros + other.micros
         return type(self)(self.seconds + other.seconds, iterations, micros)
 
@@ -85,8 +84,23 @@ def inbox_name(run: str) -> str:
 
 
 def announce(folder: Path) -> None:
-    """Tell a run that a message waits. Raises OSError."""
+    """Signal a run that a message is pending. Raises OSError."""
     write_regular(folder / FILE, os.urandom(8).hex().encode())
+
+
+def announcement(folder: Path) -> tuple[int, int] | None:
+    """Identifies the last announcement to a run; `None`: there is none."""
+    try:
+        found = (folder / FILE).lstat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+def clear_announcement(folder: Path) -> None:
+    """Forget that messages were sent to a run that is over. Idempotent."""
+    with suppress(OSError):
+        (folder / FILE).unlink(missing_ok=True)
 
 
 def has_messages(folder: Path) -> bool:
@@ -134,7 +148,6 @@ class OperatorInbox:
 
     @property
     def paused_s(self) -> float:
-        """Seconds for which the run was paused in all."""
         since_s = self._paused_since_s
         return self._paused_s + (0.0 if since_s is None else self._clock() - since_s)
 
@@ -165,15 +178,10 @@ class OperatorInbox:
         if self._is_watched or self._mark() is not None:
             with suppress(StoreError):
                 self._store.transact(self.circuit, work)
-        with suppress(OSError):
-            self._file.unlink(missing_ok=True)
+        clear_announcement(self._file.parent)
 
     def _mark(self) -> tuple[int, int] | None:
-        try:
-            found = self._file.lstat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino
+        return announcement(self._file.parent)
 
     def _read(self) -> None:
         def work(tx: Transaction) -> tuple[OperatorMessages, float]:

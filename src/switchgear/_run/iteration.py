@@ -429,7 +429,7 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
     if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
         notes.append(f"unknown cost: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
-        told = f"; the next prompt says: {done.judged.remark}" if done.judged.remark else ""
+        told = f"; next prompt: {done.judged.remark}" if done.judged.remark else ""
         notes.append(f'the agent reports "done" without proof{told}')
     return notes
 

@@ -149,7 +149,6 @@ class StreamObserver:
 
     @property
     def usages(self) -> tuple[Usage, ...]:
-        """The latest usage of each model."""
         return tuple(self._usages.values())
 
     @property
@@ -386,7 +385,7 @@ def _judge_claim(seen: Measurements) -> Judgement:
     if unmeasured or seen.changed_overall():
         checked = "and the validation passes" if seen.validated else "(nothing validates it)"
         files = "the folder cannot be measured" if unmeasured else "files changed"
-        sentence = f"the agent says that it is done, {files} {checked}"
+        sentence = f"the agent reports that it is done, {files} {checked}"
         question = seen.watch.question
         if question is not None:
             sentence += f"; it also asks: {question.text}"
@@ -396,7 +395,7 @@ def _judge_claim(seen: Measurements) -> Judgement:
     unproven = "You said that you are done, but no file differs from the start of the run"
     error = seen.watch.ended_on
     if error is None and (seen.promise is not None or seen.plan_done):
-        error = "said done, but no file differs from the start of the run"
+        error = "reported done, but no file differs from the start of the run"
     ok = None if error is None else False
     return Judgement("unproven", ok=ok, error=error, claims=True, remark=unproven)
 

@@ -163,11 +163,9 @@ class Runner:
 
     @property
     def circuit(self) -> str:
-        """The name of the loop's circuit."""
         return self.circuits.loop.name
 
     def run(self) -> RunResult:
-        """Run to the end, whatever that is."""
         try:
             return self._run_locked()
         finally:
@@ -188,7 +186,7 @@ class Runner:
                 if isinstance(error, OSError):
                     sentence = f"the system refused something that the run needs: {error}"
                     return self._finish(Ending(ExitReason.AGENT_ERROR, sentence))
-                # A defect in Switchgear: the work so far is saved all the same.
+                # A defect in Switchgear: the work so far is still saved.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
                 raise
         return self._finish(ending)
@@ -244,7 +242,7 @@ class Runner:
                 return ending
 
     def _read_messages(self) -> Ending | None:
-        """Apply what operators have sent; the end, if they want that. Waits while the run is paused."""
+        """Apply the messages of operators; returns the end, if they requested it. Waits while the run is paused."""
         while True:
             word = self.context.inbox.take()
             if word.stop is not None:
@@ -375,7 +373,7 @@ class Runner:
             self._unmeasured += 1
             self._mark = mark(self.context.tree)
             return None
-        why = "what it was before is not known" if problem is None else str(problem)
+        why = "its state before the run is unknown" if problem is None else str(problem)
         if is_disk_full(problem):
             return Ending(ExitReason.DISK_FULL, full_sentence(why))
         sentence = f"changes in {self.context.folder} cannot be measured: {why}"
@@ -619,7 +617,7 @@ def run_loop(
       Limits that differ from their defaults count as set.
     - `folder`: where the agent works; default: the working directory.
     - `panel`: the circuits; default: those of the project, `Panel()`.
-    - `view`: receives what happens, as it happens; default: nothing is shown.
+    - `view`: receives progress while the run is active; default: nothing is shown.
     - `interrupt`: `interrupt.ask()` from any thread ends the run gracefully.
     - `notify`: targets that are notified when it ended, as those of `--notify`.
 

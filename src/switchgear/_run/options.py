@@ -104,9 +104,9 @@ LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_p
 
 
 class RunOptions(NamedTuple):
-    """Everything that decides how a run goes. Immutable.
+    """The options of a run. Immutable.
 
-    A limit that is `None` is not watched; on the command line that is 0.
+    A limit that is `None` is disabled; on the command line that is 0.
     """
 
     task: str
@@ -163,7 +163,7 @@ class RunOptions(NamedTuple):
 
     @property
     def agent_label(self) -> str:
-        """What the agent is called, in names of circuits too."""
+        """The name of the agent, also in names of circuits."""
         if self.agent is not None:
             return self.agent
         return (self.agent_cmd or "").split(maxsplit=1)[0].rsplit("/", 1)[-1] or "command"
@@ -249,7 +249,7 @@ def of_preset(preset: LoopPreset) -> dict[str, Any]:
 def checked(options: RunOptions) -> RunOptions:
     """The options, if they can be followed. Raises ValueError."""
     if not options.task.strip():
-        raise ValueError("the task is empty: say what is to be done")
+        raise ValueError("the task is empty: describe what to do")
     if options.agent is not None and options.agent_cmd is not None:
         raise ValueError("--agent and --agent-cmd are both given: a run has one agent")
     if options.agent is None and not (options.agent_cmd or "").strip():
@@ -257,7 +257,9 @@ def checked(options: RunOptions) -> RunOptions:
     if (options.price_in_micros is None) is not (options.price_out_micros is None):
         raise ValueError("--price-in and --price-out belong together: both are dollars per million")
     if options.completion_promise is not None and not options.completion_promise.strip():
-        raise ValueError("--completion-promise is empty: it must be a text that the agent can say")
+        raise ValueError(
+            "--completion-promise is empty: it must be a text that the agent can print"
+        )
     values.whole("--max-iterations", options.max_iterations)
     for field, value in (
         ("--circuit-breaker-failures", options.consecutive_failures),

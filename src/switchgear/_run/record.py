@@ -53,7 +53,6 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """The run's id."""
         return self.path.name
 
     @property
@@ -62,7 +61,6 @@ class RunFolder:
         return self.path / "notes"
 
     def prompt_file(self, number: int) -> Path:
-        """The prompt of an iteration."""
         return self.path / "prompts" / f"{number:04}.txt"
 
     def log_file(self, number: int) -> Path:
@@ -148,7 +146,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
-    """Write what belongs into run.json where there may be room; `None`: there is none either."""
+    """Write the content of run.json to another place that may have space; `None`: no place has."""
     for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):  # noqa: S108  a folder of our own
         place = Path(root) / f"switchgear-{os.getuid()}" / f"{run}-run.json"
         with suppress(OSError):
@@ -305,7 +303,7 @@ class AgentLog:
             self.write(f"[result] {event.text}")
 
     def write(self, text: str) -> None:
-        """Write a text, if there is room for it."""
+        """Write a text, if it fits."""
         if self._left <= 0 or self.problem is not None:
             return
         self._left -= len(text) + 1
@@ -320,7 +318,7 @@ class AgentLog:
     def __exit__(self, *_: object) -> None:
         try:
             self._file.close()
-        except OSError as problem:  # what was buffered did not fit; the file is closed all the same
+        except OSError as problem:  # the buffered text did not fit; the file is closed anyway
             self.problem = problem
 
 
@@ -344,7 +342,6 @@ class Disk:
             self._reserve.write_bytes(os.urandom(RESERVE))  # which no file system makes smaller
 
     def release(self) -> None:
-        """Free the reserved space."""
         with suppress(OSError):
             self._reserve.unlink(missing_ok=True)
 
@@ -363,7 +360,6 @@ def full_sentence(why: object) -> str:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or its text, means that the disk is full."""
     return error is not None and (is_full(error) or says_full(str(error)))
 
 

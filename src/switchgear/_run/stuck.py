@@ -249,7 +249,6 @@ class Escalation:
 
     @property
     def plan(self) -> Interventions:
-        """The configured interventions."""
         return self._plan
 
     def intervene(

@@ -164,7 +164,6 @@ class _Collected(StreamReader):
         return []
 
     def text(self) -> str:
-        """What is kept."""
         return b"\n".join(self._kept).decode("utf-8", "replace")
 
 
@@ -185,7 +184,6 @@ class _Shell(Agent):
         return Invocation(("/bin/sh", "-c", self._command))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """The one that keeps everything."""
         del model
         return self._collected
 

@@ -103,7 +103,6 @@ class LineView(RunView):
         self._told_s = 0.0
 
     def started(self, run: dict[str, Any]) -> None:
-        """Which run, which circuit."""
         again = f", resumed after iteration {run['state']['iterations']}" if run["resumed"] else ""
         self._say(f"run {run['id']}: {run['agent']} on {run['circuit']}{again}")
         self._say(f"task: {_line(run['task'])}")
@@ -134,7 +133,6 @@ class LineView(RunView):
         self._say(f"  validation: {_line(command)}")
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """What was measured, and how hot it is."""
         del run
         parts = formats.iteration(facts)
         parts.append(f"{facts['phase'].replace('_', '-')}, heat {formats.percent(facts['heat'])}")
@@ -148,7 +146,6 @@ class LineView(RunView):
         self._say(f"  note: {_line(text, 600)}")
 
     def ended(self, result: "RunResult") -> None:
-        """How, why, and what can be done next."""
         self._say(result.text())
 
     def _say(self, text: str) -> None:
@@ -164,7 +161,6 @@ def evidence_of(nudge: str) -> str:
 
 
 def _line(text: str, longest: int = 300) -> str:
-    """One harmless line."""
     text = " ".join(text.split())
     text = formats.shortened(text, longest)
     return "".join(sign if sign.isprintable() else "�" for sign in text)

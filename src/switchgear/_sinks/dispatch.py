@@ -143,7 +143,7 @@ def report(call: Call, hooks: tuple[CallHook, ...]) -> None:
 
 
 def _drop_coroutine(sink: Any, result: object) -> None:
-    """A plain function may give a coroutine all the same: it is not awaited, so a warning is logged."""
+    """A plain function may return a coroutine: it is not awaited, so a warning is logged."""
     if isinstance(result, CoroutineType):
         result.close()
         log_warning("sink %r returned a coroutine, which is never awaited", sink)

@@ -23,10 +23,10 @@ from switchgear._text.formats import duration
 class Jsonl(values.Value):
     r"""Appends one JSON line per event to the file at `path`, created with mode 0600.
 
-    The file is opened for each event: events are rare, and so a file that was rotated, removed or
-    moved is simply the next one, a fork shares nothing, and no thread waits for another. One
-    `write` in append mode puts the whole line at the end, also between processes. What cannot be
-    written is logged, never raised; the store still has the event.
+    The file is opened for each event: events are rare, so the file can be rotated, removed or
+    moved, a fork shares nothing, and no thread waits for another. One
+    `write` in append mode appends the whole line, also between processes. If an event cannot be
+    written, that is logged, never raised; the store still has the event.
 
     >>> Jsonl("events.jsonl").path
     'events.jsonl'
@@ -43,11 +43,10 @@ class Jsonl(values.Value):
         self._set(path=path, _torn=False)
 
     def fields(self) -> dict[str, str]:
-        """The path alone: the rest is what happened, not what was asked for."""
+        """The path: everything else is state, not configuration."""
         return {"path": self.path}
 
     def __call__(self, event: Event) -> None:
-        """Append the event."""
         line = (b"\n" if self._torn else b"") + _line(event)
         try:
             written = _append(self.path, line)
@@ -97,7 +96,7 @@ EVENTS_LOGGER = "switchgear.events"
 class Log(values.Value):
     """Logs one line per event to the logger `switchgear.events`, at `level` (default info).
 
-    Whether and where the line appears is up to the program's set-up of `logging`. A breaker with
+    The program's `logging` configuration decides whether and where the line appears. A breaker with
     this sink logs its events here, and no longer on the logger `switchgear`. Thread-safe.
 
     >>> Log("warning").level
@@ -115,7 +114,6 @@ class Log(values.Value):
         self._set(level=level)
 
     def __call__(self, event: Event) -> None:
-        """Log the event."""
         import logging  # noqa: PLC0415  a program without this sink does not pay for it
 
         numbers = logging.getLevelNamesMapping()

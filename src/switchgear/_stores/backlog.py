@@ -24,7 +24,6 @@ class Pile:
         self.count = self.refused = self.cost_micros = 0
 
     def add(self, message: Record) -> None:
-        """Add one more."""
         signal = message.signal
         self.count += signal.count
         self.refused += signal.refused
@@ -175,7 +174,7 @@ class Backlog:
             self._messages.extend(self._piles.pop(key).tells())
             pile = None
         if pile is None and len(self._piles) >= LISTED:
-            # So many permits are of generations that only this process saw: all of them are late.
+            # These permits are of generations that only this process saw: all of them are stale.
             alike = (known for known in reversed(self._piles) if known[1] == message.signal.ok)
             pile = self._piles.get(next(alike, key))
         if pile is None:

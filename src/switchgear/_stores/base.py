@@ -4,8 +4,8 @@ Two sizes: a breaker needs only `Remembers`; a panel needs a `Store`, which hold
 their policies and one ordered stream of events, and is shared by processes or machines.
 """
 
+from _thread import _local as local  # as `threading.local`, whose module a hook does without
 from collections.abc import Callable, Iterable, Sequence
-from threading import local
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from switchgear._core import values
@@ -67,7 +67,6 @@ def ledger_of(store: Any) -> Ledger:
 
 
 def as_text(value: Any) -> str:
-    """A value as it is stored."""
     import json  # noqa: PLC0415  not needed in memory
 
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -198,7 +197,7 @@ class Remembers(Protocol):
 
 
 class Store(Protocol):
-    """What a panel needs: many circuits, one stream of events, one clock.
+    """The interface of stores: circuits, one stream of events, one clock.
 
     Every method raises `StoreError` when the store cannot do it: what, where, why, what to do.
     """
@@ -232,18 +231,21 @@ class Store(Protocol):
         """One circuit as stored, not advanced to now; `None`: there is none of that name."""
 
     def find(self, glob: str = "*") -> Iterable[StoredCircuit]:
-        """The circuits whose names match (see `switchgear._text.glob`), sorted by name."""
+        """The circuits whose names match a glob (`*`, `?`, `[ab]`), sorted by name."""
 
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
+        """The events behind a cursor, oldest first; without one, the newest, still oldest first.
+
+        The cursor `0` is before the oldest event, in every store.
+        """
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep so much from now on, by itself; what is over is removed with what comes next."""
+        """Set the retention; what exceeds it is removed with the next writes."""
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events, and closed circuits in AUTO that were not used for long."""
@@ -255,18 +257,18 @@ class Store(Protocol):
         """Remember another digest, or none, unless it is no longer the one named: then false."""
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """Call the listener with circuits that others moved, if the store can push; else nothing.
+        """Call the listener with circuits that other processes changed, if the store can push.
 
-        One that the store has lost is passed too, as it was last known here: the listener that
-        needs it sends it a message, and so gives it back. The listener runs in a thread of the
-        store. What it raises is logged and dropped.
+        A circuit that the store has lost is passed too, with its last known state: a listener that
+        needs it sends it a message, which restores it. The listener runs in a thread of the store.
+        Its exceptions are logged and dropped.
         """
 
     def facts(self) -> dict[str, str]:
-        """What `switchgear doctor` shows: versions, sizes, settings. Raises if it is not well."""
+        """What `switchgear doctor` shows: versions, sizes, settings. Raises `StoreError` on damage."""
 
     def close(self) -> None:
-        """Let go of files and connections. Idempotent."""
+        """Close files and connections. Idempotent."""
 
 
 class _LastCommit(local):

@@ -1,4 +1,4 @@
-"""What happens while a shared store cannot be reached: circuits go on, and updates are saved later.
+"""While a shared store cannot be reached, circuits continue and updates are saved later.
 
 Circuits continue from their last known state in this process's memory, with an event, and what
 is recorded meanwhile is queued. About once a second one caller tries again. When the store is back,
@@ -73,7 +73,7 @@ class Submitter:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._ticks: dict[int, WeakMethod[Tick]] = {}
-        """Weak, because a panel lets go of breakers that nothing else refers to."""
+        """Weak, because a panel drops breakers that nothing else references."""
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -134,7 +134,7 @@ def _attempt(tick: Tick) -> bool:
 
 
 class GuardedStore:
-    """What can be asked of a store besides its messages. Thread-safe.
+    """The operations of a store besides messages. Thread-safe.
 
     While it is known to be unreachable it is tried again about once a second, and all calls in
     between get the last error. One that is full or read-only can still be asked.
@@ -161,7 +161,6 @@ class GuardedStore:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the store is gone just now."""
         return self._lost is not None
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
@@ -175,7 +174,6 @@ class GuardedStore:
             return self.inner.get(key)
 
     def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
-        """The circuits whose names match, sorted by name."""
         checked_glob(glob)
         with self._asking():
             yield from self.inner.find(glob)
@@ -183,27 +181,22 @@ class GuardedStore:
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, or the newest."""
         checked_glob(glob)
         with self._asking():
             return self.inner.events(after=after, glob=glob, limit=limit)
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep this much from now on; sends nothing to a server."""
         self.inner.retain(keep_events=keep_events, idle_s=idle_s)
 
     def operator_digest(self) -> str | None:
-        """The digest of the token that orders need."""
         with self._asking():
             return self.inner.operator_digest()
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Remember another digest, unless it is no longer the one named."""
         with self._asking():
             return self.inner.set_operator_digest(digest, instead_of=instead_of)
 
     def facts(self) -> dict[str, str]:
-        """What `switchgear doctor` shows."""
         with self._asking():
             return self.inner.facts()
 
@@ -303,7 +296,6 @@ class Resilient(GuardedStore):
             self._inside.discard(me)
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same without blocking the event loop."""
         if self._is_memory:
             return self.apply(key, policy, message, now_s)
         checked_name(key)
@@ -658,7 +650,6 @@ class _Checked:
 
     @property
     def note(self) -> str | None:
-        """The note as it stands."""
         return self._inside.note
 
     @note.setter
@@ -667,7 +658,6 @@ class _Checked:
 
     @property
     def keep_s(self) -> float:
-        """For how many seconds from now another note is of use."""
         return self._inside.keep_s
 
     @keep_s.setter
@@ -675,7 +665,6 @@ class _Checked:
         self._inside.keep_s = keep_s
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message; raises `OverrideRefused` for an override."""
         if _is_override(message):
             raise OverrideRefused(key)
         return self._inside.apply(key, policy, message)

@@ -45,7 +45,6 @@ class MemoryCell:
         self._lock = lock or ForkSafeLock()
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Fold one message into the circuit, which starts closed."""
         with self._lock:
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
@@ -53,7 +52,6 @@ class MemoryCell:
         return done
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same: nothing here waits."""
         return self.apply(key, policy, message, now_s)
 
     def is_mine(self) -> bool:
@@ -66,7 +64,7 @@ class MemoryCell:
 
 
 class MemoryStore:
-    """Remembers many circuits and their events, as long as the process lives. Thread-safe."""
+    """Keeps circuits and their events in memory, as long as the process runs. Thread-safe."""
 
     refresh_s: float | None = None
     label = "memory:"
@@ -111,7 +109,7 @@ class MemoryStore:
         return self.apply(key, policy, message, now_s)
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Messages to several circuits and a note: kept when all of it is done."""
+        """Messages to several circuits and a note: saved when all of them are applied."""
         with self._lock:
             now_s = self._clock()
             until_s, text = self._notes.get(name, (0.0, None))
@@ -130,7 +128,7 @@ class MemoryStore:
         return self._found.get(key)
 
     def release(self, key: str) -> None:
-        """Forget a circuit that is no longer used, if it has no evidence.
+        """Remove a circuit that is no longer used, if it has no evidence.
 
         It has only ever succeeded: no failure, no event, nothing that a detector remembers.
         """
@@ -182,7 +180,7 @@ class MemoryStore:
             return self._remove(key)
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep so many events from now on; circuits go by `vacuum` alone."""
+        """Keep this many events from now on; circuits are removed by `vacuum` only."""
         del idle_s
         with self._lock:
             self._events = deque(self._events, maxlen=keep_events)
@@ -224,7 +222,7 @@ class MemoryStore:
         return {"circuits": str(len(self._found)), "events": str(len(self._events))}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
 
     def _folded(
         self,
@@ -276,7 +274,6 @@ class _MemoryTransaction:
         self.events: list[Event] = []
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message."""
         done = self._store._folded(key, policy, message, self.now_s, self.changed)  # noqa: SLF001
         self.events.extend(done.events)
         return done

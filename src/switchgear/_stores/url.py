@@ -2,13 +2,14 @@
 
 import os
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Store
 from switchgear._system.clock import Clock
 from switchgear._text.fingerprint import digest
 
 if TYPE_CHECKING:
+    from weakref import ref
+
     from switchgear._stores.fallback import Resilient
 
 # Stores are imported when they are opened: hooks use this module for its paths.
@@ -73,10 +74,10 @@ def keep_out_of_git(folder: str) -> None:
         with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
             file.write("*\n")
     except OSError:
-        return  # the store is about to say why, in better words
+        return  # the store reports the reason in a better message
 
 
-_reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()
+_reopened: "dict[tuple[str, str | None], ref[Resilient]]" = {}
 
 
 def open_store(
@@ -110,14 +111,17 @@ def open_store(
 
 def reopen(url: str, operator_digest: str | None) -> "Resilient":
     """The store of a breaker that was pickled in another process, once per process."""
+    from weakref import ref
+
     from switchgear._stores.fallback import Resilient
     from switchgear._stores.operator import OperatorLock
 
-    known = _reopened.get((url, operator_digest))
+    found = _reopened.get((url, operator_digest))
+    known = None if found is None else found()
     if known is None:
         operator = OperatorLock(operator_digest)
         known = Resilient(open_store(url), url=url, operator=operator)
-        _reopened[url, operator_digest] = known
+        _reopened[url, operator_digest] = ref(known)
     return known
 
 

@@ -22,6 +22,8 @@ HELD = "held open"
 """How the reason of a stop begins where an operator holds the session."""
 OVER = "TIME OVER"
 """How it begins where the time of the session is over."""
+GIVEN_UP = "given up"
+"""How it begins where a person has given up the task, and the agent was not stuck."""
 
 _LABEL = 20
 _LONGEST = 200
@@ -267,7 +269,7 @@ def what_next(
         *((f"if the agent has ended: {again}",) if again else ()),
         f"reset: switchgear reset {name} --why TEXT",
         *hand_over,
-        give_up,
+        *(() if reason.startswith(GIVEN_UP) else (give_up,)),
     )
 
 

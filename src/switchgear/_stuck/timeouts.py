@@ -35,7 +35,7 @@ class Timeouts(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """How large a task is thought to be."""
+    """The estimated size of a task."""
 
     files: int = 0
     lines: int = 0

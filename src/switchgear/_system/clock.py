@@ -5,8 +5,8 @@ must not count it. The system's monotonic clock stops while the machine sleeps, 
 the process is stopped. That shows in waits: a wait of a second that took a minute was a suspension.
 """
 
-import threading
 import time
+from _thread import allocate_lock  # as `threading.Lock`, whose module a hook does without
 from collections.abc import Callable
 
 Clock = Callable[[], float]
@@ -28,7 +28,6 @@ class Shifted:
         self.by_s = by_s
 
     def __call__(self) -> float:
-        """The time now, in seconds."""
         return self.clock() + self.by_s
 
 
@@ -47,10 +46,9 @@ class AwakeClock:
         self._suspended_s = 0.0
         self._until_s = float("-inf")
         """When the last suspension ended, on the system's clock."""
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def __call__(self) -> float:
-        """The time now, in seconds."""
         return self._clock() - self._suspended_s
 
     def took(self, seconds: float, at_most_s: float) -> None:

@@ -27,7 +27,7 @@ def open_regular(path: "Path") -> int:
 
 
 def read_regular(path: "Path", most_bytes: int) -> bytes:
-    """The first bytes of a regular file, at most so many. Raises OSError."""
+    """The first bytes of a regular file, up to the limit. Raises OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read(most_bytes)
 
@@ -68,7 +68,7 @@ def state_folder(*names: str) -> str:
 
 
 def read_private(path: str, largest: int) -> bytes | None:
-    """What a private file holds; `None`: there is none, or it cannot be believed.
+    """The content of a private file; `None`: there is none, or it is not private.
 
     It must be a regular file of this user, at most `largest` bytes, that no one else can read or write.
     """

@@ -47,7 +47,7 @@ _HTTP = (
     "529",
 )
 _SERVICE_PORTS = 10_000
-"""Ports below it are kept: they say which service it was.
+"""Ports below it are kept: they identify the service.
 
 Not those of the web, which say no more than https; nor with the bare number of another machine,
 where they are as variable as it: one of many, or a peer's.

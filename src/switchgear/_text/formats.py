@@ -1,4 +1,4 @@
-"""Numbers as people say them: money, counts, waits and elapsed time.
+"""Numbers in a readable form: money, counts, waits and elapsed time.
 
 Money is counted in whole millionths of a dollar, never in floats.
 """
@@ -7,7 +7,7 @@ import math
 from typing import Any, Self
 
 CENTURY_S = 100 * 365.25 * 86_400
-"""Longer spans are said as such: in hours they would be a line of digits, or no number at all."""
+"""Longer times have a fixed text: in hours they would be a line of digits, or no number at all."""
 
 
 def dollars(micros: int) -> str:
@@ -41,19 +41,19 @@ def span(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is.
+    """`0.4 s`, `42 s`, `3 min`, `2 h`: rounded up.
 
-    >>> duration(0.35), duration(41.2), duration(121.0)
-    ('0.4 s', '42 s', '3 min')
+    >>> duration(0.35), duration(41.2), duration(121.0), duration(7_199.0)
+    ('0.4 s', '42 s', '3 min', '2 h')
     """
     if seconds > CENTURY_S:
         return "over 100 years"
-    # Rounded first: 60.0000000001 is what sums of floats make of 60, and no reason to say 61.
+    # Rounded first: 60.0000000001 is what sums of floats make of 60, and must not become 61.
     seconds = round(seconds, 6)
     tenths = math.ceil(round(seconds * 10, 5))
     if tenths < 100:
         return f"{tenths / 10:g} s"
-    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds <= 7140 else (3600, "h")
     return f"{math.ceil(seconds / unit_s)} {unit}"
 
 

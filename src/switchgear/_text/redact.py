@@ -20,7 +20,7 @@ _LONGEST_WORD = 30
 
 _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
-        # Keys that say what they are: OpenAI, Anthropic, Stripe, Slack, GitHub, GitLab, AWS, Google.
+        # Keys with a known prefix: OpenAI, Anthropic, Stripe, Slack, GitHub, GitLab, AWS, Google.
         (
             *("sk-", "sk_", "pk_", "rk_", "hf_", "xox", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
             *("github_pat_", "glpat-", "akia", "asia", "aiza", "ya29."),

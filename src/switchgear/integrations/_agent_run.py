@@ -66,7 +66,8 @@ class GuardOptions(TypedDict, total=False):
     - `on_refusal`: `raise` (the default) raises `Rejected` or `BudgetRefused` for a refused model call;
       `answer` ends the run with the reason as the model's answer. A refused tool call always answers with
       the tool error of the framework.
-    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for it.
+    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for it,
+      which may limit what the run spends as well: `Spend`, `SpendVelocity`.
     """
 
     panel: Panel | None
@@ -172,6 +173,11 @@ class AgentGuard:
             around = around.around
         return default_panel()
 
+    @property
+    def judges_cost(self) -> bool:
+        """Whether the progress of a run is judged by a policy of the user: it may have limits of cost."""
+        return isinstance(self._progress, Policy)
+
     def run(self, key: str = "") -> "GuardedRun":
         """The run of this key, the same object until others displace it; without a key, a new one.
 
@@ -201,12 +207,10 @@ class AgentGuard:
         return around if around is not None and around.guard is self else self.run()
 
     def model_circuit(self, name: ModelName) -> str:
-        """The circuit of a model."""
         provider, model = _part(name.provider), _part(name.model)
         return self._key.format(provider=provider or model, model=model or provider)
 
     def tool_circuit(self, tool: str) -> str:
-        """The circuit of a tool."""
         return self._tool_key.format(tool=_part(tool))
 
     def refuses(self, name: ModelName) -> bool:
@@ -302,7 +306,6 @@ class GuardedRun:
                 session.give_back(permit)
 
     async def acheck(self) -> None:
-        """`check` without blocking the event loop."""
         for session in self._sessions():
             permit = await session.aenter()
             if permit.probe:
@@ -336,7 +339,7 @@ class GuardedRun:
             run = run.around
 
     def said(self, text: str, *, calls_tools: bool) -> None:
-        """What the model said: before tool calls it is the thought of the next step."""
+        """The model's text: before tool calls it is the thought of the next step."""
         text = text.strip()
         if calls_tools:
             self._thought = text[-LONGEST_TEXT:] or None
@@ -381,6 +384,15 @@ class GuardedRun:
                     run.unpriced += 1
                 else:
                     run.spent_micros += cost_micros
+            if cost_micros and run.guard.judges_cost:
+                session = run._judged(create=True)  # noqa: SLF001
+                if session is not None:
+                    session.record(Signal(cost_micros=cost_micros))
+
+    @property
+    def judges_cost(self) -> bool:
+        """Whether the cost of a call may stop this run or one around it."""
+        return any(run.guard.judges_cost for run in self._with_outer())
 
 
 class _GuardedCall:
@@ -513,7 +525,7 @@ class ModelCall(_GuardedCall):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         await self._arecord(error, failed=self._is_failure(error))
-        if self._reservation is None:
+        if self._reservation is None and not self.run.judges_cost:
             self._settle(error)
         else:
             await beside(lambda: self._settle(error))
@@ -565,8 +577,7 @@ class ToolCall(_GuardedCall):
         return self.run.observe(self._tool, self._arguments, text, ok=not failed)
 
     async def afinished(self, result: Any, *, failed: bool = False) -> str | None:
-        """`finished` without blocking the event loop."""
-        return await beside(lambda: self.finished(result, failed=failed))
+        return await beside(partial(self.finished, result, failed=failed))
 
     def __enter__(self) -> Self:
         self.run.check()

@@ -222,7 +222,6 @@ class HttpGuard:
         return call
 
     async def astart(self, attempt: HttpAttempt) -> "GuardedHttpCall":
-        """`start` without blocking the event loop."""
         call = GuardedHttpCall(self, attempt)
         call.took(await call.breaker.aenter())
         if (node := self.budget) is not None and (request := attempt.request) is not None:
@@ -273,7 +272,6 @@ class GuardedHttpCall:
         self._error_body = bytearray()
 
     def took(self, permit: Permit) -> None:
-        """Keep the permit that the circuit granted."""
         self._permit = permit
         self._started_s = self.breaker.stopwatch()
 
@@ -295,21 +293,18 @@ class GuardedHttpCall:
         return self._status >= 400
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the response."""
         if self._meter is not None:
             self._meter.feed(chunk)
         elif self._status >= 400 and len(self._error_body) < LONGEST_ERROR_BODY:
             self._error_body += chunk[:LONGEST_ERROR_BODY]
 
     def end(self) -> ResponseVerdict:
-        """The response has ended."""
         verdict, signal, cost = self._judged(ended=True)
         self._record(signal)
         self._settle(cost)
         return verdict
 
     async def aend(self) -> ResponseVerdict:
-        """`end` without blocking the event loop."""
         verdict, signal, cost = self._judged(ended=True)
         await self._arecord(signal)
         if self.reservation is not None:

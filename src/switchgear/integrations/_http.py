@@ -141,14 +141,12 @@ class GuardedTransport:
         self.inner, self.http_guard = inner, http_guard
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request, guarded."""
         attempts = self.http_guard.attempts(outgoing_of(request))
         if not attempts:
             return self.inner.handle_request(request)
         return run(self.http_guard, attempts, _SyncWire(self.inner, request))
 
     def close(self) -> None:
-        """Close the guarded transport."""
         self.inner.close()
 
     def __enter__(self) -> Self:
@@ -171,14 +169,12 @@ class AsyncGuardedTransport:
         self.inner, self.http_guard = inner, http_guard
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request, guarded."""
         attempts = self.http_guard.attempts(outgoing_of(request))
         if not attempts:
             return await self.inner.handle_async_request(request)
         return await arun(self.http_guard, attempts, _AsyncWire(self.inner, request))
 
     async def aclose(self) -> None:
-        """Close the guarded transport."""
         await self.inner.aclose()
 
     async def __aenter__(self) -> Self:

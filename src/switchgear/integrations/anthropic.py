@@ -40,7 +40,7 @@ Client = TypeVar("Client", bound=Anthropic | AsyncAnthropic)
 def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
     """A client like this one whose calls are guarded; it shares the connections of the original.
 
-    The guard runs inside the SDK's retries: each attempt is a call of its own, and a refusal is not
+    The guard runs inside the SDK's retries: each attempt counts as a call, and a refusal is not
     retried. `options` are described at `HttpGuardOptions`; the default key is `"provider"`. A version
     of the SDK without middleware is guarded in place.
     """

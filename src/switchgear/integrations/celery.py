@@ -16,7 +16,7 @@ from switchgear.integrations._agent_run import default_panel
 __all__ = ["guard"]
 
 _CONTROL_FLOW = (Ignore, Reject, Retry, SwitchgearError)
-"""Exceptions that say nothing about what a task called."""
+"""Exceptions that are not evidence about what a task called."""
 
 
 def guard(
@@ -33,7 +33,7 @@ def guard(
     - `key`: the name of the circuit, with `{task}`; the same name for several tasks makes them share one.
     - `max_refusals`: retries after which a refused task fails with its `Rejected`.
     - `hold_s`: seconds to wait for a circuit that does not recover by itself (an operator holds it).
-    - `spread_s`: up to so many seconds are added to each wait, so that tasks do not return all at once.
+    - `spread_s`: adds up to this many seconds to each wait, so that tasks do not return all at once.
     """
 
     class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types

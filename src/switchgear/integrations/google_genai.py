@@ -16,7 +16,7 @@ __all__ = ["Fallback", "ModelUsage", "guard"]
 def guard(client: genai.Client, **options: Unpack[HttpGuardOptions]) -> genai.Client:
     """Guard the calls of a client and of its `aio` in place and return it.
 
-    A refusal is not retried, whatever `retry_options` say. `options` are described at
+    A refusal is never retried, independent of `retry_options`. `options` are described at
     `HttpGuardOptions`; the default key is `"provider"`.
     """
     http_guard = HttpGuard(**options, default_key="provider", owner="google-genai")

@@ -24,7 +24,7 @@ def guard(client: T, **options: Unpack[HttpGuardOptions]) -> T:
     A response with status 429 or 5xx is a failure, `Retry-After` and rate-limit headers are honoured, and a
     response belongs to its call until the last byte. Requests to model APIs are metered and priced. A
     refused request raises `Rejected`. `options` are described at `HttpGuardOptions`. Raises TypeError for
-    anything that is no client or transport of httpx or httpx2.
+    anything other than a client or transport of httpx or httpx2.
     """
     http_guard = HttpGuard(**options)
     anything: Any = client

@@ -16,7 +16,7 @@ Client = TypeVar("Client", bound=OpenAI | AsyncOpenAI)
 def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
     """Guard the calls of a client in place and return it, Azure's clients included.
 
-    The guard sits in the HTTP client of the SDK, inside its retries: each attempt is a call of its own, and
+    The guard is part of the HTTP client of the SDK, inside its retries: each attempt counts as a call, and
     a refusal is not retried. Clients made by `with_options` share it; those of version 2 raise a refusal
     as `InternalServerError` with the reason. `options` are described at `HttpGuardOptions`; the default
     key is `"provider"`.

@@ -15,7 +15,7 @@ _SOON_S = 0.001
 
 
 def unless_refused(on: Kinds = Exception) -> Callable[[Exception], bool]:
-    """For `stamina.retry(on=…)`: retry these exceptions, but no refusal of a circuit."""
+    """For `stamina.retry(on=…)`: retry these exceptions, but never a refusal."""
 
     def decide(error: Exception) -> bool:
         return refusal_in(error) is None and isinstance(error, on)
@@ -28,8 +28,8 @@ def after_refusal(
 ) -> Callable[[Exception], bool | float]:
     """For `stamina.retry(on=…)`: retry these exceptions, and a refusal after its `retry_after_s`.
 
-    A refusal that no waiting ends, or that takes longer than `longer_than_s`, is not retried.
-    Give `stamina.retry` a `timeout` and `attempts` that leave room for the wait.
+    A refusal until a manual reset, or one longer than `longer_than_s`, is not retried.
+    Give `stamina.retry` a `timeout` and `attempts` that allow for the wait.
     """
     if not longer_than_s >= 0:
         raise ValueError(f"longer_than_s is {longer_than_s!r}: it must be at least 0")

@@ -21,7 +21,7 @@ _BaseWait = Callable[[RetryCallState], float]
 
 
 class retry_unless_refused(retry_base):  # noqa: N801  named as tenacity names its own
-    """Retry as `retry` decides (default: every exception), but no refusal of a circuit."""
+    """Retry as `retry` decides (default: every exception), but never a refusal."""
 
     def __init__(self, retry: _BaseRetry | None = None) -> None:
         self._retry = retry or retry_if_exception(lambda error: isinstance(error, Exception))
@@ -48,9 +48,9 @@ class wait_for_circuit(wait_base):  # noqa: N801
 
 
 class stop_if_refused(stop_base):  # noqa: N801
-    """Stop after a refusal that no waiting ends, or that takes longer than `longer_than_s`.
+    """Stop after a refusal until a manual reset, or one longer than `longer_than_s`.
 
-    Combine it with a limit of your own: `stop_if_refused(60) | stop_after_attempt(5)`.
+    Combine it with your own limit: `stop_if_refused(60) | stop_after_attempt(5)`.
     """
 
     def __init__(self, longer_than_s: float = 60.0) -> None:

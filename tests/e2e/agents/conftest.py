@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.agents.fake_llm import ScriptedApi
-from e2e.agents.installing import PACKAGES, REQUIRED, why_missing
+from e2e.agents.installation import PACKAGES, REQUIRED, why_missing
 from e2e.agents.worlds import World, world_of
 
 

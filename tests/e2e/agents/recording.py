@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.agents.fake_llm import ScriptedApi
-from e2e.agents.installing import why_missing
+from e2e.agents.installation import why_missing
 from e2e.agents.worlds import world_of
 
 SESSIONS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.agents.hooked import HOOK_NAMES, Guarded, ScriptedModel, shell
-from e2e.agents.installing import REQUIRED, program
+from e2e.agents.installation import REQUIRED, program
 from e2e.agents.scripts_of_models import Turn
 from e2e.agents.worlds import world_of
 

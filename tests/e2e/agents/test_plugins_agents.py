@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.agents.hooked import Guarded, ScriptedModel, shell
-from e2e.agents.installing import REQUIRED, program
+from e2e.agents.installation import REQUIRED, program
 from e2e.agents.worlds import world_of
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(600)]
@@ -75,7 +75,7 @@ def test_a_plugin_guards_an_agent_without_any_settings_of_the_project(
     assert any(event["kind"] == "rule_broken" for event in guarded.events())
 
 
-def test_a_plugin_without_switchgear_refuses_and_says_how_to_install_it(
+def test_a_plugin_without_switchgear_refuses_and_reports_how_to_install_it(
     name: str, model: ScriptedModel, project: Path, tmp_path: Path
 ) -> None:
     guarded = installed(name, model, project, tmp_path / "home")

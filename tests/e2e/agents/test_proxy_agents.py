@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from e2e.agents.fake_llm import ScriptedApi
-from e2e.agents.installing import why_missing
+from e2e.agents.installation import why_missing
 from e2e.agents.worlds import World, world_of
 from switchgear import Mode, Panel
 from timeouts import eventually

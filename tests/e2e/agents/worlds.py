@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e.agents.installing import node_folder, program
+from e2e.agents.installation import node_folder, program
 from switchgear._agents.base import Agent
 from switchgear._agents.registry import AGENTS
 

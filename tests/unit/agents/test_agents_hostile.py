@@ -1,4 +1,4 @@
-"""Whatever an agent prints, its reader goes on: nothing raises, nothing grows, nothing leaks."""
+"""For any output of an agent, its reader continues: no exception, bounded memory, no secrets."""
 
 import json
 import time
@@ -108,7 +108,6 @@ def test_lines_are_the_same_however_the_bytes_arrive(chunks: list[bytes], longes
     whole = b"".join(chunks).split(b"\n")
     expected = [line[:longest] for line in (whole if whole[-1] else whole[:-1])]
     assert found == expected
-    assert lines.dropped_bytes == sum(max(0, len(line) - longest) for line in whole)
 
 
 @given(st.text(max_size=300))

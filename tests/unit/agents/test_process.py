@@ -335,7 +335,6 @@ def test_memory_is_bounded_whatever_is_printed(tmp_path: Path) -> None:
     done = run(code, tmp_path)
     assert done.output_bytes > 10_000_000
     assert len(done.events) == 5_000
-    assert done.events_dropped == done.lines + 1 - 5_000
     assert len(done.tail) <= 8_000
     assert done.tail.endswith("line 19999")
 

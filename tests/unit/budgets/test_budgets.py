@@ -1,4 +1,4 @@
-"""Budgets of a panel: what is given, what is refused, who hears of it."""
+"""Budgets of a panel: reservations, refusals and listeners."""
 
 import pickle
 from typing import Any
@@ -283,7 +283,7 @@ def test_a_charge_is_never_refused_for_want_of_money(budgets: Budgets) -> None:
     assert budgets.audit("atlas").problems == ()
 
 
-def test_a_panel_has_one_object_that_knows_who_listens(panel: Panel) -> None:
+def test_a_panel_has_one_object_with_all_listeners(panel: Panel) -> None:
     heard: list[Line] = []
     panel.budgets.listen(heard.append)
     panel.budgets.open("t", 100)
@@ -422,13 +422,13 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
     book = budgets.book("atlas")
     assert audit(book, lines) == ()
     assert audit(book._replace(charged_micros=1), lines) == (
-        "the lines charge $0.00, but the balance says $0.000001",
+        "the lines charge $0.00, but the balance has $0.000001",
     )
-    assert "there are 3 lines, but the balance says 4" in audit(book, lines[:-1])
+    assert "there are 3 lines, but the balance has 4" in audit(book, lines[:-1])
     assert audit(book, lines[1:]) == ("line 1 has the number 2",)
     richer = {**book.nodes, "atlas": book.nodes["atlas"]._replace(spent_micros=5)}
     assert audit(book._replace(nodes=richer), lines) == (
-        "'atlas' has spent 5, but the lines say 0",
+        "'atlas' has spent 5, but the lines add up to 0",
     )
     del richer["atlas/wave-1"]
     assert "'atlas/wave-1' is open in the lines only" in audit(book._replace(nodes=richer), lines)
@@ -437,7 +437,7 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
 
 
 @pytest.mark.parametrize("value", [7, [], {}, {"schema": 2}, {"schema": 1, "nodes": 7}])
-def test_a_book_that_cannot_be_read_is_an_error_and_never_an_empty_one(value: object) -> None:
+def test_an_unreadable_tree_is_an_error_and_never_an_empty_one(value: object) -> None:
     with pytest.raises(ValueError):
         load_book(value)
     ledger = MemoryLedger("x", FakeClock(0.0))
@@ -448,6 +448,6 @@ def test_a_book_that_cannot_be_read_is_an_error_and_never_an_empty_one(value: ob
         Budgets(ledger).open("t", 1)
 
 
-def test_a_store_that_keeps_no_ledger_says_so() -> None:
+def test_a_store_that_keeps_no_ledger_reports_it() -> None:
     with pytest.raises(StoreError, match="it keeps no budgets and no locks"):
         ledger_of(object())

@@ -38,14 +38,14 @@ def empty(clock: FakeClock, tmp_path: Path) -> Panel:
     return Panel(f"sqlite:///{tmp_path}/state.db", clock=clock)
 
 
-def test_what_was_reserved_there_is_settled_here_and_the_account_goes_on(tmp_path: Path) -> None:
+def test_what_was_reserved_there_is_settled_here_and_the_account_continues(tmp_path: Path) -> None:
     clock = FakeClock(NOW_S)
     there = filled(clock)
     taken = there.budgets.reserve("atlas/w", 200, owner="coder")
     with empty(clock, tmp_path) as here:
         done = run(here, "import", "-", given=lines_of(there))
         assert done.output.splitlines()[1] == (
-            "2 accounts taken, 0 kept as they are (as new, newer or other ones)"
+            "2 accounts imported, 0 kept unchanged (as new, newer or other ones)"
         )
         assert lines_of(here) == lines_of(there)
         assert here.budgets.settle(taken.path, 150) == 150
@@ -90,15 +90,15 @@ def test_what_went_on_there_is_taken_and_what_went_on_here_is_kept(tmp_path: Pat
     with empty(clock, tmp_path) as here:
         run(here, "import", "-", given=before)
         there.budgets.charge("atlas", 70)
-        assert "1 account taken" in run(here, "import", "-", given=lines_of(there, "b*")).output
+        assert "1 account imported" in run(here, "import", "-", given=lines_of(there, "b*")).output
         assert here.budgets.audit("atlas").charged_micros == 100
         assert here.budgets.audit("atlas").problems == ()
-        assert "0 accounts taken, 1 kept" in run(here, "import", "-", given=before).output
+        assert "0 accounts imported, 1 kept" in run(here, "import", "-", given=before).output
         here.budgets.charge("atlas", 1)
         there.budgets.charge("atlas", 2)
         there.budgets.charge("atlas", 2)
         assert (
-            "0 accounts taken, 1 kept"
+            "0 accounts imported, 1 kept"
             in run(here, "import", "-", given=lines_of(there, "b*")).output
         )
         assert here.budgets.audit("atlas").charged_micros == 101, "another account is not mixed in"

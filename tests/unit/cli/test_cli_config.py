@@ -43,7 +43,7 @@ def test_check_reports_every_problem_with_file_and_line(project: Path) -> None:
     assert run("status").exit_code == 2
 
 
-def test_check_of_a_good_file_says_what_is_in_it(project: Path) -> None:
+def test_check_of_a_valid_file_lists_its_content(project: Path) -> None:
     (project / "other.yaml").write_text("circuits: [{match: 'op/*', policy: operation}]\n")
     done = run("config", "check", "other.yaml")
     assert done.output.startswith("other.yaml is valid\n")
@@ -51,7 +51,7 @@ def test_check_of_a_good_file_says_what_is_in_it(project: Path) -> None:
     assert run("config", "check").exit_code == 2, "there is none to be found"
 
 
-def test_show_masks_secrets_and_says_where_each_came_from(project: Path) -> None:
+def test_show_masks_secrets_and_names_each_source(project: Path) -> None:
     file = project / "switchgear.yaml"
     file.write_text(f"store: redis://user:hunter2@db/0\noperator_token_sha256: '{DIGEST}'\n")
     for done in (run("config", "show"), run("config", "show", "--json")):
@@ -218,7 +218,7 @@ def hold(token: str) -> int:
     return run(*order, SWITCHGEAR_TOKEN=token).exit_code
 
 
-def test_a_sealed_store_asks_for_its_token_whatever_the_configuration_says(project: Path) -> None:
+def test_a_sealed_store_requires_its_token_whatever_the_configuration_has(project: Path) -> None:
     configure(project, TOKEN)
     assert run("config", "seal").exit_code == 2, "sealing is an order"
     done = run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
@@ -267,7 +267,7 @@ def test_the_doctor_warns_of_settings_of_a_server_that_endanger_circuits(
     facts = {
         "server": "redis 7.2",
         "eviction": "allkeys-lru: WARNING, a full server forgets circuits; use noeviction",
-        "persistence": "WARNING, none: a restart forgets every circuit",
+        "persistence": "WARNING, none: a restart loses every circuit",
     }
     monkeypatch.setattr(MemoryStore, "facts", lambda _: facts)
     done = run("doctor", "--store", "memory:", "--json")
@@ -281,7 +281,7 @@ def test_the_doctor_warns_of_settings_of_a_server_that_endanger_circuits(
             "store: eviction allkeys-lru: a full server forgets circuits",
             "use noeviction",
         ),
-        ("warning", "store: persistence none: a restart forgets every circuit", ""),
+        ("warning", "store: persistence none: a restart loses every circuit", ""),
     ]
     good = [each for each in json.loads(done.stdout)["findings"] if each["level"] == "good"]
     assert not any("WARNING" in each["what"] for each in good)

@@ -1,4 +1,4 @@
-"""`import` takes what `export` wrote and nothing else: a bad line is told and nothing is written."""
+"""`import` accepts only what `export` wrote: an invalid line is reported and nothing is written."""
 
 import json
 import os
@@ -63,8 +63,8 @@ def test_what_was_exported_is_taken_with_its_events() -> None:
     empty = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
     assert done.output == (
-        "4 circuits taken, 0 kept as they are (as new or newer)\n"
-        "3 accounts taken, 0 kept as they are (as new, newer or other ones)\n"
+        "4 circuits imported, 0 kept unchanged (as new or newer)\n"
+        "3 accounts imported, 0 kept unchanged (as new, newer or other ones)\n"
     )
     assert [line.encode() for line in export_lines(empty, "*")] == LINES
 
@@ -79,8 +79,8 @@ def test_a_circuit_that_went_on_meanwhile_is_kept() -> None:
     panel.breaker("c").record(Signal(ok=False))
     done = run(panel, "import", "-", given=b"\n".join(LINES))
     assert done.output == (
-        "0 circuits taken, 4 kept as they are (as new or newer)\n"
-        "0 accounts taken, 3 kept as they are (as new, newer or other ones)\n"
+        "0 circuits imported, 4 kept unchanged (as new or newer)\n"
+        "0 accounts imported, 3 kept unchanged (as new, newer or other ones)\n"
     )
     assert panel.breaker("c").totals.failed == 2
 
@@ -259,6 +259,6 @@ def test_budgets_of_the_configuration_do_not_keep_exported_accounts_out(
     moved = command.invoke(main, ["--store", "sqlite:///old.db", "export", "-o", "all.jsonl"])
     assert moved.exit_code == 0, moved.output
     moved = command.invoke(main, ["--store", "sqlite:///new.db", "import", "all.jsonl"])
-    assert "1 account taken" in moved.output
+    assert "1 account imported" in moved.output
     shown = command.invoke(main, ["--store", "sqlite:///new.db", "budgets", "list"]).output
     assert "$1.20" in shown

@@ -1,4 +1,4 @@
-"""`switchgear intervene`: the blocks as they are printed, and every option does what it says."""
+"""`switchgear intervene`: the printed blocks, and the effect of every option."""
 
 import os
 import sys
@@ -202,7 +202,7 @@ def test_force_closes_it_with_a_reason(desk: Desk) -> None:
 
 def test_skip_holds_it_open_and_informs_active_agents(desk: Desk) -> None:
     done = desk.run(SPAWN, "--do", "skip", "--why", "not needed today")
-    assert done.output.startswith(f"{SPAWN} is held open; 1 agent told to go on without it.")
+    assert done.output.startswith(f"{SPAWN} is held open; 1 agent notified to continue without it.")
     assert desk.notes().pending == (
         "agent_spawn is left out from now on. Continue without this operation.",
     )

@@ -323,6 +323,18 @@ def test_a_hint_for_an_agent_that_is_not_stuck_does_not_call_it_stuck(project: P
     assert 'nudge: hint "Use b.txt", requested by' in shown
 
 
+def test_a_session_that_a_person_gives_up_shows_their_reason_and_does_not_offer_it_again(
+    project: Project,
+) -> None:
+    project.work(FIRST)
+    assert run("intervene", FIRST, "--do", "abort", "--why", "wrong branch").exit_code == 0
+    shown = " ".join(run("sessions").output.split())
+    assert "given up, requested by" in shown
+    assert ": wrong branch - type a message to the agent" in shown
+    assert "nothing found" not in shown
+    assert "--do abort" not in shown
+
+
 def note_of(project: Project) -> str | None:
     return project.store.transact(f"session/{FIRST}", lambda tx: tx.note)
 

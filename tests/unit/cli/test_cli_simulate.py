@@ -1,4 +1,4 @@
-"""`switchgear simulate`: what is printed, what is written, and which exit code says what."""
+"""`switchgear simulate`: what is printed, what is written, and the exit codes."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_the_configuration_of_the_user_judges_and_a_missed_bar_is_exit_code_1(
     assert done.exit_code == 1
     assert "judged by" in done.stdout
     assert "switchgear.yaml" in done.stdout.replace("\n", "")  # a long path is wrapped
-    assert "the outage was not noticed" in done.stdout
+    assert "the outage was not detected" in done.stdout
     assert simulate("outage", *SMALL, "--presets").exit_code == 0
 
 

@@ -215,7 +215,27 @@ def test_check_lists_everything_that_was_found_and_variables_that_are_not_set(
     assert found["unset_variables"] == ["HOOK_KEY, which target 'ops' needs"]
 
 
-def test_check_without_a_file_says_how_to_get_one() -> None:
+def test_check_lists_the_variables_of_all_sections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "BACKUP_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    upstream = "{protocol: anthropic, url: 'https://g.example/a', key_env: BACKUP_KEY}"
+    load(f"second_opinion: {{model: small}}\nproxy: {{upstreams: {{backup: {upstream}}}}}\n")
+    code, text = run("config", "check")
+    assert code == 0
+    assert re.search(r"opinion +1: small", text)
+    assert re.search(r"upstreams +1: backup", text)
+    assert "not set: ANTHROPIC_API_KEY, which the second opinion needs" in text
+    assert "not set: BACKUP_KEY, which upstream 'backup' of the proxy needs" in text
+
+
+def test_a_url_with_a_variable_says_that_none_is_replaced_there() -> None:
+    problem = refused("notifications: [{webhook: {url: '${HOOK_URL}'}}]\n")
+    assert "variables are not replaced here" in problem
+
+
+def test_check_without_a_file_reports_how_to_get_one() -> None:
     code, text = run("config", "check")
     assert code == 2
     assert "switchgear config init" in text
@@ -271,7 +291,7 @@ def test_keys_of_earlier_versions_are_accepted_with_a_note_and_new_ones_without(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("hooks: {lease_s: 60, lease_seconds: 60}", "says the same as 'hooks.lease_s'"),
+        ("hooks: {lease_s: 60, lease_seconds: 60}", "means the same as 'hooks.lease_s'"),
         ("hooks: {lease_seconds: -1}", "hooks.lease_seconds: is -1: it must be a finite number"),
         ("hooks: {lease_seconds: x}", "hooks.lease_seconds: is 'x'"),
         ("hooks: {lease_second: 1}", "did you mean 'lease_seconds'?"),
@@ -279,7 +299,7 @@ def test_keys_of_earlier_versions_are_accepted_with_a_note_and_new_ones_without(
             "policies: {a: {extends: provider, recovery: {cooldown: {base_seconds: 600, max_seconds: 300}}}}",
             "base_seconds: is 600: it must not be above max_seconds, 300",
         ),
-        ("breakers: {provider: {}, external_dep: {}}", "says the same as 'external_dep'"),
+        ("breakers: {provider: {}, external_dep: {}}", "means the same as 'external_dep'"),
         (
             "policies: {a: {detectors: [{spend: {hard_cap_dollars: -1}}]}}",
             "hard_cap_dollars: is -1",

@@ -77,6 +77,16 @@ def test_one_circuit_shows_detectors_failures_and_events(on: Stage) -> None:
     assert on.get("/v1/circuits/none").status_code == 404
 
 
+def test_the_heat_of_an_answer_is_at_most_one_as_in_the_lists(on: Stage) -> None:
+    path = "/v1/circuits/provider%2Fx"
+    failure = {"outcome": "failure", "count": 9}
+    assert on.post(f"{path}/record", failure, CLIENT).json()["heat"] == 1.0
+    assert on.post(f"{path}/acquire", token=CLIENT).json()["heat"] == 1.0
+    order = {"action": "shadow", "by": "ann", "why": "tuning"}
+    assert on.post(f"{path}/override", order).json()["heat"] == 1.0
+    assert on.get(path).json()["heat"] == 1.0
+
+
 def test_a_permit_is_acquired_and_its_result_is_recorded(on: Stage) -> None:
     leave = on.post("/v1/circuits/p/acquire", token=CLIENT).json()
     assert leave["admitted"] is True
@@ -198,7 +208,7 @@ def test_an_override_without_author_reason_or_sense_changes_nothing(on: Stage, b
     assert before.circuit.version == after.circuit.version
 
 
-def test_an_override_creates_no_circuit_unless_it_says_so(on: Stage) -> None:
+def test_an_override_creates_no_circuit_without_create(on: Stage) -> None:
     body = {"action": "hold_open", "by": "a", "why": "b"}
     assert on.post("/v1/circuits/new/override", body).status_code == 404
     assert on.post("/v1/circuits/new/override", {**body, "create": True}).status_code == 200

@@ -20,33 +20,33 @@ SUCCESS = Record(Signal(ok=True, seconds=1.0))
 FAILURE = Record(Signal(ok=False, seconds=1.0))
 
 
-def test_provider_has_the_numbers_of_seed_004() -> None:
+def test_provider_has_the_numbers_of_its_specification() -> None:
     policy = preset_policy("provider")
     assert policy == Policy([detectors.ConsecutiveFailures(5)], Cooldown(60, 300))
     waits = [policy.recovery.wait_s("k", failed, Signal(), 0.0) for failed in range(5)]
     assert waits == [60, 120, 240, 300, 300]
 
 
-def test_operation_has_the_numbers_of_seed_002() -> None:
+def test_operation_has_the_numbers_of_its_specification() -> None:
     policy = preset_policy("operation")
     assert policy.detectors == (detectors.FailuresInWindow(3, 60),)
     assert [policy.recovery.wait_s("k", failed, Signal(), 0.0) for failed in range(3)] == [30] * 3
     assert policy.recovery.probes == 1
 
 
-def test_failure_rate_has_the_numbers_of_seed_003() -> None:
+def test_failure_rate_has_the_numbers_of_its_specification() -> None:
     policy = preset_policy("failure_rate")
     assert policy == Policy([detectors.FailureRate(20, 0.5)], Cooldown(300, 3600))
     waits = [policy.recovery.wait_s("k", failed, Signal(), 0.0) for failed in range(6)]
     assert waits == [300, 600, 1200, 2400, 3600, 3600]
 
 
-def test_latency_has_the_numbers_of_seed_003_and_reduces_the_load() -> None:
+def test_latency_has_the_numbers_of_its_specification_and_reduces_the_load() -> None:
     policy = preset_policy("latency")
     assert policy == Policy([detectors.LatencyP95(90, 3, 300, admit=0.5)], Cooldown(180, 3600))
 
 
-def test_budget_has_the_numbers_of_seed_003() -> None:
+def test_budget_has_the_numbers_of_its_specification() -> None:
     policy = preset_policy("budget")
     assert policy == Policy([detectors.Spend(5_000_000, 1.0, 60)], Cooldown(600, 3600))
 
@@ -151,7 +151,7 @@ def test_progress_is_the_default_that_leaves_the_next_step_to_the_escalation() -
     assert policy == Policy(default.detectors, WindowEnd(0.001), tripping_at=0.7)
 
 
-def test_stuck_has_the_weights_and_thresholds_of_seed_002() -> None:
+def test_stuck_has_the_weights_and_thresholds_of_its_specification() -> None:
     policy = preset_policy("stuck")
     assert isinstance(policy.combine, WeightedSum)
     assert policy.combine.threshold == 60

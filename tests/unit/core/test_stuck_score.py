@@ -1,4 +1,4 @@
-"""The stuck score of seed 002, signal by signal, and behaviour that is none of it."""
+"""The stuck score, signal by signal, and behaviour that does not raise it."""
 
 from collections.abc import Iterable
 

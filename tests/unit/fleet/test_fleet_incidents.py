@@ -177,7 +177,9 @@ def test_every_category_has_its_severity(
     assert stage.watcher.tick() == []
 
 
-def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stage: Stage) -> None:
+def test_an_incident_of_a_circuit_in_shadow_mode_reports_that_nothing_was_done(
+    stage: Stage,
+) -> None:
     stage.fleet.panel.breaker("rules/coder").shadow(by="ana", why="trying it out")
     stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
@@ -365,7 +367,9 @@ def test_a_missed_one_that_cannot_be_read_does_not_hide_the_open_incident(
     assert stage.incidents.get(name)["status"] == "recovered"
 
 
-def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:
+def test_the_state_file_is_written_atomically_with_the_active_agents(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.record("story/S-1", cost_micros=1_600_000)
     stage.watcher.tick()

@@ -1,4 +1,4 @@
-"""Another configuration while a fleet works: who hears, how much is kept, where messages go."""
+"""Another configuration while a fleet works: sinks, retention and notification targets."""
 
 import json
 import sys

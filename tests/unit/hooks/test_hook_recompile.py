@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from switchgear._cli import main
 from switchgear._config import trust
+from switchgear._core.errors import SwitchgearError
 from switchgear._hooks import compiled, compiler, recompile
 from switchgear._hooks.compiled import Unconfigured
 from switchgear._hooks.handler import answer
@@ -116,6 +117,25 @@ def test_a_change_that_only_a_watcher_saw_is_reported_by_the_next_hook(project: 
     assert (
         "other values of lease_s; the configuration has other values of lease_s, on_trouble" in told
     )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_configuration_that_changes_while_it_is_read_takes_effect_at_the_next_event(
+    project: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    reading = compiler.compile_for
+
+    def read_then_changed(root: str) -> dict[str, Any]:
+        made = reading(root)
+        write_config(project / "switchgear.yaml", "hooks: {lease_s: 80}\n")
+        if fails:
+            raise SwitchgearError("it cannot be read")
+        return made
+
+    monkeypatch.setattr(compiler, "compile_for", read_then_changed)
+    hear(project, before())
+    monkeypatch.setattr(compiler, "compile_for", reading)
+    assert compiled.compiled(str(project)).lease_s == 80
 
 
 def test_a_file_that_is_only_touched_is_no_change(project: Path) -> None:

@@ -316,6 +316,12 @@ def test_a_silent_session_is_watched_by_the_server(
     assert not server._look("s1").ends
 
 
+def test_a_server_without_events_creates_no_store(server: HookServer) -> None:
+    server.rounds.make(1e9)
+    assert (Path(server.root) / ".switchgear" / "hooks.json").exists(), "it has looked"
+    assert not (Path(server.root) / ".switchgear" / "state.db").exists()
+
+
 def test_a_session_of_another_project_in_the_same_store_is_not_the_servers(
     server: HookServer, tmp_path: Path
 ) -> None:

@@ -280,7 +280,7 @@ def test_a_repository_that_is_damaged_during_the_run_is_measured_and_saved_elsew
     assert done.how.startswith("tar -xzf ")
     subprocess.run(done.how, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "a").read_text() == "changed\n"
-    assert any("git could not hold it" in note for note in done.notes)
+    assert any("git could not store it" in note for note in done.notes)
 
 
 def test_a_git_that_fails_is_not_needed(

@@ -1,4 +1,4 @@
-"""What is said to be saved is saved, whatever an agent did to the repository, and the rest is named."""
+"""Work that is reported as saved is saved, whatever an agent did to the repository; the rest is listed."""
 
 import errno
 import os
@@ -171,7 +171,7 @@ def test_nothing_that_an_agent_sets_changes_what_is_measured_and_saved(
         (tmp_path / "out").mkdir()
         subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
         assert {path: (tmp_path / "out" / path).read_bytes() for path in wanted} == wanted
-        assert any("git could not hold it" in note for note in done.notes)
+        assert any("git could not store it" in note for note in done.notes)
 
 
 def test_objects_that_come_from_elsewhere_are_not_relied_on(project: Path, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_file_that_becomes_a_pipe_is_named(project: Path) -> None:
     tree.mark()
     (project / "a").unlink()
     os.mkfifo(project / "a")
-    assert tree.keep("runs/1", "kept").notes == ("not saved (no regular file): 1 file: a",)
+    assert tree.keep("runs/1", "kept").notes == ("not saved (not a regular file): 1 file: a",)
 
 
 def test_a_file_that_cannot_be_read_is_named(
@@ -262,7 +262,7 @@ def test_saving_has_a_deadline_and_what_was_not_reached_is_named(
     assert blob(project, "new04") == b"xxxx"
 
 
-def test_a_save_that_is_cancelled_says_that_nothing_was_saved(project: Path) -> None:
+def test_a_save_that_is_cancelled_reports_that_nothing_was_saved(project: Path) -> None:
     tree = tree_of(project)
     tree.mark()
     (project / "new").write_text("new\n")
@@ -402,7 +402,7 @@ def test_an_archive_leaves_out_what_is_huge_or_no_file(tmp_path: Path) -> None:
     assert time.monotonic() - began_s < LIMIT_S
     assert done.notes == (
         "not saved (larger than 100 MB): 1 file: sparse",
-        "not saved (no regular file): 1 file: pipe",
+        "not saved (not a regular file): 1 file: pipe",
     )
 
 

@@ -1,4 +1,4 @@
-"""How long a response asks its client to wait, and what a response means for the circuit."""
+"""The wait that a response requests, and what a response means for the circuit."""
 
 from email.utils import formatdate
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from switchgear._providers.errors import classify, classify_response
 from switchgear._providers.traffic import ModelProtocol
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import TRUNCATED, judge_response
-from switchgear._providers.waits import should_retry, wait_s
+from switchgear._providers.waits import wait_s
 
 NOW_S = 1_800_000_000.0
 
@@ -105,14 +105,6 @@ def test_limits_that_are_used_up_ask_a_successful_caller_for_nothing() -> None:
 def test_no_header_raises(headers: dict[str, str]) -> None:
     found = wait_s(429, headers, NOW_S)
     assert found is None or 0 < found <= 31 * 86_400
-    should_retry(headers)
-
-
-def test_whether_to_retry_is_read() -> None:
-    assert should_retry({"X-Should-Retry": "false"}) is False
-    assert should_retry({"x-should-retry": "true"}) is True
-    assert should_retry({"x-should-retry": "perhaps"}) is None
-    assert should_retry(None) is None
 
 
 def test_rate_limits_reach_the_circuit_by_exceptions_and_by_responses() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._remote.job import (
+    MOST_LOSSES,
     SCHEMA,
     JobSpec,
     JobState,
@@ -14,6 +15,7 @@ from switchgear._remote.job import (
     Stop,
     claimed,
     held,
+    is_given_up,
     is_open,
     ordered,
     with_note,
@@ -85,10 +87,6 @@ def test_a_lost_worker_and_the_unknown_cost_of_its_last_iteration_are_noted(
     assert found.notes == (
         "one was lost during iteration 2, whose cost is unknown; two repeats it",
     )
-    jobs.give_back("r1", 2)
-    again = jobs.claim("r1", "three", LEASE_S)
-    assert again is not None
-    assert len(again.notes) == 1, "a job that was returned is not lost"
 
 
 def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
@@ -97,9 +95,12 @@ def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
     jobs.claim("r1", "one", LEASE_S)
     for _ in range(5):
         clock.advance(LEASE_S - 1)
-        assert jobs.renew("r1", 1, LEASE_S) is Stop.NO
+        assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NO
     jobs.request_stop("r1", Stop.NOW)
-    assert jobs.renew("r1", 1, LEASE_S) is Stop.NOW
+    assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NOW
+    assert jobs.look("r1", 1).stop is Stop.NOW
+    with pytest.raises(LeaseLost):
+        jobs.look("r1", 2)
 
 
 def test_progress_and_its_iterations_are_saved_together(jobs: Jobs) -> None:
@@ -128,7 +129,7 @@ def test_a_job_with_a_worker_is_not_withdrawn(jobs: Jobs) -> None:
     jobs.save("r1", 1, record={}, outcome=outcome())
 
 
-def test_an_older_worker_leaves_a_job_of_newer_code_alone_and_a_note_says_so() -> None:
+def test_an_older_worker_skips_a_job_of_newer_code_with_a_note() -> None:
     ledger = MemoryLedger("memory:", FakeClock())
     jobs = Jobs(ledger)
     newer = {**RemoteJob(SPEC).dump(), "schema": SCHEMA + 1}
@@ -185,7 +186,9 @@ def test_a_parcel_arrives_as_it_was_sent(size: int) -> None:
     jobs.drop(parcel)
 
 
-def test_a_parcel_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parcel_that_is_too_large_is_an_error_with_a_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("switchgear._remote.jobs.LARGEST_BYTES", 10)
     with pytest.raises(ParcelTooLarge, match="--repository URL"):
         Jobs(MemoryLedger("memory:", FakeClock())).send("p", b"x" * 11)
@@ -252,3 +255,36 @@ def test_held_and_claimed_are_pure() -> None:
     assert job.claim == 0
     assert held(taken, 1) is taken
     assert ordered(None, SPEC, Parcel(), None).state is JobState.WAITING
+
+
+def lose_workers(jobs: Jobs, clock: FakeClock, count: int) -> None:
+    for number in range(count):
+        assert jobs.claim("r1", f"w{number}", LEASE_S) is not None
+        clock.advance(LEASE_S)
+
+
+def test_a_job_with_which_too_many_workers_are_lost_is_given_up(
+    jobs: Jobs, clock: FakeClock
+) -> None:
+    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    job = jobs.get("r1")
+    assert job is not None
+    assert not is_given_up(job, clock())
+    last = jobs.claim("r1", "last", LEASE_S)
+    assert last is not None
+    assert not is_given_up(last, clock()), "it is still at work"
+    clock.advance(LEASE_S)
+    assert is_given_up(last, clock())
+    assert jobs.claim("r1", "another", LEASE_S) is None
+    assert jobs.withdraw("r1", outcome("agent_error"))
+
+
+def test_an_iteration_that_is_saved_starts_the_count_of_lost_workers_again(
+    jobs: Jobs, clock: FakeClock
+) -> None:
+    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    last = jobs.claim("r1", "last", LEASE_S)
+    assert last is not None
+    jobs.save("r1", last.claim, record={"state": {}}, iterations=[{"number": 1}])
+    clock.advance(LEASE_S)
+    lose_workers(jobs, clock, MOST_LOSSES - 1)

@@ -1,4 +1,4 @@
-"""The live view of a run: what it shows, and in how much room."""
+"""The live view of a run: its content at each screen size."""
 
 from typing import Any
 
@@ -165,7 +165,7 @@ def test_the_nudge_is_shown_before_and_while_the_agent_receives_it(stand: Stand)
     stand.notebook.iteration_ended(facts(), nudged)
     assert "next prompt        2 failures in a row; no progress" in stand.text()
     stand.notebook.iteration_started(2, nudged)
-    assert "told the agent     2 failures in a row; no progress" in stand.text()
+    assert "sent to agent      2 failures in a row; no progress" in stand.text()
     stand.notebook.iteration_ended(facts(2, nudge="told"), nudged | {"phase": "open"})
     assert "3 tests pass, $0.01, nudged" in stand.last()
     assert "next prompt" not in stand.text(), "there is none after the breaker has opened"
@@ -253,7 +253,7 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE, st.integers(20, 140), st.integers(1, 50), st.sampled_from((ASCII, UNICODE)))
-def test_whatever_an_agent_says_fits_and_is_harmless(
+def test_any_text_of_an_agent_fits_and_is_harmless(
     text: str, width: int, height: int, signs: Any
 ) -> None:
     stand = Stand(task=text, agent=text, circuit=text)

@@ -25,7 +25,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def run_that_was(end: ProcessEnd, exit_code: int | None = None) -> AgentRun:
-    return AgentRun(end, exit_code, 60.0, (), 0, 0, 0, "", 0, 0, (), None)
+    return AgentRun(end, exit_code, 60.0, (), 0, 0, "", 0, 0, (), None)
 
 
 def watched(*events: StreamEvent) -> StreamObserver:

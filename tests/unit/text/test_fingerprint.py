@@ -321,7 +321,7 @@ def test_of_many_telling_lines_the_first_and_the_last_six_count() -> None:
     assert template("\n".join(lines)).split("\n") == lines[:6] + lines[-6:]
 
 
-# Seed 001, step by step
+# The documented normalisation, step by step
 
 
 def test_documented_numbers_become_n() -> None:

@@ -50,12 +50,10 @@ _IGNORED = frozenset({Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END, Moment
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
-    """The facts of an event. Raises `BadInput`."""
     return read_event("claude-code", data, MOMENTS, "{session}/subagents")
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
-    """The ruling as Claude Code obeys it at this event."""
     output: dict[str, Any] = {}
     if ruling.remark:
         output["systemMessage"] = ruling.remark
@@ -82,7 +80,6 @@ USAGE_MARK = b'"usage"'
 
 
 def usage_in(line: dict[str, Any]) -> AnswerUsage:
-    """The answer that a line of a transcript reports."""
     message = part(line, "message")
     return AnswerUsage(
         text(message.get("id")),

@@ -49,7 +49,7 @@ class Trust(NamedTuple):
     """What Codex reports about the hooks of Switchgear."""
 
     asked: bool
-    """Whether Codex could be asked at all."""
+    """Whether Codex could be queried at all."""
     seen: int = 0
     """How many Switchgear commands it has found."""
     trusted: int = 0
@@ -267,7 +267,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The session of a file."""
     session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"))
     for line in source.lines(tally, _FORMAT):
         kind, payload = word(line.get("type")), line.get("payload", line)

@@ -68,7 +68,6 @@ def switch_off(settings: Mapping[str, Any]) -> str:
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
-    """The facts of an event. Raises `BadInput`."""
     facts = read_event("codex", data, MOMENTS)
     if facts.moment is not Moment.AFTER_TOOL:
         return facts
@@ -84,7 +83,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
 
 
 def exit_code_of(transcript: str, call_id: str) -> int | None:
-    """The exit code of a call; `None`: the transcript does not say. Never raises."""
+    """The exit code of a call; `None`: unknown. Never raises."""
     if not transcript or not call_id:
         return None
     name = json.dumps(call_id).encode()
@@ -99,7 +98,6 @@ def exit_code_of(transcript: str, call_id: str) -> int | None:
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
-    """The ruling as Codex obeys it at this event."""
     if not ruling.text or facts.moment is not Moment.BEFORE_TOOL:
         return Reply("", ruling.remark)
     return before_tool_reply(ruling)

@@ -123,7 +123,7 @@ class Gemini(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Every tool is allowed and the directory trusted, because no person can be asked."""
+        """Every tool is allowed and the directory trusted, because there is no user to confirm."""
         del cwd
         argv = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo"]
         argv += ["--skip-trust", *(("--model", model) if model else ())]
@@ -147,13 +147,12 @@ _ENVELOPE = re.compile(
 
 
 def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """A chat says which project it belongs to."""
+    """A chat names the project to which it belongs."""
     del source
     return any("projectHash" in line and "sessionId" in line for line in head)
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The chat of a file."""
     chat = _GeminiChat(RecordedRun(source.name, source.path, _FORMAT, "gemini"), tally)
     held: dict[str, dict[str, Any]] = {}
     for line in source.lines(tally, _FORMAT) if _is_lines(source) else [source.document()]:

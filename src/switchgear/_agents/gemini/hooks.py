@@ -73,7 +73,6 @@ def switch_off(settings: Mapping[str, Any]) -> str:
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
-    """The facts of an event. Raises `BadInput`."""
     facts = common_facts("gemini", data, MOMENTS)
     if facts.moment is Moment.AFTER_MODEL:
         total = fields.number(at(data.get("llm_response"), "usageMetadata", "totalTokenCount"))
@@ -115,7 +114,6 @@ def _last_thought(transcript: str) -> str | None:
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
-    """The ruling as Gemini CLI obeys it at this event."""
     output: dict[str, Any] = {}
     if ruling.remark:
         output["systemMessage"] = ruling.remark
@@ -131,7 +129,6 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
 
 
 def action_of(reply: Mapping[str, Any]) -> tuple[str, str]:
-    """The action and the text that Gemini CLI takes from a reply."""
     if reply.get("continue") is False:
         return "stop", str(reply.get("stopReason") or reply.get("reason", ""))
     if reply.get("decision") in {"deny", "block"}:
@@ -157,7 +154,6 @@ USAGE_MARK = b'"tokens"'
 
 
 def usage_in(line: dict[str, Any]) -> AnswerUsage:
-    """The answer that a line of a chat reports."""
     return AnswerUsage(
         text(line.get("id")),
         text(line.get("model")),

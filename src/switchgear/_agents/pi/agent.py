@@ -126,7 +126,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The session of a file."""
     building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
     for line in source.lines(tally, _FORMAT):
         kind = word(line.get("type"))

@@ -50,7 +50,6 @@ action_of = plugin_action
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
-    """The facts of an event. Raises `BadInput`."""
     name = data.get("k")
     if not isinstance(name, str) or name not in MOMENTS:
         raise BadInput(f"the event {str(name)[:60]!r} is not known")

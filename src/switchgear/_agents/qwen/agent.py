@@ -48,7 +48,7 @@ class Qwen(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Every tool is allowed, because no person can be asked."""
+        """Every tool is allowed, because there is no user to confirm."""
         del cwd
         argv = ["qwen", "--output-format", "stream-json", "--approval-mode", "yolo"]
         argv += ["--model", model] if model else []
@@ -79,7 +79,6 @@ def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The chat of a file."""
     building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
     for line in source.lines(tally, _FORMAT):
         kind, at_s = line.get("type"), moment(line.get("timestamp"))

@@ -48,7 +48,6 @@ SETTINGS = HookSettings(
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
-    """The facts of an event. Raises `BadInput`."""
     facts = read_event("qwen", data, MOMENTS, "../subagents/{session}")
     if facts.moment is Moment.PROMPT and not facts.prompt and not data.get("submitted_prompt"):
         # Qwen Code also sends it before the model reads the results of tools: this is no prompt.
@@ -57,7 +56,6 @@ def read(data: Mapping[str, Any]) -> HookFacts:
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
-    """The ruling as Qwen Code obeys it at this event."""
     if not ruling.text or facts.event not in WARNS:
         return Reply("", ruling.remark)
     if facts.moment is Moment.BEFORE_TOOL:
@@ -79,7 +77,6 @@ USAGE_MARK = b'"usageMetadata"'
 
 
 def usage_in(line: dict[str, Any]) -> AnswerUsage:
-    """The answer that a line of a chat reports."""
     return AnswerUsage(
         text(line.get("uuid")),
         text(line.get("model")),

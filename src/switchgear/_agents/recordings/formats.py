@@ -231,7 +231,7 @@ def _shared_out(usage: Usage, parts: int) -> list[Usage]:
 
 
 def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
-    """The steps of a log; what stands between them is what the agent said, or an error's text."""
+    """The steps of a log; the lines between them are text of the agent, or of an error."""
     try:
         lines = [
             line.decode("utf-8", "replace") for line in RecordingFile(path).raw_lines(tally, _RUNS)
@@ -262,7 +262,7 @@ def _begun(tool: str, arguments: str, how: str, *, thought: str | None) -> Recor
 
 
 def _failed(step: RecordedStep, line: str) -> RecordedStep:
-    """With one more line of what it said when it failed."""
+    """With one more line of its error message."""
     text = line if step.result is None else f"{step.result}\n{line}"
     return step._replace(result=body(text), error=error_line(text))
 

@@ -94,14 +94,12 @@ def error_line(output: str | None) -> str:
 
 
 def number(value: object) -> float | None:
-    """A finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 1e20 and math.isfinite(value) else None
 
 
 def whole(value: object) -> int | None:
-    """A count."""
     found = number(value)
     return None if found is None or found < 0 else int(found)
 
@@ -136,7 +134,6 @@ def succeeded(tool: str, output: str) -> bool:
 
 
 def is_shell(tool: str) -> bool:
-    """Whether a tool runs commands."""
     return bare(tool) in _SHELLS
 
 
@@ -163,7 +160,6 @@ def changed(tool: str, arguments: object, *, ok: bool | None) -> bool | None:
 
 
 def command_of(arguments: object) -> str:
-    """The command line of a shell's arguments."""
     if isinstance(arguments, dict):
         arguments = arguments.get("command", arguments.get("cmd"))
     if isinstance(arguments, list):
@@ -201,7 +197,7 @@ class RecordedStep(NamedTuple):
     result: str | None = None
     thought: str | None = None
     ok: bool | None = None
-    """`None`: the recording does not say."""
+    """`None`: unknown."""
     error: str | None = None
     at_s: float | None = None
     """When it ended: since the epoch, or since the start of the run."""
@@ -257,12 +253,12 @@ class RecordedRun(NamedTuple):
     model: str | None = None
     task: str = ""
     solved: bool | None = None
-    """Whether the task was solved in the end; `None`: the recording does not say."""
+    """Whether the task was solved in the end; `None`: unknown."""
     ended: str = ""
     """Why it ended, in the words of the recording."""
     steps: tuple[RecordedStep, ...] = ()
     cost_micros: int | None = None
-    """What the whole run cost, where its steps do not say."""
+    """The cost of the whole run, if its steps have none."""
     left_out: int = 0
     """Steps beyond `MOST_STEPS`."""
     messages: tuple[UserMessage, ...] = ()
@@ -298,20 +294,17 @@ class RecordingTally:
         self.problem_count = 0
 
     def unknown_line(self, format_name: str, kind: object) -> None:
-        """Count a line that was not understood."""
         name = f"{format_name}: {_kind_name(kind)}"
         if name not in self.unknown and len(self.unknown) >= MOST_KINDS:
             name = f"{format_name}: other kinds"
         self.unknown[name] += 1
 
     def problem(self, path: str, why: str) -> None:
-        """Note a file that could not be read."""
         self.problem_count += 1
         if len(self.problems) < MOST_KINDS:
             self.problems.append((path, why))
 
     def add(self, other: "RecordingTally") -> None:
-        """Add what another one counted."""
         self.files += other.files
         self.runs += other.runs
         self.empty += other.empty
@@ -374,7 +367,7 @@ class RunBuilder:
             self._messages = (*self._messages, message)[-_KEPT_MESSAGES:]
 
     def text(self, text: object) -> None:
-        """Something the agent said or thought; it belongs to its next call."""
+        """A text or thought of the agent; it belongs to its next call."""
         if isinstance(text, str) and text.strip() and self._said_chars < _LONGEST_SAID:
             self._said.append(text)
             self._said_chars += len(text)
@@ -435,14 +428,13 @@ class RunBuilder:
         )
 
     def turn(self, at_s: float | None = None) -> None:
-        """The answer is complete: what was said without a call is a step of its own."""
+        """The answer is complete: text without a call is a separate step."""
         if not self._said:
             return
         thought, usages = self._take()
         self.add(RecordedStep(thought=thought, ok=None, at_s=at_s, usages=usages, changed=False))
 
     def add(self, step: RecordedStep) -> None:
-        """A step that is complete as it is."""
         if len(self._steps) >= MOST_STEPS:
             self._left_out += 1
             return
@@ -452,7 +444,7 @@ class RunBuilder:
         self._steps.append(step._replace(at_s=self._time(step.at_s)))
 
     def said(self) -> str | None:
-        """What was said since the last step, taken."""
+        """Remove and return the text since the last step."""
         thought = body("\n".join(self._said).strip()) if self._said else None
         self._said, self._said_chars = [], 0
         return thought
@@ -483,7 +475,7 @@ class RunBuilder:
 LONGEST_LINE = 32 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024 * 1024
-"""Of one file, after it is decompressed: then the rest is left out, and said."""
+"""Of one file, after it is decompressed: then the rest is skipped and reported."""
 _HEAD = 20
 """Number of objects read to recognise a format."""
 _BROKEN = (OSError, EOFError, ValueError, zlib.error)
@@ -515,7 +507,6 @@ class RecordingFile:
 
     @property
     def is_database(self) -> bool:
-        """Whether it is a SQLite file."""
         return self._begins_with(_SQLITE)
 
     def head(self) -> list[dict[str, Any]]:

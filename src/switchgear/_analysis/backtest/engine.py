@@ -171,7 +171,6 @@ class _Done:
         self._tell(self._done, self._total)
 
     def all(self) -> None:
-        """Everything is done."""
         if self._tell is not None:
             self._tell(self._total, self._total)
 
@@ -269,7 +268,6 @@ def _batches(source: RecordingFile, tally: RecordingTally) -> Iterator[Job]:
 
 
 def _cores() -> int:
-    """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -107,7 +107,7 @@ class BacktestFindings:
         self._kept: list[tuple[tuple[int, int, int], int, RunRow]] = []
 
     def judged_by(self, policies: Sequence[Named]) -> None:
-        """Say which policies judge, before the first row."""
+        """Set the policies, before the first row."""
         self.policies = tuple(policies)
         self.counts = [Counts(named.name) for named in policies]
 
@@ -170,7 +170,6 @@ def as_values(found: BacktestFindings) -> dict[str, Any]:
 
 
 def counts_as_values(counts: Counts) -> dict[str, Any]:
-    """What one policy would have done, as JSON values."""
     plain = {key: value for key, value in vars(counts).items() if key != "policy"}
     return {
         "name": counts.policy,
@@ -182,7 +181,6 @@ def counts_as_values(counts: Counts) -> dict[str, Any]:
 
 
 def rate_as_values(rate: Rate) -> dict[str, Any]:
-    """A rate with its interval, as JSON values."""
     return {"count": rate.seen, "of": rate.total, "rate": rate.value,
             "low_95": rate.low, "high_95": rate.high}  # fmt: skip
 

@@ -24,7 +24,6 @@ class OpinionAccuracy:
         self.right: Counter[str] = Counter()
 
     def add(self, circuit: str, sentence: str) -> None:
-        """Add the event of a session's circuit."""
         verdict = verdict_of(sentence)
         if verdict:
             self.given[verdict] += 1

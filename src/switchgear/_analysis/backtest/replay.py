@@ -100,7 +100,6 @@ class StepsCost(NamedTuple):
 
 
 def tokens_of(steps: Iterable[RecordedStep]) -> int:
-    """All tokens, in and out."""
     return sum(usage.input_tokens + usage.output_tokens for step in steps for usage in step.usages)
 
 

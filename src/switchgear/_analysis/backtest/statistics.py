@@ -1,4 +1,4 @@
-"""Counts over many runs, and what may be said of a rate that was seen only so many times."""
+"""Counts over many runs, and the confidence interval of a rate."""
 
 import math
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from switchgear._analysis.backtest.replay import Judged, RunFacts
 
 Z95 = 1.959963984540054
-"""So many standard deviations hold 95 % of a normal distribution."""
+"""Standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 class Rate(NamedTuple):
@@ -61,7 +61,7 @@ def most_likely_below(count: int, total: int, confidence: float = 0.95) -> float
 
 
 def _at_most(count: int, total: int, share: float) -> float:
-    """How likely at most so many are, by the binomial distribution."""
+    """The probability of at most this many, by the binomial distribution."""
     if share <= 0.0:
         return 1.0
     if share >= 1.0:

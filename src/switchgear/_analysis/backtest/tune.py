@@ -160,7 +160,7 @@ def _reached(
 
 FOLDS = 5
 FEWEST_UNSOLVED = 10
-"""With fewer runs that went wrong nothing can be said of what would be caught."""
+"""With fewer unsolved runs, the share that would be caught cannot be measured."""
 
 Stop = Callable[[Profile], int | None]
 """The step after which a run would have been stopped."""
@@ -173,7 +173,7 @@ class TooLittle(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What was seen on runs whose tasks had no say in the thresholds that judged them."""
+    """The result on held-out tasks, which were not used to choose the thresholds."""
 
     false_stops: Rate
     caught: Rate
@@ -187,21 +187,21 @@ def fewest_solved(asked: float, folds: int = FOLDS) -> int:
 
 
 def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
-    """Whether there are runs enough to say anything."""
+    """What is missing for a proposal, if there are too few runs."""
     solved = sum(profile.solved is True for profile in profiles)
     unsolved = sum(profile.solved is False for profile in profiles)
     groups = len({profile.group for profile in profiles if profile.solved is not None})
     needed = fewest_solved(asked)
     if solved < needed:
-        best = f"they show a rate of {3 / solved:.1%} at best" if solved else "nothing is known"
+        best = f", and they show a rate of {3 / solved:.1%} at best" if solved else ""
         return TooLittle(
-            f"{solved:,} runs are known to be solved, and {best}: with n solved runs and no false "
+            f"{solved:,} runs are known to be solved{best}: with n solved runs and no false "
             f"stop the rate is below 3/n. For {asked:.2%} it takes {needed:,} ({FOLDS} folds)"
         )
     if unsolved < FEWEST_UNSOLVED:
         return TooLittle(
-            f"{unsolved:,} runs are known to be unsolved: it takes {FEWEST_UNSOLVED} to say what a "
-            "threshold catches"
+            f"{unsolved:,} runs are known to be unsolved: {FEWEST_UNSOLVED} are needed to measure "
+            "what a threshold catches"
         )
     if groups < 2 * FOLDS:
         return TooLittle(f"the runs have {groups:,} tasks: it takes {2 * FOLDS} to hold some out")
@@ -209,7 +209,7 @@ def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
 
 
 def allowed(solved: int, asked: float) -> int:
-    """How many false stops of so many solved runs still show the rate; -1: not even none."""
+    """The highest number of false stops among the solved runs that still shows the rate; -1: none does."""
     found = -1
     while found + 1 < solved and most_likely_below(found + 1, solved) <= asked:
         found += 1
@@ -305,7 +305,7 @@ def tune(read: Recordings, policy: Policy, asked: float, tally: RecordingTally) 
 
 
 class _Tuning(NamedTuple):
-    """What is asked for, once it is known that there are runs enough."""
+    """The proposal, once there are enough runs."""
 
     read: Recordings
     policy: Policy

@@ -86,7 +86,6 @@ class Listening(MemoryStore):
         self.heard: dict[str, set[str]] = defaultdict(set)
 
     def note(self, key: str, message: Message) -> None:
-        """Note the facts of a message."""
         if isinstance(message, Record):
             self.heard[family_of(key)] |= facts_of(message.signal)
 
@@ -153,7 +152,7 @@ def _heard(
 
 
 def _hooks(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
-    """Everything that a hook can say, once."""
+    """Every kind of event that a hook can send, once."""
     agent = VirtualHooks(config, root, store, clock)
     agent.hear(Moment.PROMPT)
     agent.call("Edit", {"file_path": "selftest.txt", "old_string": "a", "new_string": "b"})

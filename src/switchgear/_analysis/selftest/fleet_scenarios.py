@@ -79,7 +79,7 @@ class FleetTrial(NamedTuple):
         return GuardRow(self.guard, self.attack, PATH, by, number, seconds, reason=reason)
 
     def failed(self, why: str) -> GuardRow:
-        """It cannot fire: why, and what its detectors say."""
+        """Why it cannot trip, with the readings of its detectors."""
         readings = self.stage.panel.breaker(self.circuit).readings().values()
         said = "; ".join([why, *(reading.reason for reading in readings)])
         return failed(self.guard, self.attack, PATH, said)

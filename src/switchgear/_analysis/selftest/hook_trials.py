@@ -20,6 +20,7 @@ from switchgear._agents.hook_protocol import SUBAGENT, TIMEOUT_S
 from switchgear._agents.registry import hook_settings, hooks_of
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
+from switchgear._hooks.drain import THROW_AWAY
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.settings import place, scopes_of
 from switchgear._rules.effects import Place
@@ -154,7 +155,7 @@ class ProbeAnswer(NamedTuple):
     trouble: str = ""
     """Why there is no answer that could be used."""
     remark: str = ""
-    """What the hook said on standard error."""
+    """The standard error of the hook."""
 
 
 class Probe(NamedTuple):
@@ -248,7 +249,7 @@ class Hook(NamedTuple):
 @contextmanager
 def throw_away(agent: str, command: str | None, config: str | None) -> Iterator[Hook]:
     """The hook of an agent in a project that is gone afterwards, under a configuration file."""
-    with tempfile.TemporaryDirectory(prefix="switchgear-selftest-") as folder:
+    with tempfile.TemporaryDirectory(prefix=THROW_AWAY) as folder:
         os.makedirs(os.path.join(folder, ".git"))
         line = command or shlex.join(hook_command(agent)) + OR_REFUSE
         yield Hook(agent, turned(line, folder), folder, os.path.join(folder, "state.db"), config)

@@ -92,7 +92,7 @@ def standing_still(bench: Bench) -> Iterator[GuardRow]:
 
 
 def output_decline(bench: Bench) -> Iterator[GuardRow]:
-    """Something changes each time, and there is less and less to say."""
+    """Something changes each time, and the output becomes shorter."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         chars = 4000 if number <= 20 else 40
@@ -108,7 +108,7 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number
-        silent = AgentRun(ProcessEnd.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
+        silent = AgentRun(ProcessEnd.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, "", 0, 0, (), None)
         seen = Measurements(silent, StreamObserver(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 
@@ -188,5 +188,5 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
 
 
 def loop_policy_of(bench: Bench) -> Policy:
-    """How loops are judged: as configured, else as the flags of a run say by default."""
+    """The policy of loops: as configured, else with the default flags of a run."""
     return bench.config.policy_for(NAME) or policy_of(_OPTIONS)

@@ -85,7 +85,6 @@ def standings(root: str) -> Iterator[tuple[str, InstallState]]:
 
 
 def wants_hooks(config: Config) -> bool:
-    """Whether the configuration has settings that only hooks use."""
     named = any(rule.match.startswith(("session/", "op/")) for rule in config.circuits)
     told = config.hooks != Hooks() or config.interventions != Interventions()
     return named or told or config.timeouts.session_s is not None

@@ -80,7 +80,7 @@ NAME = "selftest"
 FIRST = "first"
 """The provider that the stand-in works with."""
 _ASKS = 40
-"""How often an open circuit is asked: one that admits a share must refuse at least one."""
+"""Number of calls to an open circuit: one that admits a share must refuse at least one."""
 
 
 def stand_in() -> Crew:
@@ -153,7 +153,6 @@ class VirtualFleet:
         return found
 
     def opened(self, circuit: str) -> bool:
-        """Whether a circuit has opened by now."""
         view = self.panel.view(circuit)
         return view is not None and view.circuit.phase is Phase.OPEN
 
@@ -167,7 +166,7 @@ class VirtualFleet:
         return None
 
     def refusal(self, name: str, circuit: str, **where: Any) -> tuple[Route, Refused] | None:
-        """A route for which this circuit said no; `None`: it lets all pass."""
+        """A route that this circuit refused; `None`: it admits all."""
         for _ in range(_ASKS):
             route = self.fleet.route(name, **where)
             route.give_back()
@@ -198,7 +197,7 @@ class VirtualHooks:
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
         known: Compiled = loaded(compile_config(config, root), root)
-        # No nudge before the stop: a nudge closes the circuit again, and what opened it is asked.
+        # No nudge before the stop: a nudge closes the circuit again, and the test reads what opened it.
         plan = known.interventions._replace(when_alone=())
         self.known = known._replace(interventions=plan)
         self.clock = clock
@@ -219,7 +218,6 @@ class VirtualHooks:
         return decide(told, self.known, self.store, dialect_of(AGENT).warns)
 
     def before(self, tool: str, args: Any) -> Ruling:
-        """An agent is about to call a tool."""
         self.calls += 1
         return self.hear(Moment.BEFORE_TOOL, tool=tool, args=args, call_id=f"call-{self.calls}")
 
@@ -238,7 +236,6 @@ class VirtualHooks:
         return look(self.store, SESSION, policy, self.known.interventions)
 
     def opened(self, key: str = CIRCUIT) -> bool:
-        """Whether a circuit has opened by now."""
         found = self.store.get(key)
         return found is not None and found.circuit.phase is Phase.OPEN
 
@@ -335,7 +332,7 @@ def hot(readings: Mapping[str, Reading]) -> str:
 def blind(key: str, policy: Policy) -> str:
     """The sentence about a policy that does not watch for an attack."""
     kinds = ", ".join(detector.kind for detector in policy.detectors)
-    return f"nothing that judges {key} watches for it, only {kinds}"
+    return f"{key} has no detector for it, only {kinds}"
 
 
 class Waited(NamedTuple):

@@ -169,7 +169,7 @@ def _recovered(guarded: Harm) -> Bar:
     took_s = guarded.last_s - guarded.span.ends_s
     most_s = INTERVALS * guarded.interval_s
     if guarded.detected_s is None:
-        return Bar(False, "the outage was not noticed")
+        return Bar(False, "the outage was not detected")
     words = f"full flow {took_s:.0f} s after healing, at most {most_s:.0f} s (two probe intervals)"
     return Bar(took_s <= most_s and not guarded.still_open, words)
 

@@ -107,7 +107,6 @@ class Tally:
     def call(
         self, begun_s: float, worker: str, provider: str, outcome: SimulatedOutcome, *, other: bool
     ) -> None:
-        """A call was made."""
         slot = self._slot(begun_s)
         self.made[slot] += 1
         self.spent_micros += outcome.cost_micros
@@ -139,11 +138,9 @@ class Tally:
         return (cost - cost // BURN_TIMES,) if span.kind == BURN else None
 
     def refuse(self, now_s: float) -> None:
-        """A call, or a place in a queue, was refused."""
         self.refused[self._slot(now_s)] += 1
 
     def waited(self, now_s: float, lock: str, seconds: float) -> None:
-        """A lane waited in a queue until now."""
         if seconds <= self._waits_s:
             return
         for harm in self.harms:
@@ -241,7 +238,7 @@ class Chosen(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Leave to stand in a queue."""
+    """A place in a queue."""
 
     breaker: CircuitBreaker | None = None
     permit: Permit | None = None
@@ -260,7 +257,7 @@ class Gate(Protocol):
         """How long to wait after a provider failed the work; `None`: give up."""
 
     def queue(self, lock: str) -> Waiting | None:
-        """Leave to wait for a lock; `None`: do something else."""
+        """A place in the queue of a lock; `None`: refused, do other work."""
 
     def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
         """It waits for so long now, or has the lock at last; `False`: it must leave the queue."""
@@ -340,7 +337,6 @@ class Guarded:
         self._error = ProviderDown("503 the provider is down")
 
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
-        """The worker that the router chooses."""
         failed: dict[Candidate, str] = {}
         if tried:
             names = (agent, *self._crew.agents[agent].fallback_chain)
@@ -359,7 +355,6 @@ class Guarded:
         return Chosen(route.worker, route.model.provider, route)
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
-        """Record the result on each circuit that it concerns."""
         route = chosen.route
         if route is None:
             return
@@ -385,7 +380,7 @@ class Guarded:
             return None
 
     def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
-        """As `panel.lock` does: say it while waiting, and leave when the circuit opens."""
+        """As `panel.lock` does: record the wait, and give up when the circuit opens."""
         breaker, permit = waiting
         if breaker is None:
             return True
@@ -430,7 +425,6 @@ class Agenda:
         """The entries of later seconds, as they came."""
 
     def put(self, at_s: float, work: Callable[..., Any], *given: Any) -> None:
-        """Something is to happen at that time."""
         entry = (at_s, work, *given)
         second = int(at_s)
         if second == self._second:
@@ -507,11 +501,9 @@ class Engine:
         self._queues: dict[str, Queue] = {}
 
     def clock(self) -> float:
-        """The virtual time, in seconds."""
         return self.now_s
 
     def run(self, gate: Gate, on_hour: Callable[[float], object] | None = None) -> None:
-        """Simulate from the beginning to the end."""
         self._gate = gate
         world = self._world
         for number in range(world.agents):

@@ -64,11 +64,11 @@ NORTH, SOUTH = "north", "south"
 TEAM = 10
 """Agents of a team; the last of them stands in for the others."""
 POOLED, LANES = 50, 20
-"""One agent in so many does so many things at a time: a reviewer that all others ask."""
+"""One agent in this many, and how many tasks it does at a time, such as a shared reviewer."""
 LOCKED_TEAMS = 5
-"""So many teams share a repository, and so a lock."""
+"""Number of teams that share a repository, and so a lock."""
 LOCK_EVERY = 5
-"""One piece of work in so many needs the lock."""
+"""One piece of work in this many needs the lock."""
 STORY = 200
 """Pieces of work in a story."""
 WORK_S, SPREAD, PAUSE_S = 36.0, 0.5, 20.0
@@ -100,7 +100,6 @@ class Span(NamedTuple):
     """The provider, the agents or the locks."""
 
     def holds(self, now_s: float) -> bool:
-        """Whether it goes on."""
         return self.begins_s <= now_s < self.ends_s
 
 
@@ -157,11 +156,9 @@ class World:
         return None if number is None else self.providers[number]
 
     def is_pooled(self, number: int) -> bool:
-        """Whether an agent does many things at a time."""
         return number % POOLED == 7
 
     def lanes_of(self, number: int) -> int:
-        """How many things an agent does at a time."""
         return LANES if self.is_pooled(number) else 1
 
     def lock_of(self, number: int) -> str:
@@ -188,7 +185,6 @@ class World:
     # What happens
 
     def call(self, random: Random, worker: str, provider: str, now_s: float) -> SimulatedOutcome:
-        """How a call goes that a worker makes now."""
         seconds = random.lognormvariate(LOG_WORK, SPREAD)
         cost = random.randrange(*COST_MICROS)
         chance, second = random.random(), random.random()
@@ -221,13 +217,11 @@ class World:
         return well if well.ok else well._replace(seconds=POISONED_S)
 
     def pause_s(self, random: Random, worker: str, now_s: float) -> float:
-        """How long an agent thinks before its next piece of work."""
         pause_s = random.expovariate(1.0 / PAUSE_S)
         sick = _meets(self._sick, worker, now_s)
         return BURN_PAUSE_S if sick is not None and sick.kind == BURN else pause_s
 
     def held_s(self, lock: str, now_s: float) -> float:
-        """How long a lock that is acquired now is held."""
         return CONVOY_HELD_S if _meets(self._held, lock, now_s) else HELD_S
 
 

@@ -70,7 +70,6 @@ _NAME, _VALUE, _TAG = 36, 20, 16
 
 
 def show_simulation(result: Result, source: str) -> None:
-    """Print it all."""
     screen = Screen()
     world = result.world
     size = f"{world.agents:,} agents, {duration(world.length_s)}, seed {world.seed}"
@@ -126,7 +125,6 @@ _LABEL = 22
 
 
 def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
-    """Everything."""
     _head(screen, found)
     if found.runs:
         _outcomes(screen, found)

@@ -29,15 +29,28 @@ if TYPE_CHECKING:
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
 """Columns that are read from the right."""
+_SHORTEST = 8
+"""How short a name may become."""
 
 
-def table(progress: Mapping[str, Progress]) -> list[str]:
-    """The summary: a line for each task, and below it why it is not done."""
+def table(progress: Mapping[str, Progress], width: int | None = None) -> list[str]:
+    """The summary: a line for each task, and below it why it is not done.
+
+    Where it is wider than `width`, the checkpoints are below the tasks, and long names are cut.
+    """
     rows = [_row(name, each) for name, each in progress.items()]
     widths = [max(cell_len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]
-    lines = [_line(HEAD, widths)]
+    below = width is not None and sum(widths) + 2 * (len(HEAD) - 1) > width
+    if below:
+        widths = widths[:-1]
+        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max((width or 0) - rest, _SHORTEST))
+    lines = [_line(HEAD[: len(widths)], widths)]
     for row, (_, each) in zip(rows, progress.items(), strict=True):
-        lines.append(_line(row, widths))
+        cells = (fitted(row[0], widths[0], UNICODE), *row[1 : len(widths)])
+        lines.append(_line(cells, widths))
+        if below and each.checkpoint:
+            lines.append(f"  {row[-1]}")
         if each.status not in SATISFIED and each.reason:
             lines.append(f"  {clean(each.reason, 600)}")
         if each.branch is not None and each.status in SATISFIED:
@@ -166,7 +179,6 @@ class _TaskView(RunView):
         self._notebook, self._table, self._name = notebook, table, name
 
     def started(self, run: dict[str, Any]) -> None:
-        """The run begins."""
         self._notebook.started(run)
         self._table.news()
 
@@ -174,7 +186,6 @@ class _TaskView(RunView):
         self._notebook.waiting(why, left_s)
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """An iteration begins."""
         self._notebook.iteration_started(number, run)
         self._table.news()
 
@@ -185,21 +196,18 @@ class _TaskView(RunView):
         self._notebook.validating(command)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """An iteration is over."""
         self._notebook.iteration_ended(facts, run)
         self._table.news()
 
     def noted(self, text: str) -> None:
-        """Something to know."""
         self._table.said(f"[{self._name}] {text}")
 
     def ended(self, result: "RunResult") -> None:
-        """How it ended."""
         self._table.said(f"[{self._name}] {result.exit_reason}: {result.reason}")
 
 
 class BatchTable(BatchView):
-    """Draws a batch on a terminal: a line for each task, and the last things that were said."""
+    """Draws a batch on a terminal: a line for each task, and the last messages."""
 
     def __init__(
         self,
@@ -217,51 +225,42 @@ class BatchTable(BatchView):
         self._live = LiveScreen(screen, self.frame)
 
     def began(self, batch: str, names: list[str]) -> None:
-        """From now on it is drawn."""
         with self._lock:
             self._batch = batch
             self._tasks = {name: self._tasks.get(name, Progress()) for name in names}
         self._live.begin()
 
     def changed(self, name: str, progress: Progress) -> None:
-        """Its line."""
         with self._lock:
             self._tasks[name] = progress
         self._live.news()
 
     def run_view(self, name: str) -> RunView:
-        """Keeps what the run does, for the task's line."""
         notebook = Notebook(self._clock, self._stopping)
         with self._lock:
             self._notebooks[name] = notebook
         return _TaskView(notebook, self, name)
 
     def said(self, text: str) -> None:
-        """Below the table."""
         with self._lock:
             self._notes.extend(one_line(line, 300) for line in text.splitlines() if line.strip())
         self._live.news()
 
     def waiting(self, why: str, left_s: float) -> None:
-        """A countdown."""
         with self._lock:
             self._waits = (one_line(why), self._clock() + left_s)
         self._live.news()
 
     def news(self) -> None:
-        """Something happened."""
         self._live.news()
 
     def paused(self) -> AbstractContextManager[None]:
-        """The normal screen meanwhile."""
         return self._live.paused()
 
     def close(self) -> None:
-        """Leave the live screen; what was said last stays."""
         self._live.close()
 
     def frame(self) -> Text:
-        """The live screen as it should be now."""
         width, height = self._screen.width or 80, max(self._screen.console.height, 4)
         with self._lock:
             tasks, notes = dict(self._tasks), list(self._notes)
@@ -311,7 +310,7 @@ class BatchTable(BatchView):
 
 
 def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Text]:
-    """The rows that there is room for; where there is too little, what is over or not begun goes."""
+    """The rows that fit; if there are too many, finished and pending tasks are left out."""
     if len(rows) <= room:
         return rows
     telling = {Status.RUNNING: 0, Status.FAILED: 1, Status.SKIPPED: 1, Status.WAITING: 2}

@@ -73,7 +73,6 @@ def by_trouble(views: Iterable[View]) -> list[View]:
 
 
 def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
-    """The lines of the table, its head first."""
     rows = [_row(view, signs) for view in views]
     if width is not None and width < NARROW:
         return [line for row in rows for line in _narrow(row, width, signs)]
@@ -131,7 +130,7 @@ def detail_of(view: View, longest_error: int = 100) -> str:
     reason = verdict.reason
     if circuit.mode is Mode.HELD_OPEN:
         reason = circuit.outage.reason
-        parts.append(f"the evidence says {words(circuit.phase)}")
+        parts.append(f"without the hold: {words(circuit.phase)}")
     if not reason and heat_of(view) > 0:
         reason = max(view.readings, key=lambda reading: reading.heat).reason
     if reason:
@@ -266,13 +265,15 @@ def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -
     return line.append(what_happened(event, signs))
 
 
+_OVERRIDES = {"mode auto": "released", "mode shadow": "put in shadow"}
+
+
 def what_happened(event: Event, signs: Signs) -> str:
-    """An event in words."""
     reason = clean(event.reason)
     by = f" by {clean(event.by, 60)}" if event.by else ""
     if event.kind is EventKind.ORDERED:
-        ordered = "mode auto (released)" if reason == "mode auto" else words(reason)
-        return f"ordered {ordered}{by}: {clean(event.why)}"
+        override = _OVERRIDES.get(reason) or words(reason.removeprefix("mode "))
+        return f"{override}{by}: {clean(event.why)}"
     if event.kind is EventKind.HOLD_ENDED:
         return f"{words(reason)}, held{by}: {clean(event.why)}"
     if event.kind is not EventKind.MOVED:
@@ -297,7 +298,6 @@ class Page:
         self._now_s = now_s
 
     def draw(self) -> None:
-        """The whole page."""
         view, signs = self._view, self._screen.signs
         head = Text.assemble(lamp(view, signs), "  ", (clean(view.name, 1000), "bold"))
         if tag := tag_of(view):
@@ -480,7 +480,7 @@ END_OF_INPUT = "\x04"
 def watch_screen(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
-    """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or so many looks."""
+    """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or the given number of updates."""
     make_rounds = rounds_of(session)
     looked_at = NowView(session) if glob == "*" else None
     with (
@@ -540,7 +540,7 @@ class NowView:
         self._sources: Sources | None = None
 
     def lines(self, width: int, most: int, screen: Screen) -> list[Text]:
-        """The items, runs and sessions of *Now*, in its order, in at most so many lines; the rest is counted."""
+        """The items, runs and sessions of *Now*, in its order, in at most the given number of lines; the rest is counted."""
         from switchgear._console.sources import Sources  # noqa: PLC0415  only for the screen
 
         if self._sources is None or self._sources.panel is not self._session.panel:

@@ -119,7 +119,6 @@ class Notebook:
         self._nudge = ""
 
     def started(self, run: dict[str, Any]) -> None:
-        """The run begins."""
         with self._lock:
             self._take(run)
             self._began_s, self._used_before_s = self._told_s, run["state"]["seconds"]
@@ -130,7 +129,6 @@ class Notebook:
             self._do(f"waiting {one_line(why)}")
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """An iteration begins."""
         with self._lock:
             self._take(run)
             self._number, self._busy = number, True
@@ -139,12 +137,10 @@ class Notebook:
             self._do("the agent starts")
 
     def validating(self, command: str) -> None:
-        """The validation runs."""
         with self._lock:
             self._do(f"validation: {one_line(command)}")
 
     def event(self, event: StreamEvent) -> None:
-        """The agent did something."""
         with self._lock:
             if isinstance(event, Usage):
                 self._costs[event.model] = event.cost_micros
@@ -161,7 +157,6 @@ class Notebook:
                 self._last_error = one_line(event.text)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """An iteration is over."""
         ended = _ended(facts)
         with self._lock:
             self._take(run)
@@ -177,12 +172,10 @@ class Notebook:
             self._do("deciding how to go on")
 
     def noted(self, text: str) -> None:
-        """Something to know."""
         with self._lock:
             self._note(text)
 
     def board(self) -> Board:
-        """All of it, as it is now."""
         now_s = self._clock()
         with self._lock:
             state, left_s = self._run["state"], self._run.get("time_left_s")
@@ -237,7 +230,7 @@ class Notebook:
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """What an agent said, as one harmless line."""
+    """A text of the agent, as one line without control characters."""
     return clean(" ".join(text[: 4 * longest].split()), longest)
 
 
@@ -264,7 +257,7 @@ NAMES = {"consecutive_failures": "failures in a row"}
 SHORT_NAMES = {
     "consecutive_failures": "failures",
     "output_decline": "decline",
-    "told the agent": "told",
+    "sent to agent": "sent",
     "next prompt": "next",
 }
 _LABEL = 19
@@ -272,14 +265,14 @@ _NARROW_LABEL = 12
 
 
 class RankedLine(NamedTuple):
-    """A line and how dear it is: where there is no room, the highest rank goes first."""
+    """A line and its rank: if there is too little space, the highest rank is left out first."""
 
     rank: int
     text: Text
 
 
 class Size(NamedTuple):
-    """How much room there is, and what can be drawn in it."""
+    """The size of the screen, and which symbols it can show."""
 
     width: int
     height: int
@@ -302,7 +295,7 @@ class Size(NamedTuple):
 
 
 def picture(board: Board, size: Size) -> list[Text]:
-    """The lines of the live screen, at most as many as there is room for."""
+    """The lines of the live screen, at most as many as fit."""
     rows = [
         *_head(board, size),
         RankedLine(7, Text()),
@@ -412,7 +405,7 @@ def _standing(board: Board, size: Size) -> list[RankedLine]:
     if board.last_error:
         rows.append(RankedLine(2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
-        told = "told the agent" if board.busy else "next prompt"
+        told = "sent to agent" if board.busy else "next prompt"
         text = board.nudge
         rows.append(RankedLine(2, label(told, size).append(text, "yellow")))
     return rows
@@ -479,7 +472,6 @@ def label(name: str, size: Size) -> Text:
 
 
 def heat_style(heat: float) -> str:
-    """The colour of a heat."""
     return "bold red" if heat >= 1 else "yellow" if heat >= 0.6 else "green"
 
 
@@ -572,16 +564,13 @@ class LiveView(RunView):
         self._live = LiveScreen(screen, self.frame)
 
     def started(self, run: dict[str, Any]) -> None:
-        """From now on it is drawn."""
         self._notebook.started(run)
         self._live.begin()
 
     def paused(self) -> AbstractContextManager[None]:
-        """The normal screen meanwhile, for a prompt."""
         return self._live.paused()
 
     def waiting(self, why: str, left_s: float) -> None:
-        """A countdown."""
         self._notebook.waiting(why, left_s)
         self._live.news()
 
@@ -590,7 +579,6 @@ class LiveView(RunView):
         self._live.news()
 
     def event(self, event: StreamEvent) -> None:
-        """What the agent does."""
         self._notebook.event(event)
         self._live.news()
 
@@ -599,7 +587,6 @@ class LiveView(RunView):
         self._live.news()
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        """What was measured."""
         self._notebook.iteration_ended(facts, run)
         self._live.news()
 
@@ -608,7 +595,6 @@ class LiveView(RunView):
         self._live.news()
 
     def ended(self, result: "RunResult") -> None:
-        """The last frame and the summary, on the normal screen."""
         self.close()
         board, screen = self._notebook.board(), self._screen
         frame = last_picture(board, self.size())
@@ -626,16 +612,13 @@ class LiveView(RunView):
                 screen.line(Text(clean(line, 2000)), indent=4)
 
     def close(self) -> None:
-        """Leave the live screen, whatever happened. May be called again."""
         self._live.close()
 
     def size(self) -> Size:
-        """The terminal as it is now."""
         console = self._screen.console
         return Size(self._screen.width or 80, max(console.height, 1), self._screen.signs)
 
     def frame(self) -> Text:
-        """The live screen as it should be now."""
         lines = picture(self._notebook.board(), self.size())
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 

@@ -75,7 +75,7 @@ def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
 
 
 def fitted(text: str, width: int, signs: Signs) -> str:
-    """A text in exactly so many columns; too long a one loses its middle, where names agree."""
+    """A text in exactly this many columns; a longer one is shortened in the middle."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     dots = signs.dots if width > cell_len(signs.dots) + 1 else ""
@@ -126,7 +126,7 @@ class LiveScreen:
         self._thread: threading.Thread | None = None
 
     problem: str | None = None
-    """Why it is not drawn any more; the work goes on all the same."""
+    """Why it is not drawn any more; the work continues."""
 
     def begin(self) -> None:
         """From now on it is drawn."""
@@ -181,7 +181,7 @@ class LiveScreen:
 
 
 SLICE_S = 0.2
-"""How often to check whether the answer is still wanted."""
+"""How often to check whether an answer is still needed, in seconds."""
 
 
 def is_attended() -> bool:

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { Lines, TaskGraph, Timeline } from "./charts.js";
-import { ago, clock, dollars, path, percent, perMinute, plural, sentence, span, stateOf, words } from "./format.js";
+import { ago, clock, dollars, path, percent, perMinute, plural, sentence, span, stateOf, withClocks, words } from "./format.js";
 
 const TABS = [["/", "Now", "n"], ["/circuits", "Circuits", "c"], ["/sessions", "Sessions", "s"], ["/runs", "Runs", "r"],
   ["/batch", "Batches", "b"], ["/fleet", "Fleet", "f"], ["/incidents", "Incidents", "i"]];
@@ -42,6 +42,15 @@ function keep(row) {
 }
 const waitOf = (row) => row.retry_after_s == null ? null : Math.max(0, row.retry_after_s - (nowS() - row.seen_at_s));
 
+async function loadCircuits() {
+  const before = [...store.circuits.keys()], { circuits } = await api.get("/v1/circuits");
+  const listed = new Set(circuits.map((row) => row.name));
+  for (const name of before) if (!listed.has(name)) store.circuits.delete(name);
+  // What the stream has reported meanwhile may be newer than the answer.
+  for (const row of circuits) if (!(store.circuits.get(row.name)?.version > row.version)) keep(row);
+  changed();
+}
+
 let asking = null, again = false;
 async function loadNow() {
   if (asking) { again = true; return; }
@@ -75,23 +84,27 @@ async function begin() {
   }
   store.error = "";
   changed();
-  const [found] = await Promise.all([api.get("/v1/circuits"), loadNow()]);
-  for (const row of found.circuits) keep(row);
-  changed();
+  await Promise.all([loadCircuits(), loadNow()]);
+  const timer = setInterval(loadNow, 5000);
+  let connections = 0;
   api.follow(onMessages, (connected, why, status) => {
-    if (connected && !store.connected) loadNow();
+    if (connected && !store.connected) {
+      loadNow();
+      // The stream sends the events that were missed, but not the circuits that changed without one.
+      if (connections++) loadCircuits().catch((error) => { store.error = error.message; changed(); });
+    }
     store.connected = connected; store.why = why;
-    if (status === 401) { api.signOut(); store.role = null; }
+    if (status === 401) { clearInterval(timer); api.signOut(); store.role = null; store.error = "This token is not valid any more."; }
     changed();
   });
-  setInterval(loadNow, 5000);
 }
 
 function onMessages(messages) {
   let must = false;
   for (const { event, data } of messages) {
     if (event === "circuit") { keep(data); patch(data); store.recent.push(data); }
-    else if (event === "removed") store.circuits.delete(data.name);
+    else if (event === "removed") { store.circuits.delete(data.name); patch({ name: data.name, attention: null }); }
+    else if (event === "reset" || event === "gap") must = true;
     else if (event === "event") { store.newest = [data, ...store.newest].slice(0, 100); must = true; }
   }
   if (must) loadNow();
@@ -134,6 +147,7 @@ document.addEventListener("click", (event) => {
   go(link.getAttribute("href"));
 });
 const query = () => new URLSearchParams(location.search);
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
 function setQuery(name, value) {
   const all = query();
   if (value) all.set(name, value); else all.delete(name);
@@ -153,15 +167,27 @@ function Heat({ share, label = "heat" }) {
 const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 const Trouble = ({ error }) => error ? html`<p class="note error" role="alert">${error}</p>` : null;
 const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+// Where the page was not loaded over TLS or from this machine, browsers have no clipboard but this.
+function copySelected(text) {
+  const area = document.createElement("textarea"), last = document.activeElement;
+  area.value = text;
+  area.className = "hidden";
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  if (last) last.focus();
+}
 function Copy({ text, label }) {
   const [done, set] = useState(false);
   const copy = async () => {
-    try { await navigator.clipboard.writeText(text); set(true); setTimeout(() => set(false), 1500); } catch { /* the text can be selected */ }
+    try { await navigator.clipboard.writeText(text); } catch { copySelected(text); }
+    set(true); setTimeout(() => set(false), 1500);
   };
   return html`<button class="plain small" onClick=${copy} aria-label=${done ? "Copied" : label || `Copy ${text}`}>${done ? "Copied" : label ? "Copy link" : "Copy"}</button>`;
 }
 function Head({ title, state, children }) {
-  return html`<div class="row"><h1>${title}</h1>${state ? html`<${Badge} state=${state} />` : null}<span class="grow"></span>${children}
+  return html`<div class="row"><h1>${title}</h1>${state ? html`<${Badge} state=${state} />` : null}${children}<span class="grow"></span>
     <${Copy} text=${location.href} label="Copy link to this view" /></div>`;
 }
 const Cell = ({ label, number, wide, children }) => html`<td data-label=${label} class=${number ? "number" : wide ? "wide" : ""}><span class="grow">${children}</span></td>`;
@@ -173,7 +199,7 @@ const OVERRIDES = {
   probe: ["Probe now", "The next call decides whether the circuit closes."],
   reset: ["Reset", "Discards all evidence and closes the circuit."],
   hold_open: ["Hold open", "Refuses every call until it is released."],
-  hold_closed: ["Hold closed", "Admits every call, whatever the evidence says."],
+  hold_closed: ["Hold closed", "Admits every call, regardless of the evidence."],
   shadow: ["Shadow", "Admits every call, and counts what would have been refused."],
   release: ["Release", "Lets the evidence decide again."],
 };
@@ -198,7 +224,7 @@ function ask(dialog) { store.dialog = dialog; changed(); }
 const override = (name, action) => ask({ url: `/v1/circuits/${encodeURIComponent(name)}/override`, action, about: name, words: OVERRIDES[action], hold: /hold|shadow/.test(action) });
 const intervene = (id, action) => ask({ url: `/v1/sessions/${encodeURIComponent(id)}/intervene`, action, about: id, words: INTERVENTIONS[action], hint: action === "nudge", more: action === "extend" });
 const interveneRun = (run, action) => ask({ url: `/v1/runs/${encodeURIComponent(run.id)}/intervene`, action, about: run.id, words: RUN_ACTIONS[action], hint: action === "nudge", limits: action === "extend" ? run.may_extend : null });
-const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason says how it was resolved."], verdict: true });
+const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason describes how it was resolved."], verdict: true });
 const answerRequest = (row, action) => ask({ url: `/v1/requests/${encodeURIComponent(row.id)}/answer`, action, about: `${row.wish}: ${row.reason}`,
   words: action === "grant" ? ["Grant", "The agent reads your reason at its next step. Time extends the limit of its session; money changes no budget by itself."] : ["Deny", "The agent reads your reason at its next step."] });
 
@@ -265,7 +291,7 @@ function Actions({ row }) {
 
 // Now
 
-const TONES = ["bad", "bad", "info", "warn", "warn", "info"];
+const TONES = ["bad", "bad", "warn", "warn", "warn", "info"];
 const matches = (word, ...texts) => !word || texts.some((text) => String(text ?? "").toLowerCase().includes(word));
 
 function Item({ item }) {
@@ -276,9 +302,10 @@ function Item({ item }) {
   const quick = item.kind === "circuit" && (item.state === "held open" ? "release" : item.state === "open" ? (item.retry_after_s == null ? "reset" : "probe") : null);
   const help = item.kind === "session" && { stopped: "resume", paused: "continue", struggling: "nudge", "trying again": "nudge" }[item.state];
   const run = item.kind === "run" && item.state === "paused";
+  const cause = item.kind === "circuit" && store.circuits.get(item.name)?.last_error;
   return html`<li class=${`item ${TONES[item.rank] || "info"}`}>
     <div><div class="head"><${Badge} state=${item.state} /><a class="name" href=${to} data-row>${item.name}</a><span class="dim small">${item.kind}</span>
-      ${item.activity ? html`<${Badge} state=${item.activity} />` : null}</div><p class="reason">${item.reason}</p></div>
+      ${item.activity ? html`<${Badge} state=${item.activity} />` : null}</div><p class="reason">${item.reason}</p>${cause && !item.reason.includes(cause) ? html`<p class="reason dim small">last error: ${cause}</p>` : null}</div>
     <div class="facts">${wait != null ? html`<span>probe in <b>${span(wait, { up: true })}</b></span>` : null}
       ${item.spend_micros_per_min != null && item.kind !== "circuit" ? html`<span>${perMinute(item.spend_micros_per_min)}</span>` : null}
       ${item.since_s ? html`<span>since ${clock(item.since_s)}</span>` : null}</div>
@@ -292,16 +319,17 @@ function Item({ item }) {
 
 function Sessions({ rows }) {
   useTick(5000);
+  const [most, setMost] = useState(SHOWN);
   if (!rows.length) return html`<${Empty}>No guarded session. Install hooks with <code>switchgear hooks install</code>.<//>`;
   return html`<div class="scroll"><table class="stack"><thead><tr><th>Session</th><th>State</th><th>Activity</th><th>Agent</th><th>Task and last step</th><th class="number">Spent</th><th class="number">Per minute</th><th>Last event</th></tr></thead><tbody>
-    ${rows.map((row) => html`<tr key=${row.id} class=${row.activity}>
+    ${rows.slice(0, most).map((row) => html`<tr key=${row.id} class=${row.activity}>
       <${Cell} label="Session"><a href=${path("session", row.id)} data-row class="mono">${row.id.length > 18 ? `${row.id.slice(0, 17)}…` : row.id}</a><//>
       <${Cell} label="State"><${Badge} state=${row.state} /><//><${Cell} label="Activity"><${Badge} state=${row.activity} /><//>
       <${Cell} label="Agent">${row.agent}<//>
       <${Cell} label="Task" wide>${row.task || html`<span class="dim">no task known</span>`}${row.last_step ? html`<br /><span class="dim small">${row.last_step}</span>` : null}<//>
       <${Cell} label="Spent" number>${dollars(row.spent_micros)}<//><${Cell} label="Per minute" number>${perMinute(row.spend_micros_per_min)}<//>
       <${Cell} label="Last event">${ago(row.heard_s, nowS())}<//></tr>`)}
-  </tbody></table></div>`;
+  </tbody></table></div>${rows.length > most ? html`<p><button onClick=${() => setMost(most + 500)}>Show more (${(rows.length - most).toLocaleString("en-US")})</button></p>` : null}`;
 }
 
 function Requests() {
@@ -321,18 +349,20 @@ function Now({ word }) {
   const sessions = now.sessions.filter((row) => matches(word, row.id, row.task, row.agent, row.project, row.state));
   const count = (kind) => now.attention.filter((item) => item.kind === kind).length;
   const live = now.sessions.filter((row) => row.activity === "live").length;
-  const spend = now.sessions.reduce((sum, row) => sum + (row.spend_micros_per_min || 0), 0);
+  const rates = now.sessions.filter((row) => row.activity === "live").map((row) => row.spend_micros_per_min);
+  const known = rates.filter((rate) => rate != null), unknown = rates.length - known.length;
+  const spend = rates.length && !known.length ? null : known.reduce((sum, rate) => sum + rate, 0);
   const circuits = (...states) => now.attention.filter((item) => item.kind === "circuit" && states.includes(item.state)).length;
   const refusing = circuits("open", "held open"), waiting = circuits("half-open");
   const stopped = now.sessions.filter((row) => row.state === "stopped").length;
   return html`<${Head} title="Now" />
     <div class="tiles">
-      <div class=${`tile ${stopped ? "bad" : ""}`}><b>${stopped}</b>stopped sessions</div>
-      <div class=${`tile ${refusing ? "bad" : ""}`}><b>${refusing}</b>open circuits</div>
+      <div class=${`tile ${stopped ? "bad" : ""}`}><b>${stopped}</b>stopped session${stopped === 1 ? "" : "s"}</div>
+      <div class=${`tile ${refusing ? "bad" : ""}`}><b>${refusing}</b>open circuit${refusing === 1 ? "" : "s"}</div>
       <div class=${`tile ${waiting ? "warn" : ""}`}><b>${waiting}</b>probing</div>
-      <div class=${`tile ${count("budget") ? "warn" : ""}`}><b>${count("budget")}</b>budgets nearly spent</div>
+      <div class=${`tile ${count("budget") ? "warn" : ""}`}><b>${count("budget")}</b>budget${count("budget") === 1 ? "" : "s"} nearly spent</div>
       <div class="tile"><b>${live}</b>live of ${plural(now.sessions.length, "session")}</div>
-      <div class="tile"><b>${dollars(spend)}</b>per minute</div>
+      <div class="tile"><b>${dollars(spend)}</b>per minute${known.length && unknown ? `, ${unknown} unknown` : ""}</div>
     </div>
     <${Requests} />
     <h2 id="attention">Needs attention (${items.length})</h2>
@@ -414,7 +444,7 @@ function useHeats(page, row, steps = []) {
 function CircuitParts({ page, row, steps = [] }) {
   const groups = grouped(page.failures);
   const heats = useHeats(page, row, steps);
-  return html`<div class="card"><h2>State over time</h2><${Timeline} events=${page.events} now_s=${nowS()} state=${stateOf(row)} /></div>
+  return html`<div class="card"><h2>State over time</h2><${Timeline} events=${page.events} now_s=${nowS()} state=${stateOf(row)} cooled_s=${page.opened_at_s == null ? null : page.opened_at_s + page.cooldown_s} /></div>
     <h2>Detectors</h2><${Detectors} detectors=${page.detectors} />
     <div class="columns"><div class="card"><h2>Heat over time</h2>
       ${heats[0].length > 1 ? html`<${Lines} label="Heat in percent over time" series=${[{ label: "heat %", color: "--amber", value: (value) => `${Math.round(value)} %` }]} data=${heats} range=${[0, 100]} />` : html`<p class="dim">One reading so far: ${percent(row.heat)}.</p>`}</div>
@@ -477,11 +507,13 @@ function Session({ id }) {
 
 // Runs and batches
 
+const costOf = (run) => run.cost_micros == null ? "unknown" : `${run.unknown_prices ? "over " : ""}${dollars(run.cost_micros)}`;
+
 function Runs({ rows }) {
   return html`<div class="scroll"><table class="stack"><thead><tr><th>Run</th><th>Status</th><th>Agent</th><th>Task</th><th class="number">Iterations</th><th class="number">Cost</th><th class="number">Took</th></tr></thead><tbody>
     ${rows.map((run) => html`<tr key=${run.id}><${Cell} label="Run"><a data-row class="mono nowrap" href=${path("run", run.id)}>${run.id}</a><//><${Cell} label="Status">${run.problem ? html`<span class="dim">${run.problem}</span>` : html`<${Badge} state=${run.status} />`}<//>
       <${Cell} label="Agent">${run.agent}<//><${Cell} label="Task" wide>${run.task}<//><${Cell} label="Iterations" number>${run.iterations ?? ""}<//>
-      <${Cell} label="Cost" number>${run.cost_micros == null ? "" : dollars(run.cost_micros)}<//><${Cell} label="Took" number>${span(run.seconds)}<//></tr>`)}
+      <${Cell} label="Cost" number>${run.problem ? "" : costOf(run)}<//><${Cell} label="Took" number>${span(run.seconds)}<//></tr>`)}
   </tbody></table></div>`;
 }
 
@@ -523,19 +555,19 @@ function Run({ id }) {
   return html`<${Head} title=${`Run ${run.id}`} state=${run.status} /><${Trouble} error=${error} />
     <div class="card"><${Facts} of=${[["Task", run.task], ["Agent", run.agent], ["Circuit", html`<${Name} kind="circuit" name=${run.circuit} />`], ["Started", run.started_at && clock(Date.parse(run.started_at) / 1000)],
       ["Took", `${span(run.seconds)}${left}`], ["Iterations", run.max_iterations ? `${made.length} of ${run.max_iterations}` : made.length],
-      ["Cost", `${dollars(run.cost_micros)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
+      ["Cost", `${costOf(run)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
       ["Continue", end.resume ? html`<code>${end.resume}</code> <${Copy} text=${end.resume} />` : null]]} />
       ${(end.evidence || []).length ? html`<h3>Evidence</h3><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${run.possible} all=${RUN_ACTIONS} act=${(action) => interveneRun(run, action)} /></div>
-    ${made.length ? html`<div class="columns"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
-      <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}`, axis: (value) => `$${value}` }]} data=${charts.cost} /></div>
+    ${made.length ? html`<div class="columns charts"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
+      <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}`, axis: (value) => `$${value.toFixed(2)}` }]} data=${charts.cost} /></div>
       ${made.some((each) => each.tests_passing != null) ? html`<div class="card"><h2>Tests</h2><${Lines} label="Tests that pass after each iteration" time=${false} series=${[{ label: "passing", color: "--green" }]} data=${charts.tests} /></div>` : null}</div>` : null}
     <h2>Iterations</h2>${made.length ? html`<div class="scroll"><table class="stack"><thead><tr><th class="number">#</th><th>Outcome</th><th>Evidence</th><th class="number">Steps</th><th class="number">Files</th><th class="number">Tests</th><th class="number">Heat</th><th class="number">Cost</th><th class="number">Took</th></tr></thead><tbody>
       ${[...made].reverse().map((each) => html`<tr key=${each.number}><${Cell} label="#" number>${each.number}<//><${Cell} label="Outcome"><${Badge} state=${each.outcome} /><//>
         <${Cell} label="Evidence" wide>${each.error || (each.errors && each.errors[0] && each.errors[0].text) || each.remark || ""}${(each.files || []).length ? html`<br /><span class="dim small">${each.files.slice(0, 5).join(", ")}</span>` : null}${(each.readings || []).filter((reading) => reading.heat >= 0.5).map((reading) => html`<br /><span class="dim small">${reading.reason}</span>`)}${each.log ? html`<${Log} id=${run.id} iteration=${each.number} />` : null}<//>
         <${Cell} label="Steps" number>${each.steps ?? ""}<//><${Cell} label="Files" number>${each.files_changed ?? ""}<//><${Cell} label="Tests" number>${each.tests_passing ?? ""}<//><${Cell} label="Heat" number>${percent(each.heat)}<//>
         <${Cell} label="Cost" number>${each.cost_micros == null ? "unknown" : dollars(each.cost_micros)}<//><${Cell} label="Took" number>${span(each.seconds)}<//></tr>`)}</tbody></table></div>` : html`<${Empty}>No iteration has ended.<//>`}
-    ${run.status === "running" || run.status === "paused" ? html`<div class="card"><h2>The iteration at work</h2><${Log} id=${run.id} iteration=${made.length + 1} key=${made.length} /></div>` : null}
+    ${run.status === "running" || run.status === "paused" ? html`<div class="card"><h2>Current iteration</h2><${Log} id=${run.id} iteration=${made.length + 1} key=${made.length} /></div>` : null}
     ${kept ? html`<h2>Saved work</h2><div class="card"><p>${plural(kept.changed || 0, "file")} changed${kept.added_lines == null ? "" : `, +${kept.added_lines} −${kept.removed_lines} lines`}</p><p><code>${kept.how}</code> <${Copy} text=${kept.how} /></p><${Diff} id=${run.id} /></div>` : null}
     <h2>Events</h2><${Events} events=${run.events} circuit=${false} />`;
 }
@@ -580,11 +612,11 @@ function FleetPage({ word }) {
   return html`<${Head} title="Fleet" /><${Trouble} error=${error || money.error} />
     <h2>Agents and routes</h2>${agents.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Agent</th><th>State</th><th>Work goes to</th><th>Model</th><th>Fallbacks</th><th class="number">Admits</th><th>Reason</th></tr></thead><tbody>${agents.map(([name, one]) => html`<tr key=${name}>
       <${Cell} label="Agent"><b>${name}</b> <span class="dim small">${one.owner}</span><//><${Cell} label="State"><${Badge} state=${one.state} /><//><${Cell} label="Work goes to">${one.works || "no agent available"}<//>
-      <${Cell} label="Model">${one.model || "none"}${one.model !== one.primary_model ? html` <span class="dim small">instead of ${one.primary_model}</span>` : null}<//><${Cell} label="Fallbacks">${[...one.fallback_models, ...one.fallback_chain].join(" → ")}<//><${Cell} label="Admits" number>${percent(one.load)}<//><${Cell} label="Reason" wide>${one.why.join("; ")}<//></tr>`)}</tbody></table></div>`
+      <${Cell} label="Model">${one.model || "none"}${one.model !== one.primary_model ? html` <span class="dim small">instead of ${one.primary_model}</span>` : null}<//><${Cell} label="Fallbacks">${[...one.fallback_models, ...one.fallback_chain].join(" → ")}<//><${Cell} label="Admits" number>${one.works ? percent(one.load) : ""}<//><${Cell} label="Reason" wide>${withClocks(one.why.join("; "))}<//></tr>`)}</tbody></table></div>`
       : html`<${Empty}>No agents. List them under <code>agents</code> in the configuration.<//>`}
     <h2>Budgets</h2>${money.data ? html`<${Budgets} rows=${money.data.budgets.filter((row) => matches(word, row.path))} />` : null}
-    <div class="columns">${[["Tasks", data && data.stories, (one) => one.paused ? "paused" : "works", (one) => `${dollars(one.spent_micros)} ${one.why}`], ["Providers", data && data.providers, (one) => one.mode === "auto" ? one.phase : one.mode, (one) => one.why], ["Locks", data && data.locks, (one) => one.phase, (one) => one.holder ? `held by ${one.holder.owner}${one.waiting.length ? `, ${one.waiting.length} waiting` : ""}` : "free"]]
-      .filter(([, of]) => things(of).length).map(([title, of, state, what]) => html`<div class="card"><h2>${title}</h2><ul class="list">${things(of).map(([name, one]) => html`<li class="row"><${Badge} state=${state(one)} /><b>${name}</b><span class="dim small grow">${what(one)}</span></li>`)}</ul></div>`)}</div>`;
+    <div class="columns">${[["Tasks", "story", data && data.stories, (one) => one.paused ? "paused" : "works", (one) => `${dollars(one.spent_micros)} ${one.why}`], ["Providers", "provider", data && data.providers, (one) => one.mode === "auto" ? one.phase : one.mode, (one) => one.why], ["Locks", "lock", data && data.locks, (one) => one.phase, (one) => one.holder ? `held by ${one.holder.owner}${one.waiting.length ? `, ${one.waiting.length} waiting` : ""}` : "free"]]
+      .filter(([, , of]) => things(of).length).map(([title, family, of, state, what]) => html`<div class="card"><h2>${title}</h2><ul class="list">${things(of).map(([name, one]) => html`<li class="row"><${Badge} state=${state(one)} />${store.circuits.has(`${family}/${name}`) ? html`<a class="name" href=${path("circuit", `${family}/${name}`)}>${name}</a>` : html`<b>${name}</b>`}<span class="dim small grow">${what(one)}</span></li>`)}</ul></div>`)}</div>`;
 }
 
 function IncidentsPage({ word }) {
@@ -618,7 +650,7 @@ function SignIn() {
   const [value, set] = useState("");
   return html`<main class="signin" id="main"><h1 class="brand"><img src="/icon.svg" alt="" />Switchgear</h1><form class="card" onSubmit=${(event) => { event.preventDefault(); api.signIn(value); begin(); }}>
     <${Trouble} error=${error} /><label><span>Token</span><input type="password" required autofocus autocomplete="current-password" value=${value} onInput=${(e) => set(e.target.value)} /></label>
-    <p class="dim small">The tokens are in <code>.switchgear/operator.token</code> and, to look only, in <code>.switchgear/read.token</code> of the project.</p><button class="primary">Sign in</button></form></main>`;
+    <p class="dim small">The project has the tokens in <code>.switchgear/operator.token</code> and, for read-only access, in <code>.switchgear/read.token</code>.</p><button class="primary">Sign in</button></form></main>`;
 }
 
 function Help() {
@@ -633,7 +665,7 @@ const PAGES = { "": Now, circuits: Circuits, circuit: Circuit, sessions: Session
 
 function App() {
   const { role, dialog, notice, connected, why, error, help } = useStore();
-  const [, section, ...rest] = location.pathname.split("/"), name = decodeURIComponent(rest.join("/"));
+  const [, section, ...rest] = location.pathname.split("/"), name = decoded(rest.join("/"));
   const word = (query().get("q") || "").toLowerCase();
   let Page = PAGES[section] || Now, props = { word };
   if (name) { Page = { batch: Batch, incidents: Incident }[section] || Page; props = { name, id: name, word }; }

@@ -32,25 +32,32 @@ export function Lines({ series, data, label, time = true, height = 190, range = 
   return html`<div class="chart" ref=${place} role="img" aria-label=${label}></div>`;
 }
 
-// What state a circuit was in, from its events; the time before the first one is not known.
-export function Timeline({ events, now_s, state }) {
+// What state a circuit was in, from its events; before the first one it was in the state that this one ended.
+export function Timeline({ events, now_s, state, cooled_s }) {
   if (!events.length) return html`<p class="dim">No event is stored: the circuit has not changed its state.</p>`;
-  const from = events[0].at_s, width = 1000, long = Math.max(now_s - from, 1);
-  const x = (at) => ((at - from) / long) * width;
+  const first = events[0], long = Math.max(now_s - first.at_s, 1), width = 1000, lead = 60;
+  const from = first.at_s, x = (at) => lead + ((at - from) / long) * (width - lead);
   const parts = [];
   events.forEach((event, at) => {
     const until = at + 1 < events.length ? events[at + 1].at_s : now_s;
     const is = event.mode !== "auto" ? event.mode : event.after;
     parts.push({ is, from: event.at_s, until, event });
   });
-  const states = [...new Set(parts.map((part) => part.is))];
+  const last = parts[parts.length - 1];
+  if (state === "half_open" && last.is === "open" && cooled_s != null) {
+    // No event marks the end of the cooldown before the next call.
+    last.until = Math.min(Math.max(cooled_s, last.from), now_s);
+    parts.push({ is: "half_open", from: last.until, until: now_s, event: { reason: "the cooldown is over" } });
+  }
+  const states = [...new Set([first.before, ...parts.map((part) => part.is)])];
   const said = `State over time, from ${clock(from)} to now; now ${words(state)}.`;
   return html`<figure class="chart" aria-label=${said} role="img">
     <svg class="timeline" viewBox="0 0 1000 34" preserveAspectRatio="none" height="34">
+      <rect class=${`s-${first.before}`} x="0" y="2" height="30" width=${lead}><title>${`${words(first.before)} before ${clock(from)}`}</title></rect>
       ${parts.map((part) => html`<rect class=${`s-${part.is}`} x=${x(part.from)} y="2" height="30" width=${Math.max(x(part.until) - x(part.from), 1.5)}>
         <title>${`${words(part.is)} from ${clock(part.from)} to ${clock(part.until)}${part.event.reason ? `: ${part.event.reason}` : ""}`}</title></rect>`)}
     </svg>
-    <div class="row small dim"><span>${clock(from)}</span><span class="grow"></span><span>now</span></div>
+    <div class="row small dim"><span style=${{ marginLeft: `${(lead / width) * 100}%` }}>${clock(from)}</span><span class="grow"></span><span>now</span></div>
     <div class="legend">${states.map((is) => html`<span class=${`badge ${is}`}>${words(is)}</span>`)}</div>
   </figure>`;
 }

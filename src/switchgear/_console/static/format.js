@@ -1,4 +1,4 @@
-// Numbers, times and money as people say them.
+// Numbers, times and money in a readable form.
 export const dollars = (micros) => micros == null ? "unknown" : `$${(micros / 1e6).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 export const perMinute = (micros) => micros == null ? "" : `${dollars(micros)}/min`;
 export const percent = (share) => share == null ? "" : `${Math.floor(Math.min(Math.max(share, 0), 1) * 100 + 1e-9)} %`;
@@ -26,3 +26,4 @@ export const plural = (count, noun) => `${count.toLocaleString("en-US")} ${noun}
 export const stateOf = (row) => row.mode && row.mode !== "auto" ? row.mode : row.phase;
 export const path = (kind, name) => `/${kind}/${encodeURIComponent(name)}`;
 export const sentence = (text) => { const one = String(text ?? ""); return one && `${one[0].toUpperCase()}${one.slice(1)}${/[.!?]$/.test(one) ? "" : "."}`; };
+export const withClocks = (text) => String(text).replace(/\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)/g, (at) => clock(Date.parse(at) / 1000));

@@ -79,7 +79,7 @@ def parse(text: str, *, comments: bool = True) -> JsonNode:
     node = scanner.value(start, 0)
     rest = scanner.skip(node.end).at
     if rest != len(text):
-        raise NotJson(text, rest, "there is more behind the end of the value")
+        raise NotJson(text, rest, "there is text after the end of the value")
     return node
 
 
@@ -165,7 +165,7 @@ class _Scanner:
 
     def surprise(self, at: int, wanted: str) -> str:
         sign = self.text[at : at + 1]
-        return f"{sign!r} is there instead of {wanted}" if sign else f"it ends before {wanted}"
+        return f"expected {wanted}, found {sign!r}" if sign else f"expected {wanted}, found the end"
 
 
 def line_indent(text: str, at: int) -> str:

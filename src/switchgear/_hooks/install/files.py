@@ -69,7 +69,7 @@ def read(path: str) -> bytes | None:
         what = "check the file and its permissions"
         raise CannotChange(path, error.strerror or "it cannot be read", what) from None
     if len(data) > LARGEST_BYTES:
-        raise CannotChange(path, f"it is larger than {LARGEST_BYTES:,} bytes", "look at what it is")
+        raise CannotChange(path, f"it is larger than {LARGEST_BYTES:,} bytes", "inspect it")
     return data
 
 
@@ -84,7 +84,7 @@ def write(path: str, data: bytes, seen: bytes | None) -> tuple[str, ...]:
         _replace(real, data, lambda: _demand_same(path, seen))
     except OSError as error:
         why = error.strerror or "it cannot be written"
-        raise CannotChange(path, why, "check who may write there") from None
+        raise CannotChange(path, why, "check the permissions") from None
     return folders
 
 
@@ -95,7 +95,7 @@ def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
         os.unlink(os.path.realpath(path))  # a link stays, as it does when a file is written
     except OSError as error:
         why = error.strerror or "it cannot be removed"
-        raise CannotChange(path, why, "check who may write there") from None
+        raise CannotChange(path, why, "check the permissions") from None
     for folder in folders:
         try:
             os.rmdir(folder)

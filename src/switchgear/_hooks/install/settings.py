@@ -61,7 +61,6 @@ class InstallState(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether any Switchgear hook is installed."""
         return bool(self.commands)
 
 
@@ -213,7 +212,6 @@ class PluginFile:
         return InstallChange(self.path, changed=True, backup=backup, removed=True)
 
     def look(self) -> InstallState:
-        """What is there."""
         try:
             now = files.read(self.path)
         except CannotChange as error:
@@ -346,7 +344,6 @@ class SettingsFile:
         return InstallChange(self.path, changed=True, backup=backup, removed=before is None)
 
     def look(self) -> InstallState:
-        """What is there."""
         try:
             data = files.read(self.path)
             found = self._found(data)
@@ -366,7 +363,6 @@ class SettingsFile:
         )
 
     def commands(self) -> dict[str, str]:
-        """The command for each event."""
         return {each.event: each.command for each in self._found(files.read(self.path))}
 
     def _found(self, data: bytes | None) -> list[edit.FoundHook]:
@@ -408,7 +404,7 @@ class SettingsFile:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Inside it, settings that cannot be used are left alone and said to be so."""
+        """Inside it, invalid settings are left unchanged and reported."""
         try:
             yield
         except NotJson as error:

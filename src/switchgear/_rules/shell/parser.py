@@ -223,7 +223,6 @@ class _Reader(WordReader):
         """Whether a star is also a name that begins with a dot."""
 
     def read(self) -> None:
-        """To the end of the text."""
         text = self._text
         while self._at < len(text):
             sign = text[self._at]

@@ -90,12 +90,10 @@ class AttemptOutcome(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """A sentence."""
         return self.problem if self.result is None else self.result.reason
 
 
 def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
-    """The outcome of an attempt that raised."""
     return AttemptOutcome(
         None, f"it could not be run: {type(error).__name__}: {error}", began=began, error=error
     )
@@ -112,7 +110,7 @@ def options_of(place: AttemptDependencies, task: Task) -> RunOptions:
 def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, str]:
     """How long the task may take in seconds, `None` for no end, and why."""
     if task.timeout is None or isinstance(task.timeout, float):
-        return task.timeout, "as the file says"
+        return task.timeout, "set in the file"
     rules, options = place.timeouts, options_of(place, task)
     if task.timeout != AUTO:
         rules = rules._replace(policy=task.timeout)
@@ -128,7 +126,6 @@ def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, s
 
 
 def run_attempt(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-    """Run it to its end, whatever that is."""
     runner: Runner | None = None
     try:
         runner = _runner(place, attempt)
@@ -192,7 +189,7 @@ def _given_up(place: AttemptDependencies, loop: str) -> str | None:
             escalation_key(loop), lambda tx: given_up(tx.apply, loop, step_names)
         )
     except StoreError:
-        return None  # unknown; the end of the run is known all the same
+        return None  # unknown, but the end of the run is known
 
 
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
@@ -204,7 +201,7 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
         return None
     if limit_s is None:
         return state
-    # With more time, warnings that lie ahead again are given again.
+    # With more time, warnings whose mark is ahead again are delivered again.
     passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
     return state._replace(warned=passed)
 
@@ -307,7 +304,6 @@ class SpawnCircuit:
             return refused
 
     def give_back(self, permit: Permit) -> None:
-        """Return an unused permit."""
         self._breaker.record(Signal(), permit)
 
     def record(

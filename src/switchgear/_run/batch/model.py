@@ -125,7 +125,6 @@ class Progress(NamedTuple):
     """Of the task as it was written when it was last taken up."""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "runs": list(self.runs)}
 
     @classmethod

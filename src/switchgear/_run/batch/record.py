@@ -43,7 +43,7 @@ SCHEMA = 1
 BATCHES = "batches"
 LAST = "last"
 WHOLE_TASKS = 200
-"""Up to so many tasks, batch.json is replaced after every change."""
+"""Up to this many tasks, batch.json is replaced after every change."""
 
 
 class BatchUnreadable(SwitchgearError):
@@ -79,7 +79,6 @@ class BatchFolder:
 
     @property
     def id(self) -> str:
-        """The batch's id."""
         return self.path.name
 
     def write(self, kept: BatchState, changed: str | None = None) -> None:

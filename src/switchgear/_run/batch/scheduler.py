@@ -70,7 +70,6 @@ class RunningAttempts:
         return member
 
     def leave(self, name: str) -> None:
-        """It has ended."""
         del self._members[name]
 
     def stop(self) -> None:
@@ -105,12 +104,12 @@ Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
 
 class BatchDependencies(NamedTuple):
-    """What a batch needs beside its tasks: interrupt, view, and a way to ask the user."""
+    """What a batch needs beside its tasks: interrupt, view, and a prompt."""
 
     interrupt: Interrupt
     view: BatchView = BatchView()
     choose: Choose | None = None
-    """Asks the user; `None`: no terminal, and policies decide."""
+    """Prompts the user; `None`: no terminal, and policies decide."""
 
 
 class Scheduler:
@@ -155,11 +154,9 @@ class Scheduler:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """The progress of each task."""
         return self._kept.progress
 
     def run(self) -> BatchEnd:
-        """Run to the end, whatever that is."""
         self._view.began(self._home.id, list(self.progress))
         self._write()
         with self._dependencies.interrupt.watching(self._interrupts):

@@ -85,11 +85,9 @@ class BatchLineView(BatchView):
         self._told_s = 0.0
 
     def began(self, batch: str, names: list[str]) -> None:
-        """Which batch, which tasks."""
         self.write(f"batch {batch}: {', '.join(names)}\n")
 
     def changed(self, name: str, progress: Progress) -> None:
-        """Its status, and why."""
         self.write(f"[{name}] {task_status(progress)}\n")
 
     def run_view(self, name: str) -> RunView:
@@ -139,7 +137,6 @@ class _Prefixed(io.StringIO):
 
 
 def task_status(progress: Progress) -> str:
-    """The status of a task, in a line."""
     words = str(progress.status)
     if progress.status is Status.RUNNING:
         limit = "no end" if progress.timeout_s is None else duration(progress.timeout_s)

@@ -54,7 +54,6 @@ class KnownCircuits:
         return f"{self._writer}-{next(self._numbers)}"
 
     def process(self) -> str:
-        """The name of this process."""
         return self.token().partition("-")[0]
 
     def identity(self, message: Message) -> str:
@@ -136,7 +135,6 @@ class KnownCircuits:
         return None if copy is None or copy.begins == GONE else copy.circuit
 
     def keys(self) -> list[str]:
-        """The circuits that are remembered."""
         with self._lock:
             return list(self._circuits)
 
@@ -184,12 +182,10 @@ class Push:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether there are listeners."""
         return bool(self._listeners)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether pushes arrive just now."""
         thread = self._thread
         return thread is not None and thread is self._hearing and thread.is_alive()
 

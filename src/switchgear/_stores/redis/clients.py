@@ -66,7 +66,7 @@ BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
         ("MISCONF", "NOREPLICAS"),
         StoreReadOnly,
         "the server takes no writes because it cannot save or replicate them",
-        "look into the server's log",
+        "check the server's log",
     ),
     (
         ("WRONGTYPE",),
@@ -83,7 +83,7 @@ BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
     (
         ("Cluster mode is not enabled", "cluster support disabled"),
         StoreUnavailable,
-        "the server is no Cluster",
+        "the server is not a Cluster",
         "use a URL that begins with redis:// or rediss://",
     ),
     (
@@ -135,7 +135,7 @@ def store_error(
         )
     if isinstance(error, of_redis.ConnectionError | of_redis.RedisClusterException | OSError):
         return StoreUnavailable(label, text, "check that it runs and that the URL is right")
-    return StoreError(label, text, "look into the server's log")
+    return StoreError(label, text, "check the server's log")
 
 
 def is_known(error: BaseException) -> bool:
@@ -189,7 +189,7 @@ class ServerClock:
         return guess_s + self() - self._wall()
 
     def learn(self, server_s: float, asked_s: float, answered_s: float) -> None:
-        """The server said it was `server_s` at some time between two readings of our clock."""
+        """The server's time was `server_s` at some point between two readings of the local clock."""
         error_s = (answered_s - asked_s) / 2
         offset_s = server_s - (asked_s + answered_s) / 2
         with self._lock:
@@ -203,7 +203,6 @@ class ServerClock:
                 self._offset_s, self._error_s, self._learnt_s = offset_s, error_s, answered_s
 
     def __call__(self) -> float:
-        """The time on the server."""
         with self._lock:
             if self._offset_s is None:
                 self._guessed_s = self._wall()
@@ -242,9 +241,9 @@ def _memory(info: dict[str, Any]) -> str:
 
 def _eviction(policy: str, limit: int) -> str:
     if policy.startswith("allkeys") and limit:
-        return f"{policy}: WARNING, a full server forgets circuits, open ones too; use noeviction"
+        return f"{policy}: WARNING, a full server evicts circuits, open ones too; use noeviction"
     if policy.startswith("volatile") and limit:
-        return f"{policy}: WARNING, a full server forgets closed circuits; use noeviction"
+        return f"{policy}: WARNING, a full server evicts closed circuits; use noeviction"
     return policy
 
 
@@ -254,10 +253,10 @@ def _persistence(client: Any, info: dict[str, Any], target: dict[str, Any]) -> s
     try:
         saves = client.config_get("save", **target).get("save")
     except Exception:  # noqa: BLE001  many servers do not provide it
-        return "snapshots, if any: the server does not say"
+        return "snapshots, if any: the server does not report them"
     if saves:
         return f"snapshots ({saves}): a crash loses what came after the last one"
-    return "WARNING, none: a restart forgets every circuit"
+    return "WARNING, none: a restart loses every circuit"
 
 
 DEFAULT_PORT = 6379
@@ -349,7 +348,7 @@ def _secret(password: str | None, query: str) -> str | None:
 
 
 def missing_package(label: str) -> StoreUnavailable:
-    """What is said where the redis package is not installed."""
+    """The error if the redis package is not installed."""
     return StoreUnavailable(
         label,
         "the Python package 'redis' is not installed",
@@ -418,7 +417,6 @@ class Clients:
                 pool.disconnect(inuse_connections=False)
 
     async def ahang_up(self, client: Any) -> None:
-        """The same for tasks."""
         if self._address.cluster:
             await client.aclose()
         else:

@@ -1,4 +1,4 @@
-"""A circuit with its policy as the bytes of one Redis value, and what is said about it.
+"""A circuit with its policy as the bytes of one Redis value, and the messages about it.
 
 `{"stamp":"17-3f9a-5","format":1,"circuit":{…},"policy":{…}}`: JSON that a person can read. The
 stamp comes first, so that the server compares it without parsing: version, writer, number of the
@@ -51,7 +51,6 @@ class Mail(NamedTuple):
 
 
 def compact(data: Any) -> str:
-    """JSON in one line."""
     return json.dumps(data, separators=(",", ":"))
 
 
@@ -64,7 +63,6 @@ class PolicyTexts:
         self._last: tuple[Policy | None, str] = (None, "")
 
     def text(self, policy: Policy) -> str:
-        """The policy as JSON."""
         last, text = self._last
         return text if last is policy else self._looked_up(policy)
 
@@ -154,7 +152,6 @@ def refitted(circuit: Circuit, policy: Policy, to: Policy) -> Circuit:
 
 
 def seal_event(event: Event) -> bytes:
-    """An event as it is kept in the stream."""
     return compact(dump_event(event)).encode()
 
 
@@ -183,7 +180,6 @@ def unseal_mail(raw: bytes) -> Mail:
 
 
 def token_of(raw: bytes) -> bytes:
-    """Whose message it is."""
     return raw.partition(b"\n")[0]
 
 

@@ -134,7 +134,7 @@ class RedisLedger:
                 return int(reply[0]), reply[1], sent
             self._clients.hang_up(client)
             if sent >= TRIES_AFTER_CUT:
-                raise ConnectionError("the replies of the server are out of step")
+                raise ConnectionError("the replies of the server do not match the requests")
 
     def value(self, shelf: str, key: str) -> Any:
         """The value that is there; `None`: none."""
@@ -180,7 +180,7 @@ class RedisLedger:
     def _wait(self, deadline_s: float, tries: int) -> None:
         """Let others go first for a moment, so that not all come back at once."""
         if time.monotonic() > deadline_s:
-            why = f"other writers came first for {PATIENCE_S:g} s"
+            why = f"too many concurrent writers for {PATIENCE_S:g} s"
             raise StoreUnavailable(self.label, why, "try again, or split the budget into several")
         time.sleep(random.uniform(0.0, 0.0005 * min(tries, 20)))  # noqa: S311  no secret
 

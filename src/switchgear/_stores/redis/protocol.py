@@ -123,7 +123,6 @@ class Folded:
         """What a detector raised on our own message."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
-        """Fold one more message."""
         before = envelope.refitted(self.circuit, self.policy, policy)
         done = fold(policy, before, _with_source(mail), mail.now_s)
         self.circuit, self.policy = done.circuit, policy
@@ -337,7 +336,9 @@ class Protocol:
                 return self._received(key, policy, mail, lost)
             if lost is None:
                 raise StoreUnavailable(
-                    self.label, "the replies of the server are out of step", "check the proxy"
+                    self.label,
+                    "the replies of the server do not match the requests",
+                    "check the proxy",
                 )
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)

@@ -86,7 +86,7 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if warm ~= '' then redis.call('PUBLISH', warm_channel, warm) end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
-    -- Who leads next is woken first: everybody else in the queue waits for them.
+    -- The next leader is woken first: all others in the queue wait for it.
     local next_one = redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
     for i = 1, taken do
@@ -110,7 +110,7 @@ if entry ~= '' and not mail then
   if not known then
     redis.call('RPUSH', inbox, entry)
     redis.call('PEXPIRE', inbox, aside_ms)
-    -- Who is not the first waits, and need not be sent what the first has to fold.
+    -- Only the first in the queue needs the waiting entries; the others wait.
     if #waiting > 0 then return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, nonce}} end
     waiting[1] = entry
   end
@@ -303,15 +303,12 @@ class Names(NamedTuple):
         return self.root + "c:"
 
     def circuit(self, key: str) -> str:
-        """Where a circuit is."""
         return self.circuits + key
 
     def inbox(self, key: str) -> str:
-        """Where the messages for a circuit wait."""
         return f"{self.root}inbox:{key}"
 
     def note(self, name: str) -> str:
-        """Where a note is."""
         return f"{self.root}note:{name}"
 
     def turn(self, name: str) -> str:

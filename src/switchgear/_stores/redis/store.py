@@ -52,7 +52,6 @@ class RedisTransaction:
         self.keep_s = NOTE_S
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message."""
         return self._apply(key, policy, message, self.now_s)
 
 
@@ -100,12 +99,12 @@ POLL_UNHEARD_S = 1.0
 
 
 class RedisStore:
-    """Remembers circuits in a Redis or Valkey server (6.0 or later), alone or a Cluster.
+    """Keeps circuits in a Redis or Valkey server (6.0 or later), alone or a Cluster.
 
     - `url`: `redis://`, `rediss://` (TLS), `unix://`, `valkey://`, `valkeys://`, or
       `redis+cluster://` and `rediss+cluster://`, with user, password and the options of the redis
       package: `rediss://:secret@host:6380/0?ssl_ca_certs=ca.pem`. A password is never shown.
-    - `namespace`: what all keys begin with; installations with different ones do not meet.
+    - `namespace`: the prefix of all keys; installations with different ones are separate.
       Default: `?namespace=NAME` of the URL, else `switchgear`.
     - `clock`: seconds since the epoch, for tests; default: the server's clock.
     - `timeout_s`: how long one answer of the server may take.
@@ -210,13 +209,13 @@ class RedisStore:
 
     @property
     def refresh_s(self) -> float | None:
-        """`None` while pushes arrive; else how often to look."""
+        """`None` while pushes arrive; else the polling interval in seconds."""
         if self._push.is_healthy:
             return None
         return POLL_UNHEARD_S if self._push.has_listeners else POLL_S
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """Call the listener, in a background thread, with circuits that others moved."""
+        """Call the listener, in a background thread, with circuits that other processes changed."""
         self._push.add(listener)
 
     def on_warm(self, listener: Callable[[str], object]) -> None:
@@ -270,7 +269,7 @@ class RedisStore:
             return reader.behind(client, self._names.log, after, glob, limit)
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep about so many events, and idle circuits for so long, from now on."""
+        """Keep about this many events, and idle circuits for this long, from now on."""
         self._protocol.retain(keep_events, idle_s)
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
@@ -340,7 +339,7 @@ class RedisStore:
     # Life
 
     def close(self) -> None:
-        """Let go of the connections; the next use makes new ones."""
+        """Close the connections; the next use opens new ones."""
         self._push.stop()
         self._remove_receipts()
         self._clients.close()
@@ -396,7 +395,6 @@ class RedisStore:
                     self._clients.hang_up(client)
 
     async def _arun(self, work: Generator[Call, Any, T]) -> T:
-        """The same by the client for tasks."""
         with self._translated():
             client = await self._clients.of_this_loop()
             reply: Any = None
@@ -425,7 +423,7 @@ class RedisStore:
                     await self._clients.ahang_up(client)
 
     def _cut(self, error: BaseException) -> Cut:
-        """What an error means: it is unknown what was done. Known troubles are said, not retried."""
+        """What an error means: it is unknown what was done. Known errors are reported, not retried."""
         known = isinstance(error, self._clients.refusals) and is_known(error)
         cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
         cut.__cause__ = error

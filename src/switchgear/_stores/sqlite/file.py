@@ -84,7 +84,6 @@ def from_system(label: str, error: OSError) -> StoreError:
 
 
 def locked_too_long(label: str, busy_timeout_s: float) -> StoreUnavailable:
-    """Another process kept the file locked."""
     return StoreUnavailable(
         label,
         f"another process has kept it locked for more than {busy_timeout_s:g} s",

@@ -103,20 +103,7 @@ ROW = "state, policy, id, version, event_seq"
 
 
 def policy_text(policy: Policy) -> str:
-    """A policy as it is stored."""
     return "".join(_pieces(dump_policy(policy), 0))
-
-
-class Written(NamedTuple):
-    """A circuit and the text of each of its fields: most messages change only a few of them."""
-
-    circuit: Circuit | None
-    texts: list[str]
-    recent: "RecentText | None" = None
-
-    def text(self) -> str:
-        """The circuit as it is stored."""
-        return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
 
 
 class RecentText(NamedTuple):
@@ -127,6 +114,18 @@ class RecentText(NamedTuple):
     """The fields of `recent.base`, by their places."""
     tells: str
     """The text of `recent.tells`, without brackets."""
+
+
+class Written(NamedTuple):
+    """A circuit and the text of each of its fields: most messages change only a few of them."""
+
+    circuit: Circuit | None
+    texts: list[str]
+    recent: RecentText | None = None
+
+    def text(self) -> str:
+        """The circuit as it is stored."""
+        return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
 
 
 _RECENT = len(RESTORED_FIELDS)
@@ -219,7 +218,6 @@ def _difference(policy: Policy, circuit: Circuit, earlier: Circuit, known: dict[
 
 
 def event_text(event: Event) -> str:
-    """An event as it is stored."""
     return "".join(_pieces(dump_event(event), 0))
 
 
@@ -596,7 +594,7 @@ class Folding:
             circuit = seen if row[0] == state else read_circuit(policy, seen.key, row[0])
             done = fold(policy, circuit, message, now_s)
             if done.events and done.events[0].seq <= self._last_seq(db, seen.key):
-                raise UnreadableRow("its events have gone on further than its stored state knows")
+                raise UnreadableRow("its stored events are newer than its stored state")
         except UnreadableRow as why:
             return self._start_anew(db, known, CircuitRow(*row), message, now_s, why=str(why))
         if done.circuit is circuit and row[1] == policy_text:

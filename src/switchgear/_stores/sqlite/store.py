@@ -76,7 +76,7 @@ class Link:
         if self._lock.is_mine():
             raise StoreUnavailable(
                 self.label,
-                "a finalizer or signal handler came in the middle of a transaction",
+                "a finalizer or signal handler ran in the middle of a transaction",
                 "record it later, from ordinary code",
             )
         asked_s = time.monotonic()
@@ -410,7 +410,6 @@ class BootClock:
         self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
-        """The time now."""
         return self.read() + self.anchor_s
 
     @property
@@ -448,7 +447,7 @@ class BootClock:
 
 
 class SqliteStore:
-    """Remembers circuits in a file. Safe to share between threads and, by path, processes.
+    """Keeps circuits in a file. Can be shared between threads and, by path, between processes.
 
     - `path`: the file; it is made with mode 0600 at the first use, its folder with 0700.
     - `clock`: seconds since the epoch, for tests. Default: a clock that all processes of this
@@ -457,13 +456,13 @@ class SqliteStore:
     - `refresh_s` (0.1): how old a snapshot of a circuit may get in a breaker.
     - `keep_events` (10,000): how many events are kept, give or take 256.
 
-    A process that is killed loses nothing that was answered. A power cut may lose the last
+    A killed process loses nothing that was confirmed. A power failure may lose the last
     seconds (`synchronous=NORMAL`: the file stays whole, its newest transactions may be missing),
     because waiting for the disk would cost each message milliseconds.
 
     A damaged file, or one that lacks commits, is moved aside and a new one is created; circuits then
-    start from scratch, with an event, until an operator has taken the file that was moved aside
-    away.
+    start from scratch, with an event, until an operator has removed the file that was moved
+    aside.
 
     >>> import tempfile, os
     >>> store = SqliteStore(os.path.join(tempfile.mkdtemp(), "state.db"))
@@ -556,7 +555,7 @@ class SqliteStore:
         if not asides:
             return None
         aside = asides[-1] + self._link.why_aside()
-        why = f"a damaged file was set aside as {aside}; what it held is lost to this one"
+        why = f"a damaged file was set aside as {aside}; its content is not in the new file"
         return StoreCorrupt(self.label, why, "look at it, then move it away")
 
     def events(
@@ -574,12 +573,12 @@ class SqliteStore:
         return self._link.write(self._folding.put, found, events, self.now_s())
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep so many events from now on; circuits go by `vacuum` alone."""
+        """Keep this many events from now on; circuits are removed by `vacuum` only."""
         del idle_s
         self._folding.keep_events = keep_events
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
-        """Remove the oldest events and abandoned circuits, and give the space back."""
+        """Remove the oldest events and abandoned circuits, and release the space."""
         gone = self._link.write(_vacuum, keep_events, idle_s, now_s, self._boot_clock.name)
         self._link.run(_shrink)
         return gone
@@ -611,13 +610,13 @@ class SqliteStore:
         return self._process[1]
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """A file does not push: breakers look again every `refresh_s` seconds."""
+        """Does nothing, because a file does not push: breakers read it every `refresh_s` seconds."""
 
     def facts(self) -> dict[str, str]:
         """Versions, sizes and counts, after a check of the whole file. Raises if it is damaged."""
         facts = self._link.run(_facts)
         if facts["integrity"] != "ok":
-            raise self._corrupt(f"the check of the file says {facts['integrity']!r}")
+            raise self._corrupt(f"the integrity check reports {facts['integrity']!r}")
         facts["file"] = self._path
         facts["size"] = f"{os.stat(self._path).st_size} bytes"
         asides = ", ".join(self._link.asides())
@@ -625,7 +624,7 @@ class SqliteStore:
         return facts
 
     def close(self) -> None:
-        """Let go of the file. Idempotent; a message after it opens the file again."""
+        """Close the file. Idempotent; the next message opens it again."""
         self._link.close()
 
     def _rows(self, glob: str) -> Iterator[tuple[str, CircuitRow]]:

@@ -1,11 +1,11 @@
 """Installs the agent CLIs of the end-to-end tests, once, into the user's cache folder.
 
-    python tests/e2e/agents/installing.py [NAME…]
+    python tests/e2e/agents/installation.py [NAME…]
 
-Versions are pinned, so a second run finds everything in place and asks nobody. Their Node must be
-22 or newer: where the machine's is older, npm brings one. Where there is no npm, and we are root on
-a Debian, apt-get brings it. What does not install is named with its reason and its tests are
-skipped; but without the required ones the end-to-end tests would prove nothing, so that fails.
+Versions are pinned, so a second run installs nothing and needs no network. The agents need Node 22
+or newer; if the machine's Node is older, npm installs a newer one in the cache folder. If npm is
+missing and this runs as root on Debian, apt-get installs it. If an agent cannot be installed, the
+reason is printed and its tests are skipped; if a required agent cannot be installed, this fails.
 """
 
 import json
@@ -27,7 +27,7 @@ PACKAGES = {
     "goose": "@aaif/goose@0.20.1",
 }
 BY_NAME_ONLY = ("goose",)
-"""Half a gigabyte: installed, and then tested, only when it is asked for."""
+"""Half a gigabyte: installed and tested only if it is named on the command line."""
 REQUIRED = ("codex", "gemini", "opencode")
 """Without these the end-to-end tests fail; the others are tested where they install."""
 NODE = "node@22"
@@ -41,7 +41,7 @@ NO_NPM = (
 
 
 class NotInstalled(Exception):
-    """Something could not be installed; the sentence says why."""
+    """Something could not be installed; the message contains the reason."""
 
 
 def cache() -> Path:
@@ -67,7 +67,7 @@ def why_missing(name: str) -> str | None:
     if program(name).exists():
         return None
     if name in BY_NAME_ONLY:
-        return f"{name} is large and only tested where `installing.py {name}` was run"
+        return f"{name} is large and only tested where `installation.py {name}` was run"
     try:
         reasons: dict[str, str] = json.loads(_reasons().read_text())
     except (OSError, ValueError):
@@ -100,7 +100,7 @@ def _npm_from_apt() -> str:
 
 
 def _install(npm: str, package: str, folder: Path, name: str) -> None:
-    """Beside its place first: what is in its place is whole, and has run once."""
+    """Install into a temporary folder, run it once, then move it into place atomically."""
     _say(f"installing {package} into {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as beside:
@@ -165,7 +165,7 @@ def main() -> int:
             reasons[name] = f"{name} cannot be installed here: {problem}"
             _say(reasons[name])
             if name in REQUIRED:
-                sys.stderr.write(f"the end-to-end tests cannot do without {name}\n")
+                sys.stderr.write(f"the end-to-end tests require {name}\n")
                 return 1
     cache().mkdir(parents=True, exist_ok=True)
     _reasons().write_text(json.dumps(reasons, indent=1))

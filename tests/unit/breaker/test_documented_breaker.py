@@ -1,4 +1,4 @@
-"""Seed 004, row by row: what its page documents, the breaker does."""
+"""The documented breaker of a provider, row by row: thresholds, waits and recovery."""
 
 import inspect
 from collections.abc import Callable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.agents import installing
-from e2e.agents.installing import NotInstalled, install, main, program, why_missing
+from e2e.agents import installation
+from e2e.agents.installation import NotInstalled, install, main, program, why_missing
 
 NPM = """#!/bin/sh
 for word in "$@"; do last=$word; done
@@ -42,7 +42,7 @@ class Machine:
         monkeypatch.setenv("BIN", str(self._bin))
         monkeypatch.setenv("NPM_LOG", str(self._log))
         monkeypatch.setenv("XDG_CACHE_HOME", str(path / "cache"))
-        monkeypatch.setattr(sys, "argv", ["installing.py"])
+        monkeypatch.setattr(sys, "argv", ["installation.py"])
         self.be_user(monkeypatch, 1000)
 
     @staticmethod
@@ -63,7 +63,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_without_npm_it_says_what_to_do(
+def test_without_npm_it_reports_what_to_do(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.has("apt-get", APT)  # which is not ours to use
@@ -71,7 +71,7 @@ def test_without_npm_it_says_what_to_do(
     told = capsys.readouterr()
     assert "codex cannot be installed here: the end-to-end tests need node and npm" in told.out
     assert "apt-get install nodejs npm" in told.out
-    assert told.err == "the end-to-end tests cannot do without codex\n"
+    assert told.err == "the end-to-end tests require codex\n"
     assert machine.done == []
 
 
@@ -83,8 +83,8 @@ def test_root_gets_npm_by_apt_get(machine: Machine, monkeypatch: pytest.MonkeyPa
     assert machine.done == [
         "apt-get update -qq",
         "apt-get install -y -qq nodejs npm",
-        installing.NODE,
-        installing.PACKAGES["codex"],
+        installation.NODE,
+        installation.PACKAGES["codex"],
     ]
     assert program("codex").exists()
 
@@ -98,7 +98,7 @@ def test_a_node_that_is_too_old_is_left_alone_and_another_brought(
     machine.has("npm", NPM)
     machine.has("node", node)
     install("gemini")
-    assert (installing.NODE in machine.done) == brought
+    assert (installation.NODE in machine.done) == brought
 
 
 def test_a_second_run_does_not_prompt(machine: Machine) -> None:
@@ -120,14 +120,14 @@ def test_one_that_cannot_be_had_or_does_not_start_is_skipped_with_its_reason(
     assert "pi cannot be installed here" in capsys.readouterr().out
     assert "large" in str(why_missing("goose"))
     assert not program("claude").exists()
-    assert not list(installing.cache().glob(".new-*"))
+    assert not list(installation.cache().glob(".new-*"))
 
 
 def test_a_required_one_that_does_not_install_fails(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.has("npm", NPM)
-    monkeypatch.setattr(installing, "REQUIRED", ("pi",))
+    monkeypatch.setattr(installation, "REQUIRED", ("pi",))
     assert main() == 1
 
 
@@ -139,6 +139,6 @@ def test_a_program_that_hangs_is_not_waited_for(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.has("npm", "#!/bin/sh\nexec /bin/sleep 60\n")
-    monkeypatch.setattr(installing, "LONGEST_S", 0.2)
+    monkeypatch.setattr(installation, "LONGEST_S", 0.2)
     with pytest.raises(NotInstalled, match=r"npm install .* did not work: .*timed out"):
         install("codex")

@@ -1,0 +1,247 @@
+"""An attempt goes to a worker and comes back, in one process; what cannot come back is never done again."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear import Panel
+from switchgear._hooks.session import Notes
+from switchgear._remote import jobs as jobs_module
+from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
+from switchgear._remote.job import MOST_LOSSES
+from switchgear._remote.jobs import Jobs
+from switchgear._remote.parcel import UnpackedStarts
+from switchgear._remote.worker import WorkerContext, execute
+from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
+from switchgear._run.batch.model import Progress, Status, Task
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announce, has_messages, inbox_name
+from switchgear._run.record import RunFolder
+from switchgear._run.result import RunResult
+from switchgear._run.run_lock import folder_lock
+from switchgear._run.view import RunView
+from switchgear._stores.base import MemoryLedger, Transaction
+from timeouts import LIMIT_S
+
+AGENT = """\
+echo once >> count
+echo work > work.txt
+printf '{"type": "usage", "model": "m", "input_tokens": 1, "output_tokens": 1, "cost_usd": 0.01}\\n'
+printf '{"type": "result", "text": "done", "success": true}\\n'
+"""
+CENT = 10_000
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    done = subprocess.run(
+        ["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+class Lines(RunView):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.results: list[RunResult] = []
+
+    def started(self, run: dict[str, Any]) -> None:
+        del run
+        self.calls.append("started")
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        del facts, run
+        self.calls.append("iteration ended")
+
+    def ended(self, result: RunResult) -> None:
+        self.calls.append("ended")
+        self.results.append(result)
+
+
+class Crew:
+    """A batch with one task, and a worker that executes each id that is published."""
+
+    def __init__(self, folder: Path, panel: Panel) -> None:
+        self.folder, self.project = folder, folder / "project"
+        self.project.mkdir()
+        git(self.project, "init", "-q")
+        git(self.project, "commit", "-q", "--allow-empty", "-m", "start")
+        (folder / "agent.sh").write_text(AGENT)
+        self.clock_s = 0.0
+        self.jobs = Jobs(MemoryLedger("memory:", lambda: time.time() + self.clock_s))
+        self.here = AttemptDependencies(panel, folder / "runs")
+        self.there = AttemptDependencies(panel, folder / "worker" / "runs")
+        self.published = 0
+        self.said: list[str] = []
+        self.lines = Lines()
+        self.repository = ""
+        self.threads: list[threading.Thread] = []
+
+    def publish(self, run: str, labels: tuple[str, ...]) -> None:
+        del labels
+        self.published += 1
+        self.threads.append(threading.Thread(target=self.work, args=(run,)))
+        self.threads[-1].start()
+
+    def work(self, run: str) -> None:
+        root = self.folder / "worker"
+        context = WorkerContext(self.jobs, self.there, root / "work", UnpackedStarts(root / "s"))
+        execute(context, run)
+
+    def run(self) -> AttemptOutcome:
+        flags = {"agent_cmd": f"sh {self.folder / 'agent.sh'}", "stuck": False}
+        task = Task("t", "do it.", flags=flags)
+        progress = Progress(Status.RUNNING, run="r1", folder=str(self.project), timeout_s=LIMIT_S)
+        context = RemoteContext(
+            self.jobs, self.publish, "b1", {}, repository=self.repository, said=self.said.append
+        )
+        attempts = RemoteAttempts(context)
+        try:
+            outcome = attempts(self.here, Attempt(task, progress, view=self.lines))
+        finally:
+            for thread in self.threads:
+                thread.join(LIMIT_S)
+        attempts.forget(["r1"])
+        return outcome
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        end: dict[str, Any] = RunFolder(self.here.runs / "r1").read()["end"]
+        return end
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with Panel("memory:") as panel:
+        yield Crew(tmp_path, panel)
+
+
+def result_of(outcome: AttemptOutcome) -> RunResult:
+    assert outcome.result is not None, outcome.problem
+    return outcome.result
+
+
+def test_an_attempt_elsewhere_is_shown_as_one_here(crew: Crew) -> None:
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, CENT)
+    assert (crew.project / "work.txt").read_text() == "work\n"
+    assert crew.lines.calls == ["started", "iteration ended", "ended"]
+    [shown] = crew.lines.results
+    assert shown.receipt_file == str(crew.here.runs / "r1" / "receipt.txt")
+    assert crew.jobs.get("r1") is None
+    assert list((crew.folder / "worker" / "work").iterdir()) == []
+
+
+def test_a_view_that_fails_does_not_fail_the_task(crew: Crew) -> None:
+    class Closed(Lines):
+        def started(self, run: dict[str, Any]) -> None:
+            raise BrokenPipeError
+
+    crew.lines = Closed()
+    assert result_of(crew.run()).success
+
+
+def test_work_that_is_too_large_ends_the_task_once_and_stays_on_its_host(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (crew.folder / "agent.sh").open("a") as script:
+        script.write("head -c 20000 /dev/urandom > large\n")
+    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.state.spent_micros) == (ExitReason.AGENT_ERROR, CENT)
+    assert "the work could not be sent and is on" in result.reason
+    [kept] = (crew.folder / "worker" / "work").iterdir()
+    assert str(kept) in result.reason
+    assert (kept / "count").read_text() == "once\n"
+    assert not (crew.project / "work.txt").exists()
+    assert crew.shown["exit_reason"] == "agent_error"
+
+
+def test_work_that_is_too_large_for_the_store_comes_from_the_repository(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = crew.folder / "shared.git"
+    git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
+    crew.repository = str(shared)
+    with (crew.folder / "agent.sh").open("a") as script:
+        script.write("head -c 20000 /dev/urandom > large\n")
+    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    assert result_of(crew.run()).success
+    assert (crew.project / "large").stat().st_size == 20_000
+
+
+def test_a_repository_that_takes_no_work_is_a_note(crew: Crew) -> None:
+    shared = crew.folder / "shared.git"
+    git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
+    hook = shared / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    crew.repository = str(shared)
+    result = result_of(crew.run())
+    assert result.success
+    assert (crew.project / "count").read_text() == "once\n"
+    [note] = result.notes
+    assert "could not be pushed" in note
+    assert crew.shown["notes"] == [note]
+
+
+def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = crew.jobs.fetch
+    monkeypatch.setattr(
+        crew.jobs, "fetch", lambda name: fetch(name) if "r1-1" not in name else b"damaged"
+    )
+    result = result_of(crew.run())
+    assert result.exit_reason is ExitReason.AGENT_ERROR
+    assert "did not arrive" in result.reason
+    assert (crew.shown["success"], crew.shown["exit_code"]) == (False, 16)
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert fetch(job.work.name)
+
+
+def test_a_task_with_which_every_worker_is_lost_ends(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(run: str) -> None:
+        if crew.jobs.claim(run, f"host-{crew.published}", 60.0) is not None:
+            crew.clock_s += 60.0  # it never answers
+
+    monkeypatch.setattr(crew, "work", lost)
+    result = result_of(crew.run())
+    assert result.exit_reason is ExitReason.AGENT_ERROR
+    expected = f"{MOST_LOSSES} workers in a row were lost during iteration 1, the last one was "
+    assert result.reason.startswith(expected)
+    assert crew.published == MOST_LOSSES
+
+
+def test_no_other_process_of_the_host_runs_the_task_meanwhile(crew: Crew) -> None:
+    with folder_lock(crew.here.runs / "r1", "run r1"):
+        outcome = crew.run()
+    assert (outcome.result, outcome.began) == (None, False)
+    assert "run r1 is already running" in outcome.problem
+    assert crew.published == 0
+
+
+def test_a_message_of_an_operator_reaches_the_run_on_its_host(crew: Crew) -> None:
+    (crew.folder / "agent.sh").write_text(f"sleep {LIMIT_S}\n")
+
+    class Aborting(Lines):
+        def started(self, run: dict[str, Any]) -> None:
+            def stop(tx: Transaction) -> None:
+                tx.note = Notes("sh", stop="enough").dump()
+
+            crew.here.panel.store.transact(inbox_name("r1"), stop)
+            announce(crew.here.runs / "r1")
+
+    crew.lines = Aborting()
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.reason) == (ExitReason.INTERRUPTED, "enough")
+    assert not has_messages(crew.here.runs / "r1")
