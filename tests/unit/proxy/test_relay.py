@@ -29,6 +29,7 @@ from unit.proxy_stage import (
     message_stream,
     proxying,
     read_all,
+    received,
     reply,
 )
 
@@ -85,7 +86,7 @@ def test_a_stream_passes_byte_for_byte_and_its_parts_as_they_come() -> None:
         client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
         data = b""
         while b"event: message_start" not in data:
-            data += client.recv(65536)
+            data += received(client)
         first_read.set()
         data += read_all(client)
     body = data.partition(b"\r\n\r\n")[2]
@@ -363,7 +364,7 @@ def test_a_client_that_disconnects_pays_for_what_was_streamed_and_gets_the_rest_
             )
             data = b""
             while b"message_start" not in data:
-                data += client.recv(65536)
+                data += received(client)
         assert went.wait(LIMIT_S)
         spent = stage.settled("proxy")
         assert 3_000 < spent < 3_200  # a thousand tokens in, a few out
