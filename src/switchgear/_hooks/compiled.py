@@ -223,9 +223,10 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     from switchgear._core import policy  # noqa: PLC0415  any file of the package changes with the version
 
     named = os.environ.get(CONFIG_VARIABLE, "")
-    places = [*([named] if named else []), *_places(root), *_user_places()]
+    own = _user_places()
+    places = [*([named] if named else []), *_places(root), *own]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
-    marks: list[list[Any]] = [[FORMAT, root]]
+    marks: list[list[Any]] = [[FORMAT, root, *own]]  # another HOME has other protected files
     wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
     files = (
         *places,

@@ -456,8 +456,8 @@ class Guard:
         if not recent:
             return CallEstimate(most, is_learned=False)
         size = max(1, request.input_tokens)
-        dearest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
-        return CallEstimate(max(1, round(dearest * _MARGIN)), is_learned=True)
+        highest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
+        return CallEstimate(max(1, round(highest * _MARGIN)), is_learned=True)
 
     def _priced(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
         if rates is not None:

@@ -161,7 +161,7 @@ def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> Remote
     """The job with a new claim; `None`: it is finished, or another worker is at work on it.
 
     A worker that held it and did not return it was lost. What its agent spent after the last saved iteration is
-    not known and not charged; a note says so.
+    unknown and not charged; a note reports it.
     """
     if job.state is JobState.DONE or (job.state is JobState.RUNNING and now_s < job.until_s):
         return None

@@ -233,6 +233,7 @@ GUARD_RULES = (
         contents=(
             *("exec*b64decode", "eval*b64decode", "system*b64decode", "exec*fromhex"),
             *("exec*decompress", "exec*rot13", "eval*atob(", "eval*'base64'", 'eval*"base64"'),
+            *("eval*decode_base64", "eval*decode64", "exec*map(chr", "eval*map(chr"),
         ),
     ),
     Rule(
@@ -244,7 +245,7 @@ GUARD_RULES = (
             *("switchgear.stores", *(f"switchgear._{letter}" for letter in _LETTERS)),
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
             *("run_module*switchgear", "run_path*switchgear", "import_module*switchgear"),
-            "uninstall*switchgear",
+            *("uninstall*switchgear", "kill*pgrep*switchgear"),
         ),
     ),
     Rule(
@@ -254,6 +255,7 @@ GUARD_RULES = (
             *("git update-ref", "git push", "git replace", "git pack-refs", "git filter-branch"),
             *("git fetch", "git pull", "git reflog expire", "git reflog delete"),
             *("git symbolic-ref", "git send-pack", "git fast-import", "git filter-repo"),
+            "git notes",
         ),
         contents=("refs/switchgear",),
     ),

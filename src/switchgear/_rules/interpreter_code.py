@@ -33,7 +33,7 @@ LONGEST_CODE = 100_000
 _COMPUTES = (
     *("b64decode", "fromhex", "unhexlify", "rot13", "rot_13", "decompress", "chr(", "[::-1]"),
     *("atob(", "fromcharcode", "'base64'", '"base64"', "'hex'", '"hex"', "pack(", "codecs.decode"),
-    *("reverse()", "decode64", "base64_decode", "hex2bin", "strrev"),
+    *("reverse()", "decode64", "base64_decode", "hex2bin", "strrev", "map(chr", "chrfor"),
 )
 """Ways to make a text of something else."""
 _RUNS = (

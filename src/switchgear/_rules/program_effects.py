@@ -31,6 +31,12 @@ _DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm", "rim
 _COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
 _TAKES_PATHS = _DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
 _UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
+_BACKUPS = tuple(
+    f"{folder}/{name}"
+    for folder in ("/tmp", "/var/tmp")  # noqa: S108  nothing is written there
+    for name in ("switchgear.", ".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi")
+)
+"""Copies of the guard's files in folders that are no project's."""
 _GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
 _LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
 """Parts of long options whose value names what is left alone."""
@@ -292,7 +298,11 @@ def _writes(call: _Call) -> Touch:
 def _alters(call: _Call) -> Touch:
     """Rights that are only added leave a whole project as usable as it was."""
     program = call.command.words[0]
-    modes = [word for word in call.rest if not word.startswith("--") and len(word) > 1]
+    modes = [
+        word
+        for word in call.rest
+        if not word.startswith("--") and (len(word) > 1 or word.isdigit())
+    ]
     gentle = program == "chmod" and not any(_takes_away(word) for word in modes[:2])
     paths = tuple(call.paths)
     return Touch(writes=paths) if gentle else Touch(writes=paths, alters=paths)
@@ -336,7 +346,7 @@ def _moves(call: _Call) -> Touch:
 
 
 def _copies(call: _Call) -> Touch:
-    target = _target(call)
+    target = tuple(path for path in _target(call) if not path.startswith(_BACKUPS))
     program = call.command.words[0]
     clears = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
     takes = any(word == "--remove-source-files" for word in call.rest)
@@ -382,6 +392,8 @@ def _unpacks(call: _Call) -> Touch:
         if name in {"-C", "--directory", "-d", "-D"}
     ]
     landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
+    if call.command.cwd.rpartition("/")[2].startswith("."):  # in a folder of settings
+        landed += (f"{call.command.cwd}/*",)
     return Touch(writes=landed, given=_handles(call).given)
 
 
@@ -675,7 +687,7 @@ def _downloads(call: _Call) -> Touch:
     """The file that a download writes; files that are sent are only read."""
     written: list[str] = []
     sent: list[str] = []
-    names = [word.rpartition("/")[2] for word in call.rest if "://" in word]
+    names = [word.rpartition("/")[2] for word in call.words if "/" in word]
     before = ""
     for word in call.rest:
         if _is_option_for(before, "oO", ("--output", "--output-document", "--dump-header")):

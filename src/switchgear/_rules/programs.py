@@ -150,6 +150,8 @@ _CLUSTERED = _CLUSTERS | {"ex", "vi", "vim", "nvim", "view"}
 """The same, and editors."""
 _PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
 """Agents, which are given a task in words."""
+_PACKAGERS = frozenset(("pip", "pip3", "uv", "poetry", "pdm", "conda", "mamba", "apt", "brew"))
+"""Package managers, to which a name is that of a package."""
 _ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
 """Those that do nothing themselves to what the text names."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
@@ -380,6 +382,8 @@ def _touch_of(command: ShellCommand) -> Touch:
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
         texts = _texts_in(command) if command.words[0] in _ONLY_TEXTS else []
+        if command.words[0] in _CONTAINERS:
+            command = command._replace(words=_outside_container(command.words))
         if texts:
             words = tuple(word for word in command.words if word not in texts)
             command = command._replace(words=words)
@@ -609,6 +613,14 @@ def _looked_into(command: ShellCommand, setting: Setting, depth: int) -> Iterato
             within(each, here.pipe)._replace(mounts=here.mounts)
             for each in commands_of(inner, at, depth + 1)
         ]
+        given = _given(here)
+        if given is not None and given != inner:  # `bash -c '. /dev/stdin' <<< text`
+            runs = [
+                each._replace(piped=given)
+                if each.piped is None and each.words[:1] and each.words[0] in _RUNS_TEXT
+                else each
+                for each in runs
+            ]
         yield from _looked_through(runs, setting, depth + 1)
     for found in _inner_commands(here, setting):
         yield from _looked_through([found], setting, depth + 1)
@@ -1052,6 +1064,16 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
     )
 
 
+def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of `docker run` that are of this machine, without what is only read in there."""
+    at = next((at for at, word in enumerate(words[:4]) if word == "run"), -1)
+    if at < 0:
+        return words
+    inner = _behind_options(words[at + 1 :], _CONTAINER_VALUED)
+    own = words[: len(words) - len(inner)]
+    return tuple(word for word in own if not word.endswith((":ro", ":ro,z", ":ro,Z", ",readonly")))
+
+
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     for name, value in zip(words, [*words[1:], ""], strict=False):
         long, equals, attached = name.partition("=")
@@ -1114,7 +1136,7 @@ def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`."""
     if not any(GUARD_NAME in word.lower() for word in words[1:]):
         return
-    if only_reads(words[0], words[1:]) or words[0] in _PROMPTED:
+    if only_reads(words[0], words[1:]) or words[0] in _PROMPTED | _PACKAGERS:
         return
     for at, word in enumerate(words[1:], 1):
         if GUARD_NAME not in word.lower():

@@ -379,7 +379,7 @@ class Resilient(GuardedStore):
     ) -> None:
         """Call the listener with circuits that others moved, and `missing` for what was lost."""
 
-        def heard(circuit: Circuit) -> None:
+        def changed(circuit: Circuit) -> None:
             known = self._known.get(circuit.key)
             if missing is None or known is None or _is_news(circuit, known.circuit):
                 listener(self.seen(circuit))
@@ -387,7 +387,7 @@ class Resilient(GuardedStore):
                 self.operator.keep_again_in(self)
                 missing(circuit.key)
 
-        self.inner.on_change(heard)
+        self.inner.on_change(changed)
 
     def try_again(self) -> None:
         """Save to the store what it has missed, if it is back and it is time to try."""

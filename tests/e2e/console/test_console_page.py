@@ -351,7 +351,7 @@ def _is_still(file: Path) -> bool:
 def test_an_incident_shows_its_evidence_and_is_closed_on_the_page(tab: Tab, served: Served) -> None:
     page = tab.open("/incidents")
     page.locator("main li.item a.name").first.click()
-    page.wait_for_selector("h3:has-text('Evidence')")
+    page.wait_for_selector("h2:has-text('Evidence')")
     page.get_by_label("Interventions").get_by_role("button", name="Close incident").click()
     page.get_by_label("Was the trip right?").select_option("confirmed")
     page.get_by_label("Your name").fill("ann")

@@ -123,7 +123,7 @@ def test_without_failed_runs_the_catch_rate_is_unknown() -> None:
     profiles = [Profile(f"g{n}", True, 5, (None,)) for n in range(100)]
     problem = too_little(profiles, 0.05)
     assert problem is not None
-    assert "0 runs are known to be unsolved: it takes 10" in problem.why
+    assert "0 runs are known to be unsolved: 10 are needed" in problem.why
 
 
 def test_a_rate_that_nothing_keeps_is_reported(tmp_path: Path, row_of_two: Path) -> None:

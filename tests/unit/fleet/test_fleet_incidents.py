@@ -490,6 +490,10 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     name = next(line for line in listed if circuit in line).split()[0]
     assert "# SEV1" in run(tmp_path, "incidents", "show", name)[1]
     assert json.loads(run(tmp_path, "incidents", "show", name, "--json")[1])["id"] == name
+    assert json.loads(run(tmp_path, "incidents", "show", name[:-1], "--json")[1])["id"] == name
+    newest = max(line.split()[0] for line in listed)
+    assert json.loads(run(tmp_path, "incidents", "show", "last", "--json")[1])["id"] == newest
+    assert "is ambiguous: 2 incidents begin so" in run(tmp_path, "incidents", "show", "2")[1]
     closing = ("incidents", "close", name, "--why", "test", "--false-positive")
     assert run(tmp_path, *closing) == (0, f"{name}: closed as false positive\n")
     assert (

@@ -119,6 +119,21 @@ def test_a_change_that_only_a_watcher_saw_is_reported_by_the_next_hook(project: 
     )
 
 
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"])
+def test_another_home_of_the_same_project_is_no_tampering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A container that mounts the project, or `sudo`."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    if variable == "HOME":
+        monkeypatch.delenv("XDG_STATE_HOME")
+    for number, name in enumerate(("one", "two", "one")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+        assert hear(project, before(call=f"t{number}")).stdout == ""
+        assert compiled.compiled(str(project)).tampered == []
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_configuration_that_changes_while_it_is_read_takes_effect_at_the_next_event(
     project: Path, monkeypatch: pytest.MonkeyPatch, fails: bool

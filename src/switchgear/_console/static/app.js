@@ -497,7 +497,7 @@ function Session({ id }) {
       ["Spent", `${dollars(data.spent_micros)}${data.spend_micros_per_min ? `, ${perMinute(data.spend_micros_per_min)}` : ""}`],
       ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${number(page.score.points)} of ${number(page.score.threshold)} points</span></div>` : null],
       ["Tried", data.tried.join(", ")], ["Waiting for the agent", data.pending.join(" · ")]]} />
-      ${data.indicators.length ? html`<h3>Evidence of the last trip</h3><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
+      ${data.indicators.length ? html`<h2 class="minor">Evidence of the last trip</h2><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${data.possible} all=${INTERVENTIONS} act=${(action) => intervene(id, action)} /></div>
     <h2>Last steps</h2>${data.steps.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Time</th><th>Step</th><th>Result</th><th class="number">Heat</th></tr></thead><tbody>
       ${[...data.steps].reverse().map((step) => html`<tr><${Cell} label="Time"><span class="nowrap">${clock(step.at_s)}</span><//><${Cell} label="Step" wide><span class="mono">${step.call}</span>${step.error ? html`<br /><span class="dim small">${step.error}</span>` : null}<//>
@@ -557,7 +557,7 @@ function Run({ id }) {
       ["Took", `${span(run.seconds)}${left}`], ["Iterations", run.max_iterations ? `${made.length} of ${run.max_iterations}` : made.length],
       ["Cost", `${costOf(run)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
       ["Continue", end.resume ? html`<code>${end.resume}</code> <${Copy} text=${end.resume} />` : null]]} />
-      ${(end.evidence || []).length ? html`<h3>Evidence</h3><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
+      ${(end.evidence || []).length ? html`<h2 class="minor">Evidence</h2><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${run.possible} all=${RUN_ACTIONS} act=${(action) => interveneRun(run, action)} /></div>
     ${made.length ? html`<div class="columns charts"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
       <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}`, axis: (value) => `$${value.toFixed(2)}` }]} data=${charts.cost} /></div>
@@ -638,7 +638,7 @@ function Incident({ id }) {
   return html`<${Head} title=${`Incident ${id}`} state=${closed ? "closed" : "open"} /><div class="card"><${Facts} of=${[["Circuit", html`<${Name} kind="circuit" name=${data.circuit} />`], ["Severity", data.severity], ["Status", data.status], ["Reason", data.reason],
       ["Opened", clock(data.opened_at_s)], ["Lasted", data.lasted_s == null ? null : span(data.lasted_s)], ["Action", data.action], ["Agents", list(data.agents)], ["Rerouted", list(data.rerouted)],
       ["Closed", data.closed_by ? `by ${data.closed_by}: ${data.closed_why}` : null], ["Verdict", data.mark ? words(data.mark).replaceAll("-", " ") : null]]} />
-      ${(data.evidence || []).length ? html`<h3>Evidence</h3><ul>${counted(data.evidence).map(([each, count]) => html`<li>${count > 1 ? html`<b>${count}×</b> ` : null}${each}</li>`)}</ul>` : null}
+      ${(data.evidence || []).length ? html`<h2 class="minor">Evidence</h2><ul>${counted(data.evidence).map(([each, count]) => html`<li>${count > 1 ? html`<b>${count}×</b> ` : null}${each}</li>`)}</ul>` : null}
       ${isOperator() && !closed ? html`<div class="row" role="group" aria-label="Interventions"><button class="primary" onClick=${() => closeIncident(id)}>Close incident</button></div>` : null}</div>
     <h2>Report</h2><pre tabindex="0">${data.report}</pre>`;
 }
