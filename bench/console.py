@@ -177,12 +177,6 @@ async def load(seconds: float, clients: int, rate: float) -> None:
         server = Server(root)
         followers = [Follower(server) for _ in range(clients)]
         tasks = [asyncio.create_task(each.run()) for each in followers]
-        slow = socket.create_connection(("127.0.0.1", server.port))
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.sendall(
-            f"GET /v1/events?views=1 HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
-            f"Authorization: Bearer {server.token('read')}\r\n\r\n".encode()
-        )
         await asyncio.sleep(2)
         times: list[float] = []
         failed: list[str] = []
@@ -197,9 +191,13 @@ async def load(seconds: float, clients: int, rate: float) -> None:
         await asyncio.to_thread(server.start)
         answered = sum(await asyncio.gather(*callers))
         await orders
-        await asyncio.sleep(3)
         with Panel(f"sqlite:///{root}/.switchgear/state.db") as panel:
             stored = [int(entry.cursor) for entry in panel.events(limit=10_000_000)]
+        until_s = time.monotonic() + 60
+        while any(each.seen[-1:] != stored[-1:] for each in followers):
+            await asyncio.sleep(0.1)
+            if time.monotonic() > until_s:
+                break
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -220,8 +218,36 @@ async def load(seconds: float, clients: int, rate: float) -> None:
         print(
             f"delay of an event: p50 {delays[len(delays) // 2] * 1e3:.0f} ms, p99 {delays[int(len(delays) * 0.99)] * 1e3:.0f} ms"
         )
-        slow.close()
+        print(await asyncio.to_thread(slow_client, server))
         server.stop()
+
+
+def slow_client(server: Server) -> str:
+    """Connect a client that does not read, and write events until it is dropped."""
+    common = f"Host: 127.0.0.1\r\nAuthorization: Bearer {server.token('read')}\r\n"
+    slow = socket.create_connection(("127.0.0.1", server.port))
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.sendall(f"GET /v1/events HTTP/1.1\r\nAccept: text/event-stream\r\n{common}\r\n".encode())
+
+    def dropped() -> bool:
+        with socket.create_connection(("127.0.0.1", server.port)) as asking:
+            asking.sendall(f"GET /metrics HTTP/1.1\r\nConnection: close\r\n{common}\r\n".encode())
+            answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))
+        return b"\nswitchgear_event_stream_dropped_total 0\n" not in answer
+
+    def many(tx: Any) -> None:
+        for number in range(1000):
+            mode = Mode.SHADOW if number % 2 else Mode.AUTO
+            tx.apply("load/slow", classic(), Override("bench", "x", mode))
+
+    with Panel(f"sqlite:///{server.root}/.switchgear/state.db", keep_events=200_000) as panel:
+        for thousands in range(1, 61):
+            panel.store.inner.transact("bench", many)
+            time.sleep(0.5)
+            if dropped():
+                slow.close()
+                return f"a client that does not read: dropped after {thousands},000 events"
+    raise AssertionError("60,000 events wait for a client that does not read")
 
 
 def page(circuits: int, events: int) -> None:

@@ -10,15 +10,12 @@ from switchgear.integrations.litellm import guard
 
 down = "litellm.InternalServerError"
 spare = {"model": "claude-haiku-4-5", "mock_response": "Hi."}
-router = Router(
-    model_list=[
-        {"model_name": "chat", "litellm_params": {"model": "gpt-4o", "mock_response": down}},
-        {"model_name": "spare", "litellm_params": spare},
-    ],
-    fallbacks=[{"chat": ["spare"]}],
-    num_retries=0,
-    disable_cooldowns=True,  # the circuit decides
-)
+models = [
+    {"model_name": "chat", "litellm_params": {"model": "gpt-4o", "mock_response": down}},
+    {"model_name": "spare", "litellm_params": spare},
+]
+# Without LiteLLM's own cooldowns: the circuit decides.
+router = Router(models, fallbacks=[{"chat": ["spare"]}], num_retries=0, disable_cooldowns=True)
 panel = Panel("memory:")
 litellm.callbacks.append(guard(panel=panel))
 

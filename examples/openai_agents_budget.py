@@ -11,25 +11,16 @@ from switchgear.integrations.openai_agents import guard
 
 usage = Usage(requests=1, input_tokens=1_000, output_tokens=100, total_tokens=1_100)
 answer = ModelResponse(output=[assistant_message("Done.")], usage=usage, response_id=None)
-
-
-class Gpt(ScriptedModel):
-    """Stands for a model of OpenAI."""
-
-    model = "gpt-4o"
-
-
+Gpt = type("Gpt", (ScriptedModel,), {"model": "gpt-4o"})  # stands for a model of OpenAI
 panel = Panel("memory:")
 panel.budgets.open("team", 10_000)
-agents = [
-    guard(Agent(name, model=Gpt([answer] * 10)), panel=panel, budget="team")
-    for name in ("Ann", "Bob")
-]
+agents = [Agent(name, model=Gpt([answer] * 10)) for name in ("Ann", "Bob")]
+guarded = [guard(agent, panel=panel, budget="team") for agent in agents]
 
 
 async def main() -> None:
     try:
-        for agent in agents * 3:
+        for agent in guarded * 3:
             result = await Runner.run(agent, "Work.", run_config=RunConfig(tracing_disabled=True))
             print(agent.name, result.final_output, panel.budgets.free_micros("team"), "left")
     except BudgetRefused as error:

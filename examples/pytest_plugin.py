@@ -4,21 +4,14 @@ from typing import Any
 
 import pytest
 
-from switchgear import CircuitBreaker, Panel, Rejected
+from switchgear import Panel, Rejected
 
 
-def ask(breaker: CircuitBreaker) -> str:
-    """Stands for your code."""
-    try:
-        return breaker.call(lambda: "hello")
-    except Rejected:
-        return "Please try again later."
-
-
-def test_the_fallback_answers(switchgear_panel: Panel, force_state: Any) -> None:
+def test_an_open_circuit_refuses(switchgear_panel: Panel, force_state: Any) -> None:
     breaker = switchgear_panel.breaker("provider/example")
     force_state(breaker, "open", retry_after_s=30)
-    assert ask(breaker) == "Please try again later."
+    with pytest.raises(Rejected):
+        breaker.call(lambda: "hello")  # stands for your code
 
 
 def test_failures_open_it(switchgear_panel: Panel, assert_tripped: Any) -> None:

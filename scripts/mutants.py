@@ -69,9 +69,9 @@ FILES = (
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
 # the laws that concern them. What few walks tread on meets its own tests at once.
 WALKS = 40
-DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py")
+PROGRESS = ("_detectors/step_facts.py", "_detectors/progress.py")
 FIRST = {
-    **dict.fromkeys(DEBTS, "tests/property/test_debt_walks.py"),
+    **dict.fromkeys(PROGRESS, "tests/property/test_progress_walks.py"),
     "_core/evidence.py": "tests/unit/core/test_evidence.py",
     "_core/values.py": "tests/unit/core/test_recovery.py",
     "_core/window.py": "tests/unit/core/test_windows.py",
@@ -115,15 +115,15 @@ WALKED = (
 )
 """What nearly every walk treads on."""
 TESTS = (
-    "tests/property/test_debt_walks.py",
-    "tests/unit/detectors/test_debts.py",
+    "tests/property/test_progress_walks.py",
+    "tests/unit/detectors/test_progress_values.py",
     "tests/unit/core/test_evidence.py",
     "tests/unit/detectors/test_detectors.py",
     "tests/unit/detectors/test_loop_detectors.py",
     "tests/unit/breaker/test_loop_stagnation.py",
     "tests/unit/breaker/test_loop_failures.py",
     "tests/unit/text/test_fingerprint.py",
-    "tests/unit/core/test_ledger.py",
+    "tests/unit/core/test_progress_presets.py",
     "tests/unit/detectors/test_stuck_detectors.py",
     "tests/unit/fleet/test_fleet_detectors.py",
     "tests/unit/core/test_verdicts.py",

@@ -23,8 +23,8 @@ from depth import is_kept
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
-settings.register_profile("default", deadline=None, max_examples=15)
-settings.register_profile("ci", deadline=None, max_examples=15, derandomize=True, print_blob=True)
+settings.register_profile("default", deadline=None, max_examples=10)
+settings.register_profile("ci", deadline=None, max_examples=10, derandomize=True, print_blob=True)
 settings.register_profile(
     "stress", deadline=None, max_examples=500, derandomize=True, suppress_health_check=QUIET
 )

@@ -53,7 +53,16 @@ def for_each(name: str, values: Iterable[Any]) -> Callable[[Callable[..., None]]
 KEPT: dict[str, tuple[str, ...]] = {
     "test_a_removed_working_directory_does_not_switch_the_rules_off": ("True-claude-code", "codex"),
     "test_a_refusal_that_cannot_be_written_is_an_exit_code": ("claude-code", "/dev/full-codex"),
-    "test_no_environment_switches_the_rules_off": ("HOME", "SWITCHGEAR_STORE': 'nonsense"),
+    "test_no_environment_switches_the_rules_off": ("{'HOME': ''}", "SWITCHGEAR_STORE': 'nonsense"),
+    "test_a_part_of_the_core_that_cannot_be_imported_does_not_admit": ("_rules/rules.py",),
+    "test_input_that_is_valid_and_strange_is_answered": ("resident", "process-claude-code"),
+    "test_a_standard_input_that_never_closes_is_answered_when_its_json_is_whole": (
+        "claude-code",
+        "pi",
+    ),
+    "test_a_closed_standard_input_is_refused": ("claude-code", "pi"),
+    "test_settings_that_lose_our_hooks_get_them_back": ("claude-code", "codex"),
+    "test_with_breakers_the_trouble_is_noticed_and_no_healthy_agent_is_halted": ("outage",),
     "test_the_real_hook_command_of_each_agent_refuses_and_cuts": ("claude-code",),
     "test_the_projects_own_configuration_is_what_the_hook_is_driven_with": ("agents:",),
     "test_a_guard_that_is_broken_on_purpose_is_a_failure": ("same-error", "overspend"),
@@ -63,7 +72,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "test_until_the_trouble_begins_both_sides_do_the_very_same": ("dead-provider",),
     "test_without_breakers_the_harm_is_there_and_nothing_notices": ("dead-provider",),
     "test_a_signal_ends_an_agent_that_ignores_it_and_its_work_is_saved": ("SIGTERM",),
-    "test_the_doctor_says_whether_codex_will_run_the_hooks": ("0",),
+    "test_the_doctor_reports_whether_codex_will_run_the_hooks": ("0",),
     "test_a_project_without_a_store_gets_none": (),
     "test_nothing_of_the_users_is_changed": (),
     "test_the_corpus_makes_every_legal_move_and_no_other": (),
@@ -74,6 +83,10 @@ KEPT: dict[str, tuple[str, ...]] = {
     "test_one_signal_ends_a_tree_that_ignores_it_after_the_grace_period": (),
     "test_a_day_has_all_troubles_each_noticed": (),
     "test_four_times_the_text_takes_about_four_times_as_long": (),
+    "test_every_task_takes_effect_once_while_workers_are_killed": (),
+    "test_a_killed_batch_adopts_what_workers_did_meanwhile": (),
+    "test_a_tcp_client_that_does_not_read_is_dropped_and_resumes_where_it_stopped": (),
+    "test_workers_share_a_budget_on_a_redis_server": (),
     "test_time_in_which_everything_was_suspended_is_no_silence": (),
 }
 """Tests that take long, with the parts of the ids that `make test` runs; `make stress` runs all cases."""

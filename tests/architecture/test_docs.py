@@ -1,4 +1,4 @@
-"""The documentation tells the truth: links lead somewhere, pages and tables match the code."""
+"""The documentation is correct: links work, pages and tables match the code."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""A panel over a Redis server in trouble: calls go on, strict ones refuse, all is told later."""
+"""A panel over a Redis server in trouble: calls continue, strict ones refuse, updates are saved later."""
 
 import asyncio
 import time

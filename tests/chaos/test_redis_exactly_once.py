@@ -182,7 +182,7 @@ def test_the_answer_to_a_probe_that_was_lost_is_asked_for_again(server: Server) 
         assert [event.kind for event in done.events] == ["moved"], "with its events"
 
 
-def test_a_message_that_may_have_been_counted_says_so_and_is_known_again(server: Server) -> None:
+def test_a_message_in_doubt_is_reported_and_recognised_when_sent_again(server: Server) -> None:
     with store_behind(server) as (store, proxy):
         store.apply("api", CALM, FAILED, store.now_s())
         proxy.next_fault = ["drop"]

@@ -1,4 +1,4 @@
-"""A Redis server that dies, forgets, freezes, is cut off or replaced: what the store says and does.
+"""A Redis server that is killed, emptied, frozen, disconnected or replaced: errors and recovery of the store.
 
 A store says quickly what is wrong and works again by itself; going on meanwhile is the panel's
 business (test_panel_redis.py).

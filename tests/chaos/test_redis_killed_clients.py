@@ -1,4 +1,4 @@
-"""Clients that are killed in the middle of anything: nothing answered is lost, nobody is stuck."""
+"""Clients that are killed at any point: nothing confirmed is lost, no other client is blocked."""
 
 import multiprocessing
 import random

@@ -1,4 +1,4 @@
-"""The places where circuits can be remembered, each behind the same door, for the tests of stores.
+"""The stores under one interface, for the tests of stores.
 
 The Redis servers are started by the first test that needs them and stopped at the end.
 """

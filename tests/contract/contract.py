@@ -1,4 +1,4 @@
-"""What every store promises, whatever it is made of. Subclassed once per kind of store."""
+"""What every store promises. Subclassed once per kind of store."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -215,7 +215,7 @@ class StoreContract(KeepingContract, TransactionContract):
             assert not store.apply("api", POLICY, Acquire(), NOW_S).verdict.admitted
         assert numbers(one.events()) == numbers(other.events()) == [1]
 
-    def test_one_probe_for_all_who_ask_at_once(self, backend: Backend) -> None:
+    def test_concurrent_callers_get_one_probe(self, backend: Backend) -> None:
         handles = [backend.open() for _ in range(4)]
         tell(handles[0], "api", FAILED, FAILED, FAILED)
         admitted: list[bool] = []
@@ -253,7 +253,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
     # The rest
 
-    def test_a_circuit_whose_state_is_lost_can_say_so(self, store: Store) -> None:
+    def test_a_lost_state_of_a_circuit_is_reported(self, store: Store) -> None:
         remark = Override("switchgear", "gone", kind=EventKind.STORE_LOST)
         assert store.apply("api", POLICY, remark, NOW_S).events[0].kind is EventKind.STORE_LOST
         assert store.events()[0].event.kind is EventKind.STORE_LOST

@@ -53,6 +53,13 @@ class KeepingContract:
         assert store.events(after=everything[3].cursor) == everything[4:]
         assert store.events(after=everything[-1].cursor) == []
 
+    def test_the_cursor_0_is_before_the_oldest_event(self, store: Store) -> None:
+        assert store.events(after="0") == []
+        for mode in (Mode.HELD_OPEN, Mode.SHADOW, Mode.AUTO):
+            tell(store, "one", hold(mode))
+        assert store.events(after="0") == store.events()
+        assert numbers(store.events(after="0", limit=2)) == [1, 2]
+
     @pytest.mark.parametrize("after", ["xx", "", "1.5", "²", "9" * 5000, "1-2-3"])
     def test_an_invalid_cursor_is_reported(self, store: Store, after: str) -> None:
         with pytest.raises(ValueError, match=r"^after is .*: it must be a cursor of this stream$"):

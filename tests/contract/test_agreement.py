@@ -104,7 +104,7 @@ class Conversation:
 @pytest.mark.parametrize("place", [place for place in BACKENDS if place != "memory"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=st.tuples(policies(), policies()), script=SCRIPTS)
-def test_a_store_answers_as_the_memory_does(
+def test_a_store_returns_the_same_results_as_memory(
     place: str, tmp_path: Path, drawn: tuple[Policy, Policy], script: list[Any]
 ) -> None:
     with ExitStack() as places:

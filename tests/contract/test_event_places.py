@@ -1,5 +1,7 @@
-"""Places in the stream of events: the same over every store; nobody reads twice, nobody skips."""
+"""Positions in the event stream: the same in every store; no event is read twice or skipped."""
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +9,9 @@ import pytest
 
 from contract.backends import BACKENDS, Backend
 from switchgear import Panel
+from switchgear._config import Config
+from switchgear._console.sources import Sources
+from switchgear._console.stream import Client, EventHub
 from switchgear._fleet.delivery import OutboxPlace
 
 
@@ -67,3 +72,23 @@ def test_while_it_is_somebodys_turn_the_others_wait(backend: Backend) -> None:
         assert not other.move("1")
         mine.leave()
         assert other.each(lambda _: None) == 2
+
+
+def test_the_event_stream_of_the_console_begins_before_the_first_event(
+    backend: Backend, tmp_path: Path
+) -> None:
+    async def followed(panel: Panel) -> list[bytes]:
+        hub = EventHub(Sources(panel, Config(), tmp_path))
+        await hub.start()
+        stream = hub.serve(Client("*", views=False, drop=lambda: None), "0")
+        hello = await anext(stream)
+        assert b"event: hello" in hello
+        await asyncio.to_thread(events, panel, 1, 2)
+        found = [await anext(stream) for _ in range(4)]
+        await hub.stop()
+        assert not hub.problem
+        return found
+
+    with Panel(backend.open()) as panel:
+        found = asyncio.run(followed(panel))
+    assert [json.loads(each.split(b"data: ")[1])["seq"] for each in found] == [1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""What every ledger promises, whatever its store is made of."""
+"""What every ledger promises, in every store."""
 
 from collections.abc import Iterator
 from pathlib import Path

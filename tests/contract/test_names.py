@@ -1,4 +1,4 @@
-"""Which names circuits may have: the same over every store, said in the same words."""
+"""Valid names of circuits: the same in every store, with the same error messages."""
 
 from pathlib import Path
 

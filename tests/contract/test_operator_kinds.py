@@ -1,4 +1,4 @@
-"""Overrides need the operator token on every store, whatever the message calls itself."""
+"""Overrides need the operator token in every store, whatever the kind of the message."""
 
 import asyncio
 import hashlib

@@ -104,7 +104,7 @@ def test_a_replica_can_be_read_but_not_written(server: Server, store: RedisStore
         behind.close()
 
 
-def test_a_cluster_url_for_a_server_that_is_none_says_so(server: Server) -> None:
+def test_a_cluster_url_for_a_single_server_is_an_error(server: Server) -> None:
     store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}")
     with pytest.raises(StoreUnavailable, match="no Cluster"):
         tell(store)

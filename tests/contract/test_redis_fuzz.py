@@ -1,4 +1,4 @@
-"""Rubbish in the server: a clear error or a fresh start with an event, nothing lost, nobody stuck."""
+"""Invalid data in the server: a clear error or a fresh start with an event; nothing is lost or blocked."""
 
 import json
 from collections.abc import Iterator

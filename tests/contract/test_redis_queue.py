@@ -1,4 +1,4 @@
-"""The queue of those who compete for one circuit: nobody waits in vain, nothing is heard twice."""
+"""The queue of concurrent writers of one circuit: every message is applied, and only once."""
 
 from contract.words import Broken
 from servers.server import Server

@@ -189,7 +189,7 @@ def test_pushes_come_back_by_themselves_and_what_was_missed_is_read_again(
 # What the server has lost
 
 
-def test_a_circuit_that_the_server_lost_is_given_back_by_who_remembers_it(
+def test_a_client_restores_a_circuit_that_the_server_lost(
     server: Server, store: RedisStore
 ) -> None:
     trip(store)

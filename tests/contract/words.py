@@ -1,4 +1,4 @@
-"""What the contract of stores tells them, and how it looks at what they kept."""
+"""Messages for the contract tests of stores, and helpers that read the stored state."""
 
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Circuit, Message, Mode, Override, Record, Signal, Totals

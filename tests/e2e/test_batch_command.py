@@ -152,7 +152,7 @@ def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
     assert end.endswith("done: 3 of 3 tasks done, unknown cost")
 
 
-def test_a_failure_blocks_what_needs_it_and_says_so(project: Project) -> None:
+def test_a_failure_blocks_what_needs_it_and_reports_it(project: Project) -> None:
     bad = "fail('Error: boom')"
     project.tasks(a=f"max_iterations: 1 | {bad}", b=f"needs: [a] | {DONE}", c=DONE)
     result = project.json()
@@ -502,7 +502,7 @@ def test_the_example_of_the_page_works(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")
 
 
-def test_of_two_resumes_of_a_batch_at_the_same_time_one_goes_on(project: Project) -> None:
+def test_of_two_resumes_of_a_batch_at_the_same_time_one_continues(project: Project) -> None:
     hangs = "if times('tries') == 1: (here / 'up').touch(); time.sleep(60)\nelse: time.sleep(1); write(name, 'x'); done()"
     project.tasks(a=hangs, b=f"needs: [a] | {DONE}")
     first = project.start()
@@ -655,7 +655,7 @@ def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_defect_of_switchgear_after_a_task_has_run_is_exit_code_1_and_the_batch_goes_on(
+def test_a_defect_of_switchgear_after_a_task_has_run_is_exit_code_1_and_the_batch_continues(
     project: Project,
 ) -> None:
     project.tasks(a=DONE, b=f"needs: [a] | {DONE}")

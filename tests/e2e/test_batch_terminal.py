@@ -1,4 +1,4 @@
-"""A batch at a terminal: the table lives, and whoever sits there is asked."""
+"""A batch at a terminal: the live table, and the prompts."""
 
 import re
 import signal

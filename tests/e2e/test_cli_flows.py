@@ -49,7 +49,7 @@ def trip(run: Run, name: str = "provider/anthropic") -> Done:
     return run("record", name, "failure", "--count", "5", "--error", "529 overloaded")
 
 
-def test_looking_at_an_empty_project_says_so_and_makes_no_file(run: Run, tmp_path: Path) -> None:
+def test_looking_at_an_empty_project_reports_it_and_makes_no_file(run: Run, tmp_path: Path) -> None:
     done = run("status")
     assert done.returncode == 0
     assert "No circuits yet" in done.stdout
@@ -117,7 +117,7 @@ def test_show_has_state_heat_evidence_policy_and_history(run: Run) -> None:
     assert "did you mean 'provider/anthropic'?" in missing.stderr
 
 
-def test_an_operator_holds_releases_and_resets_with_who_and_why(run: Run) -> None:
+def test_an_operator_holds_releases_and_resets_with_name_and_reason(run: Run) -> None:
     trip(run)
     name = "provider/anthropic"
     nobody_said_why = run("hold", "closed", name)

@@ -3,13 +3,12 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import quick_command
 from e2e.terminal import ENTER, LEAVE, LIMIT_S, Terminal
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
@@ -19,13 +18,9 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     for name in ("op/git", "provider/anthropic"):
-        subprocess.run(
-            [sys.executable, "-m", "switchgear", "record", name, "failure", "--count", "5"],
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-            check=True,
-            capture_output=True,
-        )
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        words = ("record", name, "failure", "--count", "5")
+        assert quick_command.run(*words, cwd=tmp_path, env=env).returncode == 0
     return tmp_path
 
 

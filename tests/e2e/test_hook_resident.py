@@ -1,4 +1,4 @@
-"""The resident process: who may use it, what ends it, and what becomes of events when it is killed."""
+"""The resident process: permissions, when it ends, and how events are handled when it is killed."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Sinks, incidents and notifications without any `fleet watch`: whoever commits an event sees to it."""
+"""Sinks, incidents and notifications without `fleet watch`: the process that commits an event handles it."""
 
 import json
 import os

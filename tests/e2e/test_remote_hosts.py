@@ -73,7 +73,7 @@ def test_a_drained_worker_finishes_its_task_and_exits(hosts: Hosts) -> None:
     assert worker.wait(LIMIT_S) == 0
 
 
-def test_draining_a_worker_that_is_not_there_says_so(hosts: Hosts) -> None:
+def test_draining_a_worker_that_is_not_there_reports_it(hosts: Hosts) -> None:
     done = subprocess.run(
         hosts.command("worker", "--drain", "--name", "nobody"),
         cwd=hosts.folder,

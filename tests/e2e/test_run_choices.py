@@ -1,4 +1,4 @@
-"""Starting on an open circuit at a terminal: the choices are asked for, and each does what it says."""
+"""Starting on an open circuit at a terminal: the prompt, and the effect of each choice."""
 
 import re
 import subprocess

@@ -94,7 +94,7 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_run_that_works_is_completed_and_told_in_lines(project: Project) -> None:
+def test_a_run_that_works_is_completed_and_shown_in_lines(project: Project) -> None:
     done = project("run", "write a", agent="write('a', 'b')")
     assert done.returncode == 0, done.stderr
     assert "task: write a" in done.stdout
@@ -467,6 +467,25 @@ def test_runs_have_start_end_and_duration_and_can_be_cut_to_the_last(project: Pr
     assert project("runs", "prune", "--older-than", "8").returncode == 2
 
 
+@pytest.mark.parametrize("name", ["last", "the id"])
+def test_an_intervention_in_a_run_that_has_ended_names_the_command_that_continues(
+    project: Project, name: str
+) -> None:
+    run = project.json("run", "x", "--max-iterations", "1", agent="sys.exit(1)")["run"]
+    done = project("intervene", run if name == "the id" else name)
+    assert done.returncode == 2
+    assert f"run {run} is not at work (max_iterations)" in done.stderr
+    assert f"switchgear resume {run}" in done.stderr
+
+
+def test_status_counts_the_runs_that_the_list_of_runs_shows(project: Project) -> None:
+    for _ in range(2):
+        project("run", "x", "--max-iterations", "1", agent="sys.exit(1)")
+    assert "2 finished runs: `switchgear runs`" in project("status").stdout
+    project("runs", "prune", "--keep", "0")
+    assert "finished run" not in project("status").stdout
+
+
 def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Project) -> None:
     first = project.json("run", "fix the parser", agent="print('Error: x'); sys.exit(1)")
     assert first["circuit"].startswith("loop/fix-the-parser-")
@@ -754,7 +773,7 @@ def test_a_second_run_of_the_same_task_reports_the_conflict(project: Project) ->
     assert project("run", "x", agent="write('a', 'b')").returncode == 0
 
 
-def test_of_two_resumes_at_the_same_time_one_goes_on(project: Project) -> None:
+def test_of_two_resumes_at_the_same_time_one_continues(project: Project) -> None:
     first = project.json("run", "x", "--max-iterations", "1", agent=GOES_ON)
     assert first["exit_reason"] == "max_iterations"
     both = [project.start("resume", "last", "--max-iterations", "2") for _ in "12"]

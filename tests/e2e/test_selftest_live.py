@@ -224,7 +224,7 @@ def test_a_run_that_ends_otherwise_is_a_failure(
     assert "the run ended as blocked" in row.reason
 
 
-def test_the_command_says_by_its_exit_code_that_all_fires(project: Path) -> None:
+def test_the_exit_code_shows_that_every_guard_trips(project: Path) -> None:
     command = [sys.executable, "-m", "switchgear", "selftest", "--only", "lock-convoy", "--json"]
     done = subprocess.run(
         command, cwd=project, env=dict(os.environ), capture_output=True, text=True, check=False

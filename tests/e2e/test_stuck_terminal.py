@@ -1,4 +1,4 @@
-"""Stuck agents and tripped circuits at a real terminal: it asks what to do, and does what is chosen."""
+"""Stuck agents and tripped circuits at a real terminal: the prompt, and the effect of each choice."""
 
 import json
 import subprocess
@@ -117,7 +117,7 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
         terminal = Terminal(tmp_path, "intervene", "s1", HOME=str(tmp_path.parent))
         try:
             terminal.read_until("What now (1 nudge/2 extend/3 escalate/4 abort)?")
-            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 40/100"
+            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 47/100"
             if choice != "nudge":  # the nudge has answered the evidence
                 shown = "Session s1 (claude-code) is trying again."
             assert shown in terminal.seen
@@ -133,7 +133,7 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
     assert json.loads(told["escalate"])["continue"] is False
 
 
-def test_a_tripped_circuit_is_closed_by_who_chooses_that(tmp_path: Path) -> None:
+def test_a_tripped_circuit_is_closed_by_that_choice(tmp_path: Path) -> None:
     (tmp_path / "switchgear.yaml").write_text(
         "store: sqlite:///state.db\ncircuits: [{match: op/*, policy: operation}]\n"
     )

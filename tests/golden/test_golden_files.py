@@ -1,4 +1,4 @@
-"""Replies of hooks, JSON, exit codes, stored data and public names are what the golden files say.
+"""Replies of hooks, JSON, exit codes, stored data and public names match the golden files.
 
 See `regenerate.py` for what to do when one differs.
 """

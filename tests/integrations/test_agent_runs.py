@@ -1,10 +1,14 @@
 """What all framework guards share, without any framework."""
 
+import asyncio
+
 import pytest
 
-from switchgear import Panel
+from switchgear import Latched, Panel, Policy, Rejected
+from switchgear.detectors import SpendVelocity
 from switchgear.integrations import _agent_run
-from switchgear.integrations._agent_run import AgentGuard, ModelName
+from switchgear.integrations._agent_run import AgentGuard, GuardedRun, ModelName
+from switchgear.testing import FakeClock
 
 
 def test_a_guard_without_a_panel_judges_its_own_tool_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,3 +68,30 @@ def test_what_a_model_call_spends_is_counted_by_tag() -> None:
 def test_too_many_tags_are_refused_before_any_call() -> None:
     with pytest.raises(ValueError, match="it must have at most 8"):
         AgentGuard("test", tags={f"t{number}": "x" for number in range(6)})
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_that_suddenly_spends_much_faster_is_stopped(is_async: bool) -> None:
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    policy = Policy([SpendVelocity(window_s=60)], Latched())
+    run = AgentGuard("test", panel=panel, progress=policy).run()
+
+    def spend(by: GuardedRun, cost_micros: int) -> None:
+        with by.model(ModelName("openai", "gpt")) as call:
+            call.used(1, 1, cost_micros=cost_micros)
+
+    async def aspend(by: GuardedRun, cost_micros: int) -> None:
+        async with by.model(ModelName("openai", "gpt")) as call:
+            call.used(1, 1, cost_micros=cost_micros)
+
+    for _ in range(4):
+        spend(run, 100_000)
+        clock.advance(60)
+    with run.inside():
+        inner = AgentGuard("test", panel=panel).run()  # a sub-agent
+        asyncio.run(aspend(inner, 2_000_000)) if is_async else spend(inner, 2_000_000)
+    with pytest.raises(Rejected, match="in the last 60 s"):
+        spend(run, 1)
+    with pytest.raises(Rejected, match="in the last 60 s"):
+        spend(inner, 1)

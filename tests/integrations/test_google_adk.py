@@ -1,6 +1,7 @@
 """Google ADK, with the real package and a scripted `BaseLlm`."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -180,6 +181,30 @@ def test_a_stream_is_one_call() -> None:
     texts = run(model(says("one two")), guard(panel=panel), mode=StreamingMode.SSE)
     assert texts == ["one", "two", "one two"]
     assert panel.breaker(PROVIDER).totals.succeeded == 1
+
+
+class CutLlm(ScriptedLlm):
+    """Its stream ends in the middle: with an exception, or without one."""
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        self.requests += 1
+        yield says("one").model_copy(update={"partial": True})
+        if isinstance(self.replies[0], BaseException):
+            raise self.replies[0]
+
+
+@pytest.mark.parametrize("reply", [ConnectionError("cut"), says("one two")], ids=["raises", "ends"])
+def test_a_stream_that_breaks_off_is_a_failure(reply: Any) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    scripted = CutLlm(model="fake", replies=[reply])
+    with contextlib.suppress(ConnectionError):
+        run(scripted, guard(panel=panel, budget="team"), mode=StreamingMode.SSE)
+    totals = panel.breaker(PROVIDER).totals
+    assert (totals.failed, totals.succeeded) == (1, 0)
+    assert panel.budgets.tree("team")[0].node.held_micros == 0
 
 
 def test_cancellation_leaks_no_permit_and_no_reservation() -> None:

@@ -1,6 +1,7 @@
 """LiteLLM, with the real package and its `mock_response`."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ litellm = pytest.importorskip("litellm")
 
 from litellm.router import Router
 
+from servers.model_api import Reply, model_api
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
 from switchgear.integrations.litellm import guard
@@ -174,6 +176,32 @@ def test_streams_belong_to_the_call_until_their_end() -> None:
     [root] = panel.budgets.tree("team")
     assert root.node.held_micros == 0
     assert panel.breaker(PROVIDER).totals.succeeded == 2
+
+
+@pytest.mark.parametrize("reply", [Reply(cut_at=300), Reply(breaks=True)], ids=["ends", "breaks"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_stream_that_breaks_off_is_a_failure(way: str, reply: Reply) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    guarded = guard(panel=panel, budget="team")
+
+    async def read(options: dict[str, Any]) -> None:
+        async for _ in await guarded.acompletion(**options):
+            pass
+
+    with model_api() as api:
+        for always, outcome in ((reply, (0, 1)), (Reply(), (1, 1))):
+            api.always = always
+            options: dict[str, Any] = {"model": GPT, "messages": HELLO, "stream": True}
+            options |= {"api_base": f"{api.url}/v1", "api_key": "k", "max_retries": 0}
+            with contextlib.suppress(litellm.exceptions.ServiceUnavailableError, litellm.APIError):
+                if way == "sync":
+                    list(guarded.completion(**options))
+                else:
+                    asyncio.run(read(options))
+            totals = panel.breaker(PROVIDER).totals
+            assert (totals.succeeded, totals.failed) == outcome
+            assert panel.budgets.tree("team")[0].node.held_micros == 0
 
 
 def test_a_stream_through_the_callback_counts_at_its_end() -> None:

@@ -1,6 +1,7 @@
 """Strands Agents, with the real package and a scripted `Model`."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -269,6 +270,29 @@ def test_a_stream_is_one_call() -> None:
 
     assert asyncio.run(words()) == ["one ", "two "]
     assert panel.breaker(PROVIDER).totals.succeeded == 1
+
+
+class CutModel(ScriptedModel):
+    """Its stream ends in the middle of the message: with an exception, or without one."""
+
+    async def stream(self, *args: Any, **kwargs: Any) -> Any:
+        self.requests += 1
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": "one "}}}
+        if isinstance(reply := self.replies[0], BaseException):
+            raise reply
+
+
+@pytest.mark.parametrize("reply", [ConnectionError("cut"), says("one two")], ids=["raises", "ends"])
+def test_a_stream_that_breaks_off_is_a_failure(reply: Any) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    with contextlib.suppress(ConnectionError):
+        ask(CutModel(reply), guard(panel=panel, budget="team"))
+    totals = panel.breaker("provider/cut").totals
+    assert (totals.failed, totals.succeeded) == (1, 0)
+    assert panel.budgets.tree("team")[0].node.held_micros == 0
 
 
 @pytest.mark.parametrize("ended_by", ["cancel", "close"])

@@ -1,4 +1,4 @@
-"""What the debts of the ledger are documented to do, recomputed from the full history.
+"""The documented values of the deprecated progress detectors, recomputed from the full history.
 
 Texts are compared as texts: no number stands for one, nothing is forgotten but what the agent
 itself forgot, and a signal with count n is n steps, one after the other.

@@ -1,4 +1,4 @@
-"""The whole machine, said again in the simplest way: every answer from the full history.
+"""The whole state machine in the simplest form: every answer is computed from the full history.
 
 No window, running sum, draft or memory. Evidence is the list of what was told since the circuit
 last closed, eras are such lists back to the last reset, with the probes that failed; totals are

@@ -1,4 +1,4 @@
-"""Whatever an agent writes, judging it ends, quickly, with a verdict; and patterns mean what they say."""
+"""For any text of an agent, a check ends quickly with a verdict; patterns match as documented."""
 
 import fnmatch
 import time

@@ -103,7 +103,7 @@ def test_every_record_and_every_refusal_is_in_the_totals_once(
 
 @patiently
 @given(walkers(), st.sampled_from(Mode))
-def test_the_mode_decides_who_is_admitted_and_never_what_the_evidence_says(
+def test_the_mode_decides_about_calls_and_never_changes_the_evidence(
     walker: Walker, mode: Mode
 ) -> None:
     phase = walker.circuit.phase

@@ -13,7 +13,7 @@ from depth import scaled
 from rules import grammar
 from rules.attacks import ADMITTED, ATTACKS, TOOL_ATTACKS
 from rules.evasions import WRAPPERS, offences, rewritten, wrapped
-from rules.harmless import COMMANDS
+from rules.harmless import COMMANDS, QUOTED
 from rules.project import Project
 from switchgear._rules.effects import UNREADABLE, Place
 from switchgear._rules.rules import Rule, judge
@@ -66,7 +66,7 @@ def test_harmless_commands_are_admitted(project: Project) -> None:
 @pytest.mark.parametrize("name", SAME_TEXT)
 def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: str) -> None:
     random = Random(name)
-    plain = [text for text in COMMANDS if "{}" not in text]
+    plain = [text for text in COMMANDS if "{}" not in text and not text.startswith(QUOTED)]
     texts = [WRAPPERS[name](text) for text in random.sample(plain, scaled(60, 15))]
     refused = {text: rule for text in texts if (rule := project.refusal(text))}
     assert refused == {}
@@ -144,13 +144,32 @@ def test_a_tracked_guard_survives_a_cleaning_and_an_untracked_one_does_not(tmp_p
 
     project = Project(tmp_path)
     assert project.refusal("git clean -fd") is not None
-    subprocess.run(["git", "add", "-f", "."], cwd=tmp_path, check=True, capture_output=True)
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    assert project.refusal("git add -A && git stash") is not None
+    git("add", "-f", ".")
     assert project.refusal("git clean -fd") is None
-    assert project.refusal("git stash") is None
+    assert project.refusal("git checkout -- .") is None
+    for text in ("git stash", "git reset --hard", "git checkout -f main"):
+        assert project.refusal(text) is not None, "it is not in the last commit"
+    git("commit", "-qm", "guard")
+    for text in ("git stash", "git reset --hard", "git checkout -f main", "git clean -fd"):
+        assert project.refusal(text) is None
+    assert project.refusal("git sparse-checkout set src") is not None
     (tmp_path / "switchgear.yaml").write_text("hooks: {lease: 5m}\n")
     assert project.refusal("git stash") is not None
     assert project.refusal("git checkout -- .") is not None
     assert project.refusal("git reset --hard") is not None
+
+
+def test_a_file_that_doubles_with_each_command_is_bounded(project: Project) -> None:
+    text = "echo a > x; " + "cat x x >> x; " * 40 + "cat x | sh"
+    begun = time.process_time()
+    assert "readable" in (project.refusal(text) or "")
+    assert time.process_time() - begun < 2.0
 
 
 def test_a_patch_file_that_changes_the_guard_is_not_applied(project: Project) -> None:

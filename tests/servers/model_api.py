@@ -1,4 +1,4 @@
-"""A scripted model API on loopback: answers every protocol, and fails as a test says."""
+"""A scripted model API on loopback: supports every protocol, and fails as a test configures it."""
 
 import json
 import threading

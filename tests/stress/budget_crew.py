@@ -1,4 +1,4 @@
-"""Processes that spend from one budget at the same time, and say what they were given."""
+"""Processes that spend from one budget at the same time, and report what they reserved."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Processes that take turns at one resource, which writes down who came with which token."""
+"""Processes that compete for one resource, which logs each process and its token."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Processes that share circuits in Redis: started together, ended with a bound, heard one by one."""
+"""Processes that share circuits in Redis: started together, ended after a limit, read one by one."""
 
 import multiprocessing
 import threading

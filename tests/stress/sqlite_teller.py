@@ -1,4 +1,4 @@
-"""One of many processes that tell one circuit: `sqlite_teller.py PATH WHO TIMES`."""
+"""One of many processes that record results in one circuit: `sqlite_teller.py PATH WHO TIMES`."""
 
 import sys
 

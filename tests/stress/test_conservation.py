@@ -1,4 +1,4 @@
-"""What was called is what was counted: nothing twice, nothing lost, under threads and tasks.
+"""Every call is counted exactly once, with threads and tasks.
 
 Every caller keeps its own book. At the end the books of all must agree with the breaker's totals
 to the last call, and its events must be numbered without gaps and tell one story.

@@ -1,4 +1,4 @@
-"""One probe at a time, whoever asks and however the probe ends, again and again.
+"""One probe at a time, for every caller and every end of the probe, repeatedly.
 
 The probe does not return before everybody else has been refused, so each round proves both: one
 was admitted, and all others were turned away while it was inside. Nothing waits by sleeping.

@@ -1,4 +1,4 @@
-"""Many processes on one circuit in Redis: what is told is counted, what happened is numbered."""
+"""Many processes on one circuit in Redis: every result is counted, events are numbered without gaps."""
 
 from collections.abc import Iterator
 
@@ -64,7 +64,7 @@ def test_the_same_on_a_cluster_of_three_nodes() -> None:
         store.close()
 
 
-def test_sixteen_askers_of_a_half_open_circuit_get_one_probe(server: Server) -> None:
+def test_sixteen_callers_of_a_half_open_circuit_get_one_probe(server: Server) -> None:
     store = RedisStore(server.url)
     now_s = store.now_s()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Sinks that use breakers: what they cause is heard after what they were told, in order."""
+"""Sinks that use breakers: events that they cause are delivered afterwards, in order."""
 
 from threading import Barrier, Thread
 

@@ -1,4 +1,4 @@
-"""Many processes on one circuit: everything told is folded, events are numbered without gaps."""
+"""Many processes on one circuit: every result is applied, events are numbered without gaps."""
 
 import sqlite3
 import subprocess

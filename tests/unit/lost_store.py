@@ -1,4 +1,4 @@
-"""A store that goes and comes back, and what is heard of it."""
+"""A store that becomes unavailable and returns, and the events about it."""
 
 from switchgear import Cooldown, Policy, Signal, detectors
 from switchgear._core.types import Circuit, Event, EventKind

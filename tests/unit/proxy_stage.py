@@ -81,6 +81,13 @@ class FakeUpstream:
                     return
 
 
+def received(client: socket.socket) -> bytes:
+    """The next bytes. Raises ConnectionError at the end: a loop would read it for ever."""
+    if data := client.recv(65536):
+        return data
+    raise ConnectionError("the other side has closed the connection")
+
+
 def read_message(client: socket.socket, data: bytes = b"") -> tuple[Heard | None, bytes]:
     """One HTTP message from a socket, and what came after it."""
     while b"\r\n\r\n" not in data:
@@ -94,11 +101,11 @@ def read_message(client: socket.socket, data: bytes = b"") -> tuple[Heard | None
         whole = b""
         while True:
             while b"\r\n" not in body:
-                body += client.recv(65536)
+                body += received(client)
             size, _, body = body.partition(b"\r\n")
             length = int(size, 16)
             while len(body) < length + 2:
-                body += client.recv(65536)
+                body += received(client)
             whole += body[:length]
             body = body[length + 2 :]
             if not length:
@@ -378,7 +385,7 @@ class ProxyProcess:
         client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
         data = b""
         while b"message_start" not in data:
-            data += client.recv(65536)
+            data += received(client)
         return client
 
 

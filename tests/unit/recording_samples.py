@@ -1,4 +1,4 @@
-"""Small recordings of our own in the shape of each format: the same story, told eleven times.
+"""Small recordings in each format: the same session, eleven times.
 
 The agent reads a file that is there, fails three times at one that is not, and says that it gives
 up. Shapes are those that the CLIs of tests/e2e/agents write, and of the documented formats.

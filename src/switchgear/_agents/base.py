@@ -99,7 +99,7 @@ class StreamReader:
         self.model = model
         self.lines = 0
         self.unknown_lines = 0
-        """Lines that were not understood; their length is in `output_chars` all the same."""
+        """Lines that were not understood; their length is still counted in `output_chars`."""
         self.output_chars = 0
         """Characters of the agent's text, without the envelope of its format."""
         self.meter = Meter()

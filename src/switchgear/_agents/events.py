@@ -12,7 +12,7 @@ from switchgear._providers.table import MESSAGES, PHRASES, ProviderErrorKind, ki
 from switchgear._text.agent_text import LONGEST_ERROR, clean
 
 ErrorKind = Literal[
-    "rate_limit",  # asked to wait: no evidence against the agent
+    "rate_limit",  # a request to wait is not evidence against the agent
     "quota",  # the account's credit is used up; waiting does not help soon
     "overloaded",  # 503, 529
     "server",  # other 5xx
@@ -26,7 +26,7 @@ ErrorKind = Literal[
 OUTAGE: frozenset[ErrorKind] = frozenset({"overloaded", "server", "connection"})
 """The provider cannot be reached or does not work."""
 LIMITED: frozenset[ErrorKind] = frozenset({"rate_limit", "quota"})
-"""The provider works and wants to be left alone for a while."""
+"""The provider works and requests a wait."""
 
 
 class ToolStarted(NamedTuple):
@@ -103,7 +103,7 @@ class AgentError(NamedTuple):
 
 
 class Question(NamedTuple):
-    """The agent wants an answer from a human."""
+    """The agent asks the user a question."""
 
     text: str
     by_tool: bool

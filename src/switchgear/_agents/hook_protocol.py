@@ -150,7 +150,7 @@ class Errand(NamedTuple):
     notice: str = ""
     """A message for people, where the agent runs headless and would not show it."""
     opinion: str = ""
-    """A second opinion to ask, as JSON."""
+    """A second opinion to request, as JSON."""
 
 
 class Ruling(NamedTuple):

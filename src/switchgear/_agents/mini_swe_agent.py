@@ -112,7 +112,7 @@ class Mini(Agent):
 
 
 def _fenced(lines: list[str]) -> str:
-    """The last fenced block of the agent's words: what it wants to run."""
+    """The last fenced block of the agent's text: the command to run."""
     fences = [index for index, line in enumerate(lines) if line.startswith("```")]
     if len(fences) < 2:
         return ""

@@ -267,7 +267,7 @@ class Breaker:
             # Pushed by a process whose policy has other detectors; the next message brings our own.
             return self._circuit
 
-    # Asking and telling
+    # Acquire and record
 
     def enter(self) -> Permit:
         """Acquire a permit for one call; pass it to `record` with the result. Raises `Rejected`."""
@@ -370,7 +370,7 @@ class Breaker:
             self.snapshot()
 
     def set_policy(self, policy: Policy) -> None:
-        """Judge by another policy from now on; what both know stays, and so does the phase.
+        """Use another policy from now on; the phase and the memory of common detectors are kept.
 
         For circuits of a panel, whose store fits what is remembered to the policy. Raises
         ValueError for a breaker that keeps its circuit itself.

@@ -1,4 +1,4 @@
-"""Rules asked about a real machine: where home is, what the variables are, where links lead.
+"""Checks rules on a real machine: its home folder, variables and links.
 
 The core judges values; this is where they come from. Imports little: every hook uses it.
 """

@@ -81,7 +81,7 @@ class Made:
         self._permit = permit
 
     def enter(self) -> Permit | None:
-        """Its permit, or leave asked for now."""
+        """Its permit, or one that is acquired now."""
         permit, self._permit = self._permit, None
         return self._breaker.enter_or_fall_back() if permit is None else permit
 
@@ -177,7 +177,7 @@ def _named(lazy: Any, name: str, qualname: str) -> Any:
 
 def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
     """The wrapper that fits the function's shape."""
-    # A process that guards by `call` alone never pays for this import.
+    # A process that guards only with `call` never needs this import.
     import inspect  # noqa: PLC0415
 
     method = getattr(function, "__call__", None)  # noqa: B004  an object may have an async one

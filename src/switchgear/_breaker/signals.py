@@ -107,7 +107,7 @@ def _outcome(
 
 
 def _names(test: ExceptionTest, group: BaseException) -> bool:
-    """Whether the types of a test mean the group itself; a predicate is asked of its members."""
+    """Whether the types of a test mean the group itself; a predicate is applied to its members."""
     return isinstance(test, type | tuple) and issubclass(type(group), test)
 
 
@@ -394,7 +394,7 @@ def _is_act(value: Any) -> bool:
 
 
 def _is_measure(value: Any) -> bool:
-    # Compared and not asked `isfinite`, which an integer beyond all floats would break.
+    # Compared instead of `isfinite`, which raises for an integer beyond all floats.
     return value is None or (
         isinstance(value, _NUMBERS) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
     )

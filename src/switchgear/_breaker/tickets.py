@@ -36,7 +36,7 @@ FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
 NO_MARK: Callable[[], float] = partial(float, "inf")
-"""Stands for the mark of a store that was not asked for one yet."""
+"""Stands for the mark of a store that was not read yet."""
 
 
 class SharedEvidence:
@@ -69,7 +69,7 @@ class SharedEvidence:
         self.failed_s = 0.0
         """The last failure elsewhere that was noticed."""
         self.failure_mark: Callable[[], float] = NO_MARK
-        """When the circuit last failed in any process, as far as is known without asking the store."""
+        """When the circuit last failed in any process, as far as known without reading the store."""
         self.own: Circuit | None = None
         """The circuit as the calls of this process alone make it."""
         self.isolated = False

@@ -195,6 +195,6 @@ class BudgetGrant(NamedTuple):
     micros: int | None
     """0: nothing now, `None`: what it takes."""
     payer: str = ""
-    """The node that pays; empty: the batch's own budget, or no limit."""
+    """The budget node; empty: the batch's own budget, or no limit."""
     comes_back: bool = False
     """Whether others hold money that the task could have."""

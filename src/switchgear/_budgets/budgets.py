@@ -527,7 +527,7 @@ class Budgets:
         except StoreUnavailable:
             if isinstance(asked, core.Close):
                 raise
-            # Whether it was done is not known; what may be asked twice is.
+            # Whether it was applied is unknown; idempotent requests are repeated.
             done = self._ledger.amend(SHELF, key, work)
         return done
 
@@ -540,7 +540,7 @@ class Budgets:
             self._tell(cost)
 
     def _tell(self, cost: SpentAt) -> None:
-        """Let a circuit know what was just spent, and judge it by the limit that holds now."""
+        """Record a cost in the circuit, with the policy for the present limit."""
         if self._breaker_of is None:
             return
         policy = budget_policy(cost.limit_micros) if cost.limit_micros else None

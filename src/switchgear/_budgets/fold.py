@@ -1,4 +1,4 @@
-"""What is asked of a book of budgets, done to it: a pure fold, as the mechanism is.
+"""Applies requests to a tree of budgets: a pure function, like the state machine.
 
 Nothing here waits, reads a clock or calls out; a store runs it in one transaction, again if
 another process was quicker.
@@ -47,7 +47,7 @@ class Turned(NamedTuple):
 
 
 def turn(book: BudgetBook, asked: Asked, now_s: float) -> Turned:
-    """Do to the book what is asked, if it may be done. Pure.
+    """Apply a request to the tree, if it is allowed. Pure.
 
     >>> from switchgear._budgets.tree import EMPTY
     >>> book = turn(EMPTY, Open("atlas", 100), 0.0).book

@@ -1,4 +1,4 @@
-"""Budgets as a tree: what a book is, and what may be asked of it. `fold.py` does it.
+"""Budgets as a tree: the stored value and the requests, which `fold.py` applies.
 
 A node is an amount that was set aside from the node above it: a team's money for a wave, a wave's
 for a story, a story's for a capsule, a capsule's for one invocation. Reserving is opening a node,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from switchgear._cli.context import Session
     from switchgear._fleet.targets import Target
+    from switchgear._remote.app import Broker
     from switchgear._remote.dispatch import RemoteAttempts
     from switchgear._run.batch.attempt import AttemptDependencies
     from switchgear._run.batch.model import Batch, BatchEnd, Task
@@ -148,12 +149,12 @@ def batch(
 class RemoteLink(NamedTuple):
     """How a batch reaches its workers."""
 
-    broker: str
+    broker: "Broker"
     repository: str
 
 
-def broker_of(session: "Session", broker: str | None) -> str:
-    """The URL of the broker. Ends the command where hosts could not share the store."""
+def broker_of(session: "Session", broker: str | None) -> "Broker":
+    """The broker. Ends the command where hosts could not share the store."""
     from importlib.util import find_spec
 
     url = session.panel.store.url or ""
@@ -161,10 +162,15 @@ def broker_of(session: "Session", broker: str | None) -> str:
         fail("several hosts need a store that they share: set `store: redis://…`")
     if find_spec("celery") is None:
         fail("this needs Celery: python3 -m pip install 'switchgear[celery]'")
-    chosen = broker or (url if url.startswith(("redis:", "rediss:", "valkey:")) else "")
-    if not chosen:
+    from switchgear._remote.app import broker_of_store
+
+    found = broker_of_store(url)
+    if broker:
+        is_valkey = broker.startswith(("valkey:", "valkeys:"))
+        return found._replace(url=broker.replace("valkey", "redis", 1) if is_valkey else broker)
+    if not found.url:
         fail("there is no broker: use --broker URL, SWITCHGEAR_BROKER or a Redis store")
-    return chosen.replace("valkey", "redis", 1) if chosen.startswith("valkey") else chosen
+    return found
 
 
 def _share(session: "Session") -> None:
@@ -445,6 +451,7 @@ def _tell(
 ) -> None:
     from switchgear._cli.run_options import who
     from switchgear._cli.views.batch import as_values, in_words, table
+    from switchgear._cli.views.terminal import Screen
     from switchgear._console.values import printed
     from switchgear._run.result import failed_notices, notify_batch_end
 
@@ -461,7 +468,7 @@ def _tell(
     if as_json:
         say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
         return
-    for line in table(kept.progress):
+    for line in table(kept.progress, Screen().width):
         say(line)
     for line in words:
         say(line)

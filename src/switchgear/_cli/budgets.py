@@ -97,9 +97,9 @@ def show(node: str, *, count: int, as_json: bool) -> None:
     else:
         say(clean(f"{node} is closed"))
     for tag, sums in tags.items():
-        dearest = sorted(sums.items(), key=lambda item: -item[1])
-        of = ", ".join(f"{value} {dollars(micros)}" for value, micros in dearest[:_MOST_VALUES])
-        rest = f", and {len(dearest) - _MOST_VALUES} more" if len(dearest) > _MOST_VALUES else ""
+        highest = sorted(sums.items(), key=lambda item: -item[1])
+        of = ", ".join(f"{value} {dollars(micros)}" for value, micros in highest[:_MOST_VALUES])
+        rest = f", and {len(highest) - _MOST_VALUES} more" if len(highest) > _MOST_VALUES else ""
         say(clean(f"spent by {tag}, whole tree: {of}{rest}"))
     for line in shown:
         amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"

@@ -314,7 +314,7 @@ def _check_store(url: str) -> None:
 
 
 def _models_of(name: str) -> tuple[str, list[str]]:
-    """An agent with the models that are answered, asked until they are models."""
+    """An agent and its models; the prompt is repeated until the models are valid."""
 
     def check(models: str) -> None:
         _starter_agent(f"{name}={models}")
@@ -324,7 +324,7 @@ def _models_of(name: str) -> tuple[str, list[str]]:
 
 
 def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
-    """An answer that passes `check`, or the default; asked again, with the reason, until it does."""
+    """An answer that passes `check`, or the default; the prompt is repeated, with the reason, until it does."""
     while True:
         word = str(click.prompt(text, default=default)).strip()
         if word == default:
@@ -338,7 +338,7 @@ def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
 
 
 def written(given: Answers) -> str:
-    """The file: every section with a comment, what was not asked for commented out."""
+    """The file: every section with a comment; sections that were not requested are commented out."""
     import json
 
     store = given.store if given.store != DEFAULT_STORE else ""

@@ -131,9 +131,10 @@ class Session:
 
     def _policy_for(self, name: str) -> "Policy":
         """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear._config.sections import default_policy
         from switchgear._core.errors import StoreCorrupt
 
-        configured = self.panel.policy_of(name)
+        configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
             found = self.panel.store.get(name)
         except StoreCorrupt:
@@ -261,7 +262,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 
 def chosen_config_file() -> StoreChoice:
-    """The configuration file and how it was found; whether it is trusted is not asked."""
+    """The configuration file and how it was found; trust is not checked."""
     from switchgear._config import find_config
 
     told = given("config")

@@ -307,7 +307,9 @@ def _show(found: dict[str, Any]) -> None:
             state = held or one["phase"].replace("_", "-")
             why = "" if held and one["why"].startswith(held) else why
             by = one["why"].removeprefix(held) if held and not why else ""
-            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
+            shown = name.removesuffix("/latency")
+            what = shown if shown == name else f"{shown}, latency"
+            say(clean(f"{title} {what}: {state}{by}{why}{queue}"))
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:

@@ -61,16 +61,29 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         say("No open incidents." if found else "No incidents.")
 
 
+def _full_id(kept: "Incidents", name: str) -> str:
+    """The id that a name means: itself, the only one that begins so, or the newest (`last`)."""
+    ids = [str(one["id"]) for one in kept.all()]
+    if name == "last" and ids:
+        return ids[-1]
+    starts = [each for each in ids if each.startswith(name)]
+    if len(starts) > 1 and name not in starts:
+        shown = ", ".join(starts[:5]) + (", …" if len(starts) > 5 else "")
+        fail(f"{name!r} is ambiguous: {len(starts)} incidents begin so ({shown})")
+    return starts[0] if len(starts) == 1 else name
+
+
 @incidents.command(short_help="Print the report of an incident.")
 @click.argument("incident", callback=checked_text)
 @json_option
 @store_options
 def show(incident: str, *, as_json: bool) -> None:
-    """Print the report of INCIDENT, in Markdown or JSON."""
+    """Print the report of INCIDENT, in Markdown or JSON. The start of an id is enough, or `last`."""
     from switchgear._cli.context import open_session
 
     with open_session(reading=True) as session:
         kept = incidents_of(session)
+        incident = _full_id(kept, incident)
         if as_json:
             from switchgear._console.values import printed
 
@@ -99,8 +112,10 @@ def close(
         fail("--false-positive and --confirmed contradict each other; use one of them")
     mark = "false_positive" if false_positive else "confirmed" if confirmed else None
     with open_session(reading=True) as session:
+        kept = incidents_of(session)
+        incident = _full_id(kept, incident)
         session.demand_operator(incident, f"closing incident {incident!r}")
-        incidents_of(session).close(
+        kept.close(
             incident, by=who_gives(by), why=reason_given(why), mark=mark, now_s=session.now_s()
         )
     say(clean(f"{incident}: closed" + (f" as {mark.replace('_', ' ')}" if mark else "")))

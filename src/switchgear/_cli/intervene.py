@@ -79,7 +79,7 @@ def intervene(
 
     with open_session() as session:
         extra_s = None if span is None else seconds("--for", span)
-        record = _run_named(circuit)
+        record = _run_named(session, circuit)
         if record is not None:
             more = _extension(extra_s, iterations, money)
             return _run(session, record, choice, hint=hint, more=more, why=why)
@@ -119,20 +119,31 @@ def _picked(
 # A run
 
 
-def _run_named(name: str) -> "RunFolder | None":
-    """The run at work with this id; `None`: there is none, so the name is a circuit's."""
+def _run_named(session: "Session", name: str) -> "RunFolder | None":
+    """The run at work with this id; `None`: there is none, so the name is a circuit's.
+
+    Fails for a run that has ended, unless a circuit has this name.
+    """
     from pathlib import Path
 
+    from switchgear._cli.context import full_name
+    from switchgear._console.runs import run_status
     from switchgear._run.record import RunUnreadable, find_run, is_alive, runs_root
 
     wanted = name.removeprefix(SESSION).removeprefix("run-")
-    if wanted == "last" or len(wanted) < 4:
+    if len(wanted) < 4:
         return None
     try:
         record = find_run(runs_root(Path.cwd()), wanted)
-        return record if is_alive(record.read()) else None
+        run = record.read()
     except RunUnreadable:
         return None
+    if is_alive(run):
+        return record
+    if session.panel.view(name) is None and full_name(session, name) is None:
+        again = f"to continue it: switchgear resume {record.id}"
+        fail(f"run {record.id} is not at work ({run_status(run)}); {again}")
+    return None
 
 
 def _extension(extra_s: float | None, iterations: int | None, money: str | None) -> "Extension":

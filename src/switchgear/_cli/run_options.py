@@ -60,7 +60,7 @@ def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def settled(
     options: "RunOptions", wanted: dict[str, Any], rules: "Timeouts"
 ) -> "tuple[RunOptions, str | None]":
-    """The options with the timeout that is wanted, and a sentence about it."""
+    """The options with the requested timeout, and a sentence about it."""
     from switchgear._run.record import runs_root, similar_durations_s
     from switchgear._stuck.timeouts import Estimate, timeout
 

@@ -217,7 +217,7 @@ def _made(place: str) -> str:
 
 
 class _ResidentProcess:
-    """Starts a resident process unless there is one or none is wanted. Thread-safe."""
+    """Starts a resident process unless one runs or it is disabled. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -77,15 +77,16 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
         else:
             kept.append(view)
     stopped = stopped_words([ended[owner] for owner in sessions])
-    return Current(kept, len(runs), len(sessions), stopped, running)
+    finished = sum(loops[name] for name in runs)
+    return Current(kept, finished, len(sessions), stopped, running)
 
 
-def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
-    """The circuits of runs of this project of which none is running, and those that are."""
+def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The circuits of runs of which none is running, with the number of runs; and those that are."""
     from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
 
     root = runs_root(folder)
-    ended, running, lines = pruned_circuits(root), set(), []
+    ended, running, lines = dict.fromkeys(pruned_circuits(root), 0), set(), []
     for each in list_runs(root)[-NEWEST_RUNS:]:
         if each.run is None:
             continue
@@ -94,8 +95,8 @@ def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
             running.add(circuit)
             lines.append(_running(each.run))
         else:
-            ended.add(circuit)
-    return ended - running, tuple(lines)
+            ended[circuit] = ended.get(circuit, 0) + 1
+    return {name: ended[name] for name in ended if name not in running}, tuple(lines)
 
 
 def _running(run: dict[str, Any]) -> str:
@@ -331,7 +332,7 @@ def _follow(
     while True:
         session.look_again()
         try:
-            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            # Read first: if nothing matches yet, new events follow the newest of all.
             newest = session.panel.events(limit=1) if cursor is None else []
             entries = look()
         except StoreError as error:

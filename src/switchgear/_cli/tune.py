@@ -200,6 +200,7 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
         )
     if isinstance(found.result, TooLittle):
         screen.line(f"too little data: {found.result.why}", 2)
+        screen.line("add outcomes with `switchgear label PATH` or --outcomes FILE, or more runs", 2)
         return
     result = found.result
     held = result.held

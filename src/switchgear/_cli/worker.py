@@ -12,6 +12,7 @@ from switchgear._cli.views.text import say
 
 if TYPE_CHECKING:
     from switchgear._cli.context import Session
+    from switchgear._remote.app import Broker
     from switchgear._remote.worker import WorkerContext
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -119,7 +120,7 @@ def _context(session: "Session", folder: str | None, name: str, lease_s: float) 
 
 def _serve(
     context: "WorkerContext",
-    broker: str,
+    broker: "Broker",
     labels: tuple[str, ...],
     name: str,
     options: tuple[str, ...],
@@ -128,7 +129,7 @@ def _serve(
     from switchgear._remote.worker import execute
 
     try:
-        queues = queues_of(labels)
+        queues = queues_of(labels, broker.queue)
     except ValueError as problem:
         fail(f"--labels: {problem}")
 
@@ -148,7 +149,7 @@ def _serve(
     return 0
 
 
-def _drain(broker: str, name: str) -> None:
+def _drain(broker: "Broker", name: str) -> None:
     """Let a worker finish what it has and exit."""
     from switchgear._remote.app import Publisher
 

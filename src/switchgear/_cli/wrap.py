@@ -125,7 +125,7 @@ def _checked_key(key: str, fallbacks: tuple[str, ...]) -> str:
 
 
 def _budget(session: "Session", given: dict[str, Any]) -> tuple[str | None, str | None]:
-    """The node that pays, and the one that was opened for this command only."""
+    """The budget node, and the one that was opened for this command only."""
     from switchgear._cli.run_options import check_node
     from switchgear._core.errors import BudgetRefused
 

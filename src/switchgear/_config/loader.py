@@ -66,7 +66,7 @@ def named_config() -> str | None:
 
 
 def candidates(start: str | None = None) -> list[str]:
-    """Every path at which a configuration for a folder could lie, in the order of precedence."""
+    """Every path at which a configuration for a folder can be, in the order of precedence."""
     home = os.path.realpath(os.path.expanduser("~"))
     folder = os.path.realpath(start or ".")
     found: list[str] = []
@@ -277,7 +277,7 @@ class _Loading:
             return None
         if (
             url == "memory"
-        ):  # in YAML a text that ends in a colon needs quotes, which few people know
+        ):  # in YAML a text that ends in a colon needs quotes, which is easily missed
             url = "memory:"
         objection = _objection_to_store(url, node.value)
         if objection is not None:

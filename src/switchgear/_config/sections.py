@@ -141,6 +141,11 @@ def preset_policy(name: str) -> Policy:
     return cast("Policy", policy)  # or there is a problem in the report
 
 
+def default_policy(name: str) -> Policy:
+    """The policy of a circuit that nothing names: `operation` for `op/*`, as in hooks."""
+    return preset_policy("operation" if name.startswith("op/") else "provider")
+
+
 class Policies:
     """Resolves the policies of one file. Used by one thread."""
 
@@ -154,7 +159,7 @@ class Policies:
         return {name: policy for name, policy in found.items() if policy is not None}
 
     def of(self, node: ConfigNode) -> Policy | None:
-        """The policy that a circuit asks for: a name, a preset or one written in place."""
+        """The policy of an entry of `circuits`: a name, a preset or one written in place."""
         if isinstance(node.value, str):
             keys = self._keys_by_name(node, ())
             return None if keys is None else _build(keys, node, self._report)
@@ -180,7 +185,7 @@ class Policies:
         else:
             self._report.add(base, f"is {shown(base.value)}: it must be the name of a policy")
         if inherited is None:
-            # The rest is checked all the same; the source of the detectors is known.
+            # The rest is checked anyway; the source of the detectors is known.
             _build({"detectors": _nodes([ConsecutiveFailures.kind], ""), **own}, node, self._report)
             return None
         return {**inherited, **own}
@@ -221,7 +226,7 @@ def _build(keys: dict[str, ConfigNode], place: ConfigNode, report: Report) -> Po
         given["combine"] = build_part(keys["combine"], COMBINES, report)
     detectors = _detectors(keys, place, report)
     if detectors is None:
-        # The rest is checked all the same, against a detector that suits everything but weights.
+        # The rest is checked anyway, with a detector that fits everything but weights.
         detectors = [ConsecutiveFailures()]
         given.pop("combine", None)
     given["detectors"] = detectors

@@ -64,7 +64,7 @@ class Trusted(NamedTuple):
 
 
 class FilePowers(NamedTuple):
-    """What a person should know of a file before trusting it, as it is written there."""
+    """What `switchgear trust` shows about a file."""
 
     sections: tuple[str, ...]
     commands: tuple[str, ...]
@@ -132,7 +132,7 @@ def trust_folder() -> str:
 
 
 def record_of(path: str) -> Trusted | None:
-    """What the user has trusted of a file; `None`: nothing, or no record that can be believed."""
+    """The trusted content of a file; `None`: none, or no valid record."""
     path = key_path(path)
     if _lies_in(trust_folder(), os.path.dirname(path)):
         return None  # a project could bring its own records

@@ -86,7 +86,7 @@ class Places(NamedTuple):
     def denied(self, headers: Mapping[str, str], *, is_page: bool = False) -> Denied | None:
         """Why a request with these headers is refused, by its `Host` and `Origin`.
 
-        `is_page`: it asks for a file of the page, which holds no data, so a link of another site may lead there.
+        `is_page`: it requests a file of the page, which contains no data, so a link on another site may lead there.
         """
         host = headers.get("host", "").lower()
         if not self._is_ours(_name_of(host)):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from switchgear._breaker.circuit_breaker import classic
 from switchgear._breaker.signals import check_probes
+from switchgear._config.sections import default_policy
 from switchgear._console.interventions import (
     IMPOSSIBLE,
     RUN_ACTIONS,
@@ -267,7 +267,7 @@ class Actions:
                 raise NotFound(f'there is no circuit {name!r}; to create it, add "create": true')
         if found is not None:
             return found.policy
-        return self._sources.config.policy_for(name) or classic()
+        return self._sources.config.policy_for(name) or default_policy(name)
 
     def _send(
         self,

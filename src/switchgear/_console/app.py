@@ -84,7 +84,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ApiProblem(Exception):
-    """A request that cannot be answered as asked."""
+    """A request that cannot be processed."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)

@@ -23,6 +23,8 @@ RESTART_S = 5.0
 """Seconds between two starts, at least."""
 SEND_S = 2.0
 """Seconds until a connection that the process does not take is refused."""
+PATIENCE_S = 10.0
+"""Seconds for a whole request, from its first byte to its last, as for a hook call."""
 
 
 class ConsoleSettings(NamedTuple):
@@ -162,6 +164,8 @@ async def serve(app: Any, line: socket.socket) -> None:
         timeout_graceful_shutdown=1,
         ws="none",
     )
+    config.load()
+    config.http_protocol_class = with_deadline(config.http_protocol_class)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[]))
     line.setblocking(False)
@@ -176,6 +180,46 @@ async def serve(app: Any, line: socket.socket) -> None:
         app.end_streams()
         server.should_exit = True
         await task
+
+
+def with_deadline(protocol: Any) -> Any:
+    """The HTTP protocol of uvicorn, with a deadline for the arrival of each request."""
+
+    class Bounded(protocol):  # type: ignore[misc]
+        timer: asyncio.TimerHandle | None = None
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            cycle = self.cycle
+            if cycle is None or cycle.response_complete or cycle.more_body:
+                if self.timer is None:
+                    self.timer = self.loop.call_later(PATIENCE_S, self.give_up)
+            else:
+                self.stop_timer()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.stop_timer()
+            super().connection_lost(exc)
+
+        def stop_timer(self) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
+
+        def give_up(self) -> None:
+            """Close the connection; a client that has no response yet gets one."""
+            cycle = self.cycle
+            if cycle is None or cycle.response_complete or not cycle.response_started:
+                text = f"the request was not complete after {PATIENCE_S:g} s"
+                body = json.dumps({"error": text}).encode()
+                head = (
+                    "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                )
+                self.transport.write(head.encode() + body)
+            self.transport.close()
+
+    return Bounded
 
 
 async def _accept(loop: Any, server: Any, config: Any, descriptor: int) -> None:

@@ -120,6 +120,7 @@ class Sources:
             raise NotFound(f"there is no circuit {name!r}")
         entries = self.panel.events(glob=literal(name), limit=events) if events else []
         page = {**of_page(view, entries), **self.circuit_row(view)}
+        page["cooldown_s"] = view.circuit.outage.cooldown_s
         return {**page, "history": heat_history([each.event for each in entries], view)}
 
     def events(self, after: str | None, glob: str, limit: int) -> list[dict[str, Any]]:

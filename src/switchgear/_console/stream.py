@@ -230,7 +230,7 @@ class EventHub:
             gone = [name for name, row in before.items() if self.circuits.get(name) is row]
             changed |= {name: None for name in gone if name not in rows}
             if is_first:
-                self.circuits = rows | self.circuits  # clients have just asked for all of them
+                self.circuits = rows | self.circuits  # clients have just requested all of them
             else:
                 self._update(changed)
 

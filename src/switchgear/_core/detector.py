@@ -40,7 +40,7 @@ class Detector(Value):
     """Whether a success that is reported late could change its judgement. If not, it trips a shared
     circuit without waiting for the reports of other processes."""
     slow_from_s: ClassVar[float | None] = None
-    """Durations up to this one are all the same to the detector; `None`: all durations are."""
+    """The detector treats durations up to this one the same; `None`: it ignores durations."""
 
     @classmethod
     def kinds(cls) -> "Iterator[type[Detector]]":

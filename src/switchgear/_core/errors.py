@@ -229,7 +229,7 @@ class StoreError(SwitchgearError):
     problem: ClassVar[str] = "failed"
     """The kind of problem, in a word or two."""
     in_doubt: str | None = None
-    """The identity of a message that may have been applied all the same: its reply was lost."""
+    """The id of a message that may have been applied although its reply was lost."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)

@@ -383,7 +383,7 @@ def _grant(draft: Draft) -> Permit | None:
 
 
 def _reduced_load(draft: Draft) -> Permit | None:
-    """Every so-many-th call, evenly: a pure function of how many have asked."""
+    """Whether this call is in the admitted share: evenly spread, a pure function of the number of calls."""
     outage = draft.outage
     if not outage.admit:
         return None

@@ -42,7 +42,7 @@ class Recovery(Value):
         return under_way < min(self.probes, self.of - known)
 
     def lease_after_s(self, cooldown_s: float) -> float:
-        """How long a probe that follows this wait keeps its place; asked only where one probes."""
+        """The lease of a probe after this wait; used only if the recovery has probes."""
         raise NotImplementedError
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:

@@ -154,7 +154,7 @@ class SignalFields(NamedTuple):
     idle_s: float | None = None
     """How long nothing has happened, as a watcher saw it."""
     waited_s: float | None = None
-    """How long it waited for something that others held."""
+    """How long it waited for a lock."""
     violation: str | None = None
     """The rule that was broken, in one line."""
 

@@ -64,7 +64,7 @@ def _remake(kind: type[Value], fields: dict[str, Any]) -> Value:
     return kind(**fields)
 
 
-# Compared with, because an integer beyond it is finite and no float all the same.
+# A limit, because a larger integer is finite but cannot be converted to a float.
 _LARGEST = math.nextafter(math.inf, 0.0)
 _UNCOUNTABLE = 2**63
 # `int | float` would be built again for each number of each state that is read.
@@ -103,7 +103,7 @@ def positive(field: str, value: Any) -> float:
 
 
 def fraction(field: str, value: Any, *, low_open: bool = False, whole_too: bool = False) -> float:
-    """A number from 0 (above 0, if that end is open) up to 1, which is out unless it is let in."""
+    """A number from 0 (above 0, if that end is open) to 1 (below 1, unless 1 is allowed)."""
     rule = f"must be {'above' if low_open else 'at least'} 0 and {'at most' if whole_too else 'below'} 1"
     number = _number(field, value, rule)
     if number < 0 or number > 1 or (low_open and number == 0) or (number == 1 and not whole_too):

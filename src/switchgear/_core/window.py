@@ -29,7 +29,7 @@ class CountWindow(NamedTuple):
     oldest_length: int = 0
 
     def push(self, *, hit: bool, count: int, size: int) -> "CountWindow":
-        """Add `count` equal signals and let go of what no longer fits into `size`."""
+        """Add `count` equal signals and drop what no longer fits into `size`."""
         total, hits, newest, newest_length, middle, oldest, oldest_length = self
         added = min(count, size)
         total += added

@@ -81,7 +81,7 @@ class Spend(Detector):
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"what was spent is {data!r}: it must have window_s and slices")
         window_s = values.seconds("window_s", data["window_s"])
@@ -279,7 +279,7 @@ class SpendVelocity(Detector):
         }
 
     def load(self, data: Any) -> SpendHistory:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         keys = {"began_s", "last_s", "total_micros", "window_s", "slices"}
         if not isinstance(data, dict) or data.keys() != keys:
             raise ValueError(f"what was spent is {data!r}: it must have {', '.join(sorted(keys))}")

@@ -115,7 +115,7 @@ class ProgressMemory(NamedTuple):
         return book
 
     def charged(self, charge: int, credit: int, text: str, most: int) -> "ProgressMemory":
-        """After a step that costs `charge` and pays back `credit`: from 0 up to `most`."""
+        """The value after a step that adds `charge` and subtracts `credit`: from 0 to `most`."""
         points = max(0, min(self.points + charge - credit, most))
         if not points:
             return self._replace(points=0, evidence=())
@@ -294,7 +294,7 @@ class RepeatedActions(Debt):
 
 
 NEW_FILE = 3 * STEP // 4
-"""What a new file or address pays back, if the step does not fail: all that the same words cost."""
+"""The credit for a new file or address, if the step does not fail: as much as the same words cost."""
 
 
 class RepeatedThoughts(Debt):
@@ -352,7 +352,7 @@ class RepeatedThoughts(Debt):
 
 
 CALM = STEP // 5
-"""What a step pays back that does not fail."""
+"""The credit for a step that does not fail."""
 AGAIN = STEP // 2
 """What a failure costs more for each time that it was seen before."""
 TIMES = 4
@@ -466,7 +466,7 @@ class IdleTalk(Debt):
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
-        """What a reply costs; an action pays back."""
+        """The cost of a reply; an action is a credit."""
         act = signal.step
         if act is None:
             return memory

@@ -98,7 +98,7 @@ class ShareInTime(Detector):
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"the memory of a share is {data!r}: it must have window_s and slices")
         window_s = values.seconds("window_s", data["window_s"])

@@ -26,7 +26,7 @@ LONGEST_COOLDOWN_S = 3600.0
 LONGEST_DEPENDENCY_S = 120.0
 """A provider is tried again sooner: all agents wait for it, and one of them tries for all."""
 OUTAGE = WeightedSum({"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0}, 2.0)
-"""Asked to stay away; or failures that are both many and most of the calls."""
+"""A Retry-After; or failures that are both many and most of the calls."""
 FARTHEST_APART_S = 10.0
 """Failures of a provider this far apart count each: a call that succeeds takes about that long."""
 MOST_DOLLARS = 1_000_000.0
@@ -194,7 +194,7 @@ def resource_lock(
     max_cooldown_seconds: float | None = None,
     tripping_at: float = 0.75,
 ) -> Category:
-    """A resource that was waited for longer than this is not waited for: work is queued again."""
+    """If the wait for a resource exceeds this, work is queued again instead of waiting."""
     detector = LockWait(values.seconds("resource_lock.threshold_seconds", threshold_seconds))
     wait = _cooldown("resource_lock", cooldown_seconds, max_cooldown_seconds)
     return _category("resource_lock", enabled, [detector], wait, tripping_at)

@@ -202,12 +202,7 @@ class OutboxPlace:
 
     def behind(self, cursor: str | None) -> list[Entry]:
         """The next events; from the oldest that is kept, for a reader without a position."""
-        if cursor is not None:
-            return self._panel.events(after=cursor, limit=PAGE)
-        try:
-            return self._panel.events(after="0", limit=PAGE)
-        except ValueError:  # a Redis stream counts otherwise
-            return self._panel.events(after="0-0", limit=PAGE)
+        return self._panel.events(after="0" if cursor is None else cursor, limit=PAGE)
 
     def is_at_end(self) -> bool:
         """Whether there is nothing new; read-only, so that a waiting process writes nothing."""
@@ -283,9 +278,9 @@ class Delivery:
         self._place = OutboxPlace(fleet.panel, self._key, me)
 
     def run_once(self, *, now: bool = False) -> int:
-        """Send what is due; how many arrived. Raises `StoreError`, never for the target's sake.
+        """Send what is due; returns how many arrived. Raises `StoreError`, but never because of the target.
 
-        `now`: do not wait for the end of a pause, unless the receiver asked for one.
+        `now`: do not wait for the end of a pause, unless the receiver requested one.
         """
         turn = None if self._place.is_at_end() else self._place.take()
         if turn is None:

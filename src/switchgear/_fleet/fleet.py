@@ -39,7 +39,7 @@ GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
 
 
 class FleetConfigured(Configured, Protocol):
-    """What a fleet wants to know of a configuration; `switchgear.config.Config` is one."""
+    """What a fleet needs from a configuration; `switchgear.config.Config` is one."""
 
     @property
     def breakers(self) -> Breakers | None:

@@ -88,7 +88,7 @@ class Route:
         """The agent that does the work; `None`: none."""
         self.model: Model | None = None
         self.refused: list[Refused] = []
-        """Those that were asked before, in order, and why not."""
+        """The earlier candidates, in order, with the reasons of their refusals."""
         self.permits: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
         """The circuits that admitted it and have no result yet."""
         self.reservation: Reservation | None = None
@@ -150,14 +150,14 @@ class Route:
         *,
         ok: bool | None = None,
         seconds: float | None = None,
-        error: BaseException | None = None,
+        error: BaseException | str | None = None,
         violation: str | None = None,
     ) -> None:
         """Record the result on every circuit that it concerns; the route is used up.
 
-        Errors are classified (`switchgear.errors.classify`): the provider's failures count against
-        the provider, the work's own against the agent. Without arguments the call has no known result:
-        it is not evidence, but its cost is charged.
+        Errors, also those given as a text, are classified (`switchgear.errors.classify`): the
+        provider's failures count against the provider, the work's own against the agent. Without
+        arguments the call has no known result: it is not evidence, but its cost is charged.
         """
         signals = _signals(
             ok=ok, seconds=seconds, error=error, violation=violation, cost_micros=self._cost_micros
@@ -170,7 +170,8 @@ class Route:
                 breaker.succeeded(permit, signal.seconds)
             elif permit.probe or (signal is not _NOTHING and tuple(signal) != tuple(_NOTHING)):
                 breaker.record(signal, permit)
-        if self._cost_micros is None and error is not None and was_not_started(error):
+        raised = error if isinstance(error, BaseException) else None
+        if self._cost_micros is None and raised is not None and was_not_started(raised):
             self._cost_micros = 0
         self._settle()
 
@@ -220,13 +221,16 @@ def _signals(
     *,
     ok: bool | None,
     seconds: float | None,
-    error: BaseException | None,
+    error: BaseException | str | None,
     violation: str | None,
     cost_micros: int | None,
 ) -> dict[str, Signal]:
     """What happened, for each category of circuits: only what concerns it."""
     agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
-    if error is not None:
+    if isinstance(error, str):
+        agent = Signal(ok=False, seconds=seconds, error=redact(error))
+        provider = latency = _NOTHING
+    elif error is not None:
         agent, provider = agent_signal(error, seconds), provider_signal(error, seconds)
         # A quick failure is not quick work; a provider that delayed the caller was slow.
         latency = Signal(seconds=seconds if provider.ok is False else None)
@@ -326,7 +330,7 @@ class Router:
         self._clock = clock
         self._last: dict[str, Candidate] = {}
         self._own: dict[FleetAgent | Model | str, tuple[Settings, list[CircuitBreaker]]] = {}
-        """The breakers of each agent and model that was asked: found by one look, not by one for each."""
+        """The breakers of each agent and model that was tried: one lookup for all of them."""
 
     @property
     def crew(self) -> Crew:

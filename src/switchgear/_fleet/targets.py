@@ -538,7 +538,7 @@ def _waited_for(process: Any, deadline_s: float, said: bytearray) -> bool:
 
 
 def _end(process: Any) -> None:
-    """End a program that still runs, with its process group; let go of what it had open."""
+    """End a running program with its process group; close its pipes."""
     import signal
     from contextlib import suppress
 

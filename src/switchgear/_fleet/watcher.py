@@ -249,7 +249,7 @@ def background_of(fleet: Fleet, targets: Sequence[Target]) -> "Background":
 
 
 def folder_of(url: str | None) -> str:
-    """Where the files of an installation lie: beside its SQLite file, or in `.switchgear`."""
+    """The folder of an installation's files: next to its SQLite file, or `.switchgear`."""
     if url is None:
         return os.path.dirname(default_file())
     if url.startswith(_SQLITE):

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Compiled(NamedTuple):
-    """What a hook needs to know. Immutable."""
+    """The configuration that a hook needs. Immutable."""
 
     store: str
     """The URL of the store."""

@@ -80,4 +80,5 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
         found += [file, f"{file}-*", f"{file}.*"]
     found += [os.path.join(root, path) for path in IN_PROJECTS]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [*found, os.path.join(ours, "**"), *config.rules.protected]
+    refs = [os.path.join(root, ".git", name) for name in ("packed-refs", "refs/switchgear/**")]
+    return [*found, os.path.join(ours, "**"), *refs, *config.rules.protected]

@@ -177,12 +177,12 @@ class GuardedAgent:
                 self._step_in()
 
     def has_second_opinion(self) -> bool:
-        """Whether an opinion is asked before this agent is stopped."""
+        """Whether an opinion is requested before this agent is stopped."""
         watched = bool(os.environ.get(session.WATCHED))
         return self.known.second_opinion is not None and not self.lane_name and not watched
 
     def leave_step(self) -> None:
-        """Give the leave for a step back that has no call left in it."""
+        """Return the permit of a step that has no open call left."""
         lane = self.state.lane(self.lane_name)
         if not lane.parts and not self.state.in_lane(self.lane_name):
             self.give_back(lane.permits)
@@ -207,7 +207,7 @@ class GuardedAgent:
             return
         self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
         if self.opinion_request:
-            return  # asked just now: the next call takes the step, with the opinion or without it
+            return  # requested just now: the next call takes the step, with or without the opinion
         self._step_in()
 
     def _score(self, step: Step) -> Score | None:
@@ -417,7 +417,7 @@ class _Hearing(GuardedAgent):
         self.tx.note = self.notes.dump()
 
     def _note_facts(self) -> None:
-        """Keep what people want to know of a session: project, task and the last step."""
+        """Save what `switchgear sessions` shows: project, task and the last step."""
         facts, notes = self.facts, self.notes
         task, last = notes.task, notes.last_step
         if facts.moment is Moment.PROMPT and facts.prompt.strip() and not facts.subagent:
@@ -520,7 +520,7 @@ class _Hearing(GuardedAgent):
         return stop(refusal(key, verdict), whole=not self.lane_name)
 
     def _asked(self, kind: str) -> list[str]:
-        """The circuits that are asked for each call alone."""
+        """The circuits that are checked for each single call."""
         story = self.story()
         rules = [RULES] if self.known.is_configured(RULES) else []
         return [*([story] if story else []), *rules, f"op/{kind}"]

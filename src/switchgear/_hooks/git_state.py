@@ -8,6 +8,8 @@ cannot be read counts as not tracked.
 import os
 from collections.abc import Iterator, Sequence
 
+from switchgear._rules.patterns import is_glob, path_matches
+
 LARGEST_INDEX = 32_000_000
 """Bytes of an index that is searched."""
 LARGEST_IGNORE = 100_000
@@ -24,6 +26,8 @@ _FOLDERS = (
     ".opencode/plugins",
     ".pi/extensions",
 )
+GIT_S = 2.0
+"""Maximum time in seconds to ask git for its last commit."""
 MOST_FILES = 50
 """Maximum number of files of one folder that are checked."""
 
@@ -31,21 +35,63 @@ MOST_FILES = 50
 def swept(sweeps: Sequence[str], root: str) -> str:
     """The first of the guard's files in the project that these would throw away, or nothing.
 
-    `sweeps` are `kind:folder`, of the kinds `untracked`, `ignored` and `modified`.
+    `sweeps` are `kind:folder`, of the kinds `untracked`, `ignored`, `modified`, `uncommitted` and
+    `tracked`; the folder may be a glob.
     """
     project = _project(root)
     if not project:
         return ""
     index = _read(os.path.join(_git_folder(project), "index"), LARGEST_INDEX)
     ignored = _ignored_names(project)
+    committed = None
     for name in _present(root):
         path = os.path.join(root, name)
-        kind = _kind(os.path.relpath(path, project), path, index, ignored)
-        for sweep in sweeps:
-            what, _, folder = sweep.partition(":")
-            if what == kind and (path == folder or path.startswith(folder.rstrip("/") + "/")):
+        there = [
+            what
+            for what, _, where in (each.partition(":") for each in sweeps)
+            if _is_in(path, where)
+        ]
+        if not there:
+            continue
+        own = os.path.relpath(path, project)
+        kind = _kind(own, path, index, ignored)
+        if kind in there or (kind in {"", "modified"} and "tracked" in there):
+            return name
+        if not kind and "uncommitted" in there:  # as in the index: what does the last commit have?
+            committed = _committed(project) if committed is None else committed
+            if committed.get(own) != _blob_digest(path).hex():
                 return name
     return ""
+
+
+def _is_in(path: str, folder: str) -> bool:
+    if is_glob(folder):
+        return path_matches(folder, path) or path_matches(f"{folder}/**", path)
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _committed(project: str) -> dict[str, str]:
+    """The guard's files in the last commit, by name: the digests of their contents."""
+    import subprocess  # noqa: PLC0415  only where a tracked file may be thrown away
+
+    words = ["git", "-c", "core.fsmonitor=false", "ls-tree", "-rz", "HEAD"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        told = subprocess.run(  # noqa: S603  the arguments are ours
+            [*words, "--", *_FILES, *_FOLDERS],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            timeout=GIT_S,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found: dict[str, str] = {}
+    for line in told.decode(errors="surrogateescape").split("\0"):
+        facts, _, name = line.partition("\t")
+        found[name] = facts.rpartition(" ")[2]
+    return found
 
 
 def _project(root: str) -> str:

@@ -14,7 +14,7 @@ from switchgear._text.fingerprint import digest
 from switchgear._text.redact import LONGEST, redact, redact_lines
 
 if TYPE_CHECKING:
-    from switchgear._rules.effects import Place
+    from switchgear._rules.effects import Deed, Place
 
 AGENT_SPAWN = "agent_spawn"
 GIT = "git_operations"
@@ -217,7 +217,7 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
         or (typed and _typed(facts, known, place))
         or _encoded(facts, known, place)
         or _killed(deed.commands)
-        or _swept(deed.sweeps, known.root)
+        or _swept(deed, known, place)
         or _patched(deed.patches, known, place)
     )
     for script in deed.runs[:MOST_SCRIPTS] if not broken else ():
@@ -301,14 +301,30 @@ def _text_of(path: str, most: int) -> str:
     return data.decode(errors="replace") if small else ""
 
 
-def _swept(sweeps: Sequence[str], root: str) -> str | None:
-    """The rule that throwing the guard's files away breaks; only here it is known what git tracks."""
-    if not sweeps:
+def _swept(deed: "Deed", known: Compiled, place: "Place") -> str | None:
+    """The rule that throwing the guard's files away breaks; only here it is known what git tracks.
+
+    In another project, `git clean` deletes files outside the workspace.
+    """
+    if not deed.sweeps:
         return None
     from switchgear._hooks.git_state import swept  # noqa: PLC0415  seldom
+    from switchgear._rules.rules import judge_deed  # noqa: PLC0415
 
-    name = swept(sweeps, root)
-    return f"rule guard/git: it would discard {name} (commit it first)" if name else None
+    name = swept(deed.sweeps, known.root)
+    if name:
+        return f"rule guard/git: it would discard {name} (commit it first)"
+    kinds = (sweep.partition(":") for sweep in deed.sweeps)
+    cleaned = [where for kind, _, where in kinds if kind in {"untracked", "ignored"}]
+    root = known.root.rstrip("/") + "/"
+    inner = deed._replace(
+        deletes=tuple(
+            where for where in cleaned if not f"{where}/".startswith((root, "//", "/**/"))
+        )
+    )
+    rules = [rule for rule in known.rules_about(inner) if rule.name == "deletes/outside"]
+    broken = judge_deed(rules, inner, place) if inner.deletes else None
+    return None if broken is None else str(broken)
 
 
 def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from stat import S_ISREG
 
 from switchgear._agents.registry import hook_row
+from switchgear._rules.patterns import text_contains
 
 FURTHEST = 12
 """Number of ancestors to check."""
@@ -99,10 +100,20 @@ def would_end_ours(words: Sequence[str]) -> bool:
     """
     program, *rest = words
     if program != "kill":
-        return any(len(word) > 3 and word in line for word in rest for line in _LINES)
+        return any(_finds(word, line) for word in rest for line in _LINES)
     all_processes = len(rest) > 1 and rest[-1] == "-1"
     numbers = [word.lstrip("-") for word in rest]
     return all_processes or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
+
+
+def _finds(pattern: str, line: str) -> bool:
+    """Whether a pattern of `pkill` finds a command line, by the plain pieces of it: `switch.*`."""
+    for choice in pattern.replace("(", "|").replace(")", "|").split("|"):
+        pieces = "".join(" * " if sign in ".*?+^$[]{}\\" else sign for sign in choice).split(" * ")
+        plain = "*".join(piece for piece in pieces if piece)
+        if len(plain.replace("*", "")) > 3 and text_contains(plain, line):
+            return True
+    return False
 
 
 def is_headless(agent: str, words: Sequence[str]) -> bool:

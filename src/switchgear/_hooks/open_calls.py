@@ -51,7 +51,7 @@ class CallLane(NamedTuple):
     parts: tuple[Signal, ...] = ()
     """The calls of the step that are done and not yet recorded."""
     permits: Granted = {}  # noqa: RUF012  never changed
-    """The leave for the step."""
+    """The permit of the step."""
     batches: bool = False
     """Whether the agent reports when a batch of tools is done."""
     stopped: str = ""

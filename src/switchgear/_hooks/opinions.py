@@ -1,4 +1,4 @@
-"""The second opinion in guarded sessions: asked in the background, applied before a step is taken.
+"""The second opinion in guarded sessions: requested in the background, applied before a step is taken.
 
 A hook must answer within seconds and a model may take longer. So the opinion is asked by a process of
 its own as soon as the session is hot enough; the circuit opens meanwhile if the evidence is sufficient, and
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FOLDER = "opinions"
 BY = "second opinion"
 WAIT_S = 1.5
-"""How long a tool call waits for an opinion that was asked: a hook has 5 s for its circuits."""
+"""How long a tool call waits for a requested opinion: a hook has 5 s for its circuits."""
 _LOOK_S = 0.05
 
 
@@ -61,7 +61,7 @@ def ends_delay(agent: "GuardedAgent") -> bool:
 
 
 def ask_when_hot(agent: "GuardedAgent", step: Step) -> None:
-    """Have an opinion asked after this reply, once per incident, if the session is hot enough."""
+    """Request an opinion after this reply, once per incident, if the session is hot enough."""
     settings = settings_of(agent)
     heat = step.verdict.heat
     if agent.notes.opinion or agent.lane_name or heat < settings.ask_at:
@@ -132,7 +132,7 @@ def plan_with_opinion(agent: "GuardedAgent", plan: Interventions) -> Interventio
 
 
 def answer(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
-    """The opinion that was asked under a name; `None`: there is none yet."""
+    """The opinion that was requested under a name; `None`: there is none yet."""
     if not _is_name(name):
         return None
     return opinion.loaded(read_private(_answer_file(root, name), opinion.LARGEST_ANSWER), settings)

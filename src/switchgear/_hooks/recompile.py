@@ -20,7 +20,7 @@ WAIT_S = 3.0
 MOST_TOLD = 20
 """Changes that are kept until they are recorded."""
 BROKEN_S = 2.0
-"""For how long it is believed that a configuration cannot be read, without reading it."""
+"""Seconds until a configuration that cannot be read is tried again."""
 _APART = frozenset(
     {"mark", "wired", "changed", "broken", "format", "own", "source"}
     | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}

@@ -75,7 +75,7 @@ Response = tuple[int, bytes, bytes, bytes]
 """Exit code, standard output, standard error, and what is written there if the output cannot be."""
 
 
-# Starting and asking
+# Starting and querying
 
 
 def start(*, wait: bool = False) -> bool:
@@ -483,7 +483,7 @@ class Resident:
                 line.sendall(b"".join(b"%08x" % size for size in sizes) + out + err + refusal)
                 line.close()
             except OSError:
-                return 1  # the hook was ended meanwhile; what comes after is done all the same
+                return 1  # the hook has ended; the remaining work is done anyway
             return 0
 
         if head == STATUS:

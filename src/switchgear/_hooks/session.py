@@ -1,11 +1,11 @@
-"""What is known of a guarded session beside its circuits: a note in the store, one per session.
+"""The state of a guarded session beside its circuits: a note in the store, one per session.
 
 Read and changed inside `Store.transact(note_name(session), …)`, so parallel hooks of one session
 lose nothing and each warning is given once, whichever process gives it. Everything here is pure:
 a value in, a value out. The hook engine calls, in this order and in one transaction,
 
     notes = Notes.load(tx.note)
-    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is asked
+    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is checked
     notes = user_message(circuit, notes)             # when the user wrote a message
     notes, taken = stuck(circuit, notes, …)          # when `has_opened(step)` of the session
     notes = progressed(notes)                       # when files were measured to have changed
@@ -92,7 +92,7 @@ LONGEST_REASON = 500
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 _LOOK = Record(Signal(count=0))
 MOST_PENDING = 8
-"""Texts that wait for the agent; of more the oldest are let go."""
+"""Maximum number of pending texts for the agent; the oldest are dropped."""
 
 
 class Notes(NamedTuple):
@@ -130,7 +130,7 @@ class Notes(NamedTuple):
     project: str = ""
     """The folder of the project."""
     task: str = ""
-    """What the user asked for, in one line, redacted."""
+    """The user's task, in one line, redacted."""
     spent_micros: int | None = None
     """What the session has cost, in millionths of a dollar; `None`: not known."""
     last_step: str = ""
@@ -142,7 +142,7 @@ class Notes(NamedTuple):
     announced: bool = False
     """Whether the stop was notified."""
     opinion: str = ""
-    """The name of the second opinion that was asked in this incident; empty: none was."""
+    """The name of the second opinion that was requested in this incident; empty: none."""
     delays: int = 0
     """Delays that second opinions were granted since the user's last message."""
     delay_left: int = 0

@@ -179,7 +179,7 @@ def _told(
 FIND_S = 30.0
 """How often to look for sessions."""
 LONGEST = 1000
-"""Sessions that are watched at a time; of more the oldest are let go."""
+"""Maximum number of watched sessions; the oldest are dropped."""
 
 
 class Rounds:

@@ -139,7 +139,7 @@ def look(
             done = step(root)
             reverted += done.done
             failed += done.failed
-        except Exception as error:  # noqa: BLE001  a guard that cannot look must say so
+        except Exception as error:  # noqa: BLE001  a guard that cannot check must report it
             failed.append(f"the files that guard {root} could not be checked: {error}")
     changed = _changed_config(root)
     unsettled, now_seen = False, ""

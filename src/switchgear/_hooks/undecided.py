@@ -97,7 +97,7 @@ def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -
 
 
 def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
-    """Keep the news until the store is back. Never raises: it was said already.
+    """Save the note until the store is back. Never raises: it was reported already.
 
     `wait`: wait for a concurrent reader or writer; else they are not kept.
     """

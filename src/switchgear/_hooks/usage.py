@@ -18,7 +18,7 @@ from switchgear._hooks.open_calls import Book
 NAME = "prices.json"
 MOST_MODELS = 64
 KNOWN_FOR_S = 86_400.0
-"""How long a price is believed: the list comes with a package, which may be renewed."""
+"""How long a price is cached: the package with the list may be upgraded."""
 UNKNOWN_FOR_S = 3_600.0
 _MILLION = 1_000_000
 

@@ -59,7 +59,7 @@ def lock_policy(limit_s: float = 60.0) -> Policy:
 
 
 class ResourceLock:
-    """Leave to use one resource alone, for a lease. Used by one thread or task at a time.
+    """An exclusive lock on a resource, for a lease. Used by one thread or task at a time.
 
     A context manager, also `async with`. Entering waits in a queue until it is our turn, at most
     `timeout_s` seconds (`None`: as long as the circuit allows); leaving gives it back. `token` grows
@@ -178,7 +178,7 @@ class ResourceLock:
                 self._give_up(permit, self._ledger.now_s() - began_s)
 
     def _tell_waiting(self, waited_s: float, permit: Permit | None, holder: str) -> None:
-        """Let the circuit know before the wait is over; raises `Rejected` when that opens it."""
+        """Record the wait in the circuit before it is over; raises `Rejected` when that opens it."""
         signal = Signal(ok=True, waited_s=waited_s)
         is_failed_probe = (
             permit is not None and permit.probe and self._breaker.policy.objection(signal)
@@ -202,7 +202,7 @@ class ResourceLock:
             )
 
     def _give_up(self, permit: Permit | None, waited_s: float) -> None:
-        """Leave the queue; the wait is recorded all the same."""
+        """Leave the queue; the wait is still recorded."""
         try:
             self._ask(Release(self._id))
         finally:
@@ -272,7 +272,7 @@ class Locks:
 
 
 def amend(ledger: Ledger, resource: str, asked: Asked) -> Granted:
-    """Do to a lock what is asked, in one transaction."""
+    """Apply a request to a lock, in one transaction."""
 
     def work(value: Any, now_s: float) -> Amended:
         before = _loaded(ledger, resource, value)

@@ -28,7 +28,7 @@ class Waiter(NamedTuple):
     owner: str
     since_s: float
     seen_s: float
-    """When they asked last."""
+    """When the waiter last polled."""
 
 
 class Tenure(NamedTuple):
@@ -90,7 +90,7 @@ class Moved(NamedTuple):
 
 
 def move(tenure: Tenure, asked: Asked, now_s: float) -> Moved:
-    """Do what is asked, if it may be done. Pure.
+    """Apply a request, if it is allowed. Pure.
 
     >>> one = move(Tenure(), Take("a", "ada", 10.0), 0.0)
     >>> one.granted.token, move(one.tenure, Take("b", "bob", 10.0), 1.0).granted.holder

@@ -1,1 +1,1 @@
-"""`switchgear mcp`: a server for agents that want to know why they were refused. It changes nothing."""
+"""`switchgear mcp`: a read-only server with which agents look up why they were refused."""

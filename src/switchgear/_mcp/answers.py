@@ -102,7 +102,7 @@ class GuardAnswers:
         own = None if row is None else f"{PREFIX}{row.id}"
         found = []
         for view in self._panel.circuits():
-            other = view.name.startswith(PREFIX) and not (own and view.name.startswith(own))
+            other = view.name.startswith(PREFIX) and not (own and view.name.startswith(f"{own}/"))
             held = view.circuit.mode is Mode.HELD_OPEN
             if view.name != own and not other and (view.verdict.phase is Phase.OPEN or held):
                 found.append(view)

@@ -62,7 +62,7 @@ HASHED_FILE = 20_000_000
 HASHED_BYTES = 1_000_000_000
 """Bytes that one measurement reads; the rest is compared by size and time."""
 MOST_NESTED = 256
-"""Repositories inside the folder that are asked by git; more are an error."""
+"""Maximum number of repositories inside the folder; more are an error."""
 SETTLED_S = 0.1
 """A file that was written less than so long ago is read again next time."""
 SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})

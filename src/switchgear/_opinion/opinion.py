@@ -1,4 +1,4 @@
-"""What a second opinion is asked, and what its answer may be. Pure: values in, values out.
+"""The request and the answer of a second opinion. Pure.
 
 The answer comes from a model, or from a command that may pass on what a model wrote: it is hostile text.
 Whatever does not have the documented form counts as no opinion, so that the stop stands.
@@ -16,7 +16,7 @@ VERDICTS = (CONFIRM, DELAY, HINT)
 ANTHROPIC, OPENAI = "anthropic", "openai"
 APIS = (ANTHROPIC, OPENAI)
 LEAST_HEAT = 0.7
-"""No opinion is asked below this heat: nothing is about to be stopped."""
+"""No opinion is requested below this heat: nothing is about to be stopped."""
 LONGEST_TIMEOUT_S = 120.0
 MOST_STEPS = 50
 LONGEST_REASON = 200
@@ -46,7 +46,7 @@ class SecondOpinion(NamedTuple):
     base_url_env: str | None = None
     """The environment variable with the base URL; `None`: that of the API's own SDK."""
     ask_at: float = LEAST_HEAT
-    """The heat from which an opinion is asked: 0.7 to 1."""
+    """The heat from which an opinion is requested: 0.7 to 1."""
     timeout_s: float = 20.0
     """Seconds until an answer counts as none."""
     max_delays: int = 1

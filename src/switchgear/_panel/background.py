@@ -101,13 +101,15 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return self._all[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._all))
+        return iter([ref.key for ref in self._all.valuerefs() if ref() is not None])
 
     def __len__(self) -> int:
         return len(self._all)
 
     def values(self) -> list[B]:  # type: ignore[override]
-        return list(self._all.values())
+        # By references: iterating a weak dictionary fails when another thread adds to it.
+        alive = (ref() for ref in self._all.valuerefs())
+        return [breaker for breaker in alive if breaker is not None]
 
 
 class Keeper:

@@ -48,7 +48,7 @@ class Retained(Protocol):
 
 
 class Configured(Protocol):
-    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
+    """What a panel needs from a configuration; `switchgear.config.Config` is one."""
 
     @property
     def store(self) -> str | None:
@@ -83,6 +83,9 @@ class BreakerOptions(TypedDict, total=False):
     success_if: ExceptionTest
     on_call: CallHook | Sequence[CallHook]
     sinks: Sequence[Sink]
+
+
+_OPTIONS = BreakerOptions.__annotations__.keys()
 
 
 class Panel:
@@ -175,8 +178,13 @@ class Panel:
 
         `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `failure_if_result`,
         `ignore`, `success_if`, `on_call` and `sinks`.
-        Raises ValueError when it was made before with another policy or with options.
+        Raises ValueError when it was made before with another policy or with options, TypeError for
+        other options.
         """
+        if not options.keys() <= _OPTIONS:
+            odd = min(options.keys() - _OPTIONS)
+            instead = "Policy([ConsecutiveFailures(3)], Cooldown(60.0, 300.0))"
+            raise TypeError(f"Panel.breaker takes no {odd!r}; limits are in a policy: {instead}")
         known = self._breakers.get(name)
         if known is None:
             plain = policy is None and not options

@@ -78,7 +78,7 @@ def snapshot_date() -> str:
 
 @lru_cache(1024)
 def rates_of(model: str, provider: str = "") -> Rates | None:
-    """The prices of a model, at a provider if one is named; `None`: the list does not know it."""
+    """The prices of a model, at a provider if one is named; `None`: not in the list."""
     name = model.lower()
     rows: list[dict[str, Any]] = _list()["providers"]
     if provider:

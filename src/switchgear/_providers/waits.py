@@ -15,7 +15,7 @@ from typing import Any
 LIMITED_STATUSES = frozenset((429, 503, 529))
 """Statuses whose rate-limit headers contain the retry time."""
 LONGEST_WAIT_S = 31 * 86_400.0
-"""A longer wait is not believed: it is a time stamp or a mistake."""
+"""A longer wait is ignored: it is a time stamp or a mistake."""
 _MOST_HEADERS = 200
 _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6}
 _PART = r"(\d+(?:\.\d+)?)(ms|us|µs|d|h|m|s)"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from switchgear._proxy.http1 import Headers
+from switchgear._proxy.http1 import LEAST_CHUNK, Headers
 
 _READ_AHEAD = 256 * 1024
 """Bytes of a response that are read before the client takes them."""
@@ -217,6 +217,7 @@ class _UpstreamConnection(asyncio.Protocol):
         self._has_head = self._is_head = self._is_reusable = False
         self._is_busy = self._is_closed = self._is_paused = False
         self._header_bytes = 0
+        """Bytes of the response that are none of its content."""
         self._trouble: BaseException | None = None
         self._wakes: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -231,20 +232,19 @@ class _UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        if parser is None or self._response.is_complete:  # it was not asked for
+        if parser is None or self._response.is_complete:  # it was not requested
             self._is_reusable = False
             self.abort()
             return
         self._since_s = self._loop.time()
-        if not self._has_head:
-            self._header_bytes += len(data)
+        self._header_bytes += len(data)
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(UpstreamBroken(f"the upstream sent no valid HTTP: {error}"))
             return
-        if not self._has_head and self._header_bytes > _MOST_HEADER_BYTES:
-            self._fail(UpstreamBroken("the headers of the upstream are too large"))
+        if self._header_bytes > _MOST_HEADER_BYTES and not self._response.is_complete:
+            self._fail(UpstreamBroken("the headers or trailers of the upstream are too large"))
             return
         if self._size >= _READ_AHEAD and not self._is_paused:
             self._is_paused = True
@@ -280,8 +280,13 @@ class _UpstreamConnection(asyncio.Protocol):
 
     # Events of the parser
 
+    def on_message_begin(self) -> None:
+        if self._has_head:  # another response, which was not asked for
+            self._is_reusable = False
+
     def on_status(self, status: bytes) -> None:
-        self._response.reason += status
+        if not self._has_head:
+            self._response.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._has_head:  # else a trailer, which is dropped
@@ -290,7 +295,7 @@ class _UpstreamConnection(asyncio.Protocol):
                 self._fail(UpstreamBroken("the upstream sent too many headers"))
 
     def on_headers_complete(self) -> None:
-        if self._trouble is not None:
+        if self._trouble is not None or self._has_head:
             return
         response, parser = self._response, cast("httptools.HttpResponseParser", self._parser)
         response.status = parser.get_status_code()
@@ -307,7 +312,8 @@ class _UpstreamConnection(asyncio.Protocol):
             response.is_complete = True
 
     def on_body(self, body: bytes) -> None:
-        if not self._is_head:
+        self._header_bytes = max(0, self._header_bytes - LEAST_CHUNK * len(body))
+        if not self._response.is_complete:  # else it belongs to no request
             self.parts.append(body)
             self._size += len(body)
 
@@ -398,7 +404,7 @@ class _UpstreamConnection(asyncio.Protocol):
             self._fail(TimeoutError(f"the upstream was silent for {read_s:g} s"))
 
     def finish(self) -> None:
-        """The response is read, or not wanted any more."""
+        """The response was read, or is no longer needed."""
         if not self._is_busy:
             return
         is_done = self._response.is_complete and not self.parts

@@ -31,7 +31,14 @@ from switchgear._providers.verdicts import ResponseVerdict
 from switchgear._proxy import lanes
 from switchgear._proxy.allotments import BudgetShare, BudgetShort, CallEstimate, NodeBudget
 from switchgear._proxy.changes import ChangeFeed
-from switchgear._proxy.history import PendingCall, ToolTurn, is_user_turn, turns_of
+from switchgear._proxy.history import (
+    PendingCall,
+    ToolTurn,
+    dump_response,
+    is_user_turn,
+    load_response,
+    turns_of,
+)
 from switchgear._proxy.identity import Identity
 from switchgear._proxy.metrics import ProxyCounts
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
@@ -299,7 +306,8 @@ class Guard:
         session = f"session/{identity.parent or identity.session}"
         place = f"proxy:{identity.session}" if identity.parent else "proxy"
         has_ids = all(turn.has_ids for turn in turns) and len(set(keys)) == len(keys)
-        continues = bool(call.request.payload.get("previous_response_id"))
+        payload = call.request.payload
+        continues = bool(payload.get("previous_response_id") or payload.get("conversation"))
         unsaved, known.unsaved_micros = known.unsaved_micros, 0
 
         def work(tx: Transaction) -> Fed:
@@ -390,7 +398,7 @@ class Guard:
         return None
 
     def _save_costs(self) -> None:
-        """Let other workers know what calls cost, before they can see that money is back. In a thread."""
+        """Save what calls cost before their reservations are released, for other workers. In a thread."""
         while self._unsaved_costs:
             model = self._unsaved_costs.pop()
             text = json.dumps(list(self._model_costs.get(model, ())))
@@ -448,8 +456,8 @@ class Guard:
         if not recent:
             return CallEstimate(most, is_learned=False)
         size = max(1, request.input_tokens)
-        dearest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
-        return CallEstimate(max(1, round(dearest * _MARGIN)), is_learned=True)
+        highest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
+        return CallEstimate(max(1, round(highest * _MARGIN)), is_learned=True)
 
     def _priced(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
         if rates is not None:
@@ -492,7 +500,7 @@ class Guard:
         return breaker, await self._permit(breaker)
 
     async def _permit(self, breaker: CircuitBreaker) -> Permit:
-        """By the last known state while changes arrive; else the store is asked. Raises `Rejected`."""
+        """By the last known state while changes arrive; else the store is read. Raises `Rejected`."""
         permit = breaker.known_permit() if self._changes.is_current else None
         return permit or await breaker.aenter()
 
@@ -587,23 +595,44 @@ class Guard:
 
     # Stored responses
 
-    async def session_of_response(self, response_id: str) -> str:
-        """The session of a stored response; empty: not known."""
+    async def session_of_response(self, response_id: str, session: str) -> str:
+        """The session that continues a stored response, by default that of the response; empty: not known.
+
+        Calls that another worker has seen in the response are known from then on.
+        """
         found = self._responses.get(response_id)
-        if found is not None:
+        if found is not None and session in {"", found}:
             return found
         name = f"response/{response_id[:120]}"
         try:
-            return await self.beside(
+            note = await self.beside(
                 lambda: self.panel.store.transact(name, lambda tx: tx.note or "")
             )
         except (StoreError, ValueError):
-            return ""
+            return session
+        stored, calls = load_response(note)
+        if session or stored:
+            self._keep_response(response_id, session or stored, calls)
+        return session or stored
 
     async def remember_response(
         self, response_id: str, session: str, calls: list[PendingCall]
     ) -> None:
         """Remember the session of a stored response and the calls in it."""
+        note = dump_response(session, calls)
+        self._keep_response(response_id, *load_response(note))
+
+        def work(tx: Transaction) -> None:
+            tx.note = note
+            tx.keep_s = _DAY_S
+
+        try:
+            name = f"response/{response_id[:120]}"
+            await self.beside(lambda: self.panel.store.transact(name, work))
+        except (StoreError, ValueError):
+            return  # known to this worker
+
+    def _keep_response(self, response_id: str, session: str, calls: list[PendingCall]) -> None:
         known = self._known(session)
         for call in calls:
             known.calls[call.id] = call
@@ -612,16 +641,6 @@ class Guard:
         self._responses[response_id] = session
         while len(self._responses) > MOST_KNOWN:
             self._responses.popitem(last=False)
-
-        def work(tx: Transaction) -> None:
-            tx.note = session
-            tx.keep_s = _DAY_S
-
-        try:
-            name = f"response/{response_id[:120]}"
-            await self.beside(lambda: self.panel.store.transact(name, work))
-        except (StoreError, ValueError):
-            return  # known to this worker
 
     # What is known
 

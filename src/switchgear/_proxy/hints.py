@@ -35,9 +35,7 @@ def with_hint(protocol: ModelProtocol, payload: Mapping[str, Any], why: str) -> 
         last = _last(made.get("messages"))
         if last is None or not _append(last, text):
             return None
-    return json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
+    return json.dumps(made, separators=(",", ":")).encode()
 
 
 def _last(turns: Any) -> dict[str, Any] | None:

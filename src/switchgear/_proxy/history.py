@@ -15,9 +15,11 @@ from switchgear._core.types import Signal
 from switchgear._hooks.inspect_call import call_signal, last_step
 from switchgear._hooks.open_calls import step_of
 from switchgear._providers.traffic import ModelProtocol
+from switchgear._text.redact import LONGEST_TEXT, redact_lines
 
 _CALLS = {"function_call", "custom_tool_call", "local_shell_call", "computer_call", "mcp_call"}
 _encode = json.JSONEncoder(default=str).encode
+_MOST_CALLS = 64
 _LONGEST = 20_000
 """Maximum number of characters of a result that are read."""
 
@@ -43,7 +45,7 @@ class FinishedCall(NamedTuple):
 
     @property
     def facts(self) -> HookFacts:
-        """The call as the hooks know it."""
+        """The call in the form that hooks use."""
         result = self.result
         code = fields.exit_code(result)
         ok: bool | None = None
@@ -222,6 +224,29 @@ def pending_call(item: Mapping[str, Any]) -> PendingCall:
     args = item.get("arguments", item.get("input", item.get("action")))
     kind = _str(item.get("type")).removesuffix("_call")
     return PendingCall(_str(item.get("call_id")), _str(item.get("name")) or kind, _args(args))
+
+
+def dump_response(session: str, calls: list[PendingCall]) -> str:
+    """The session and the calls of a stored response, without secrets, for all workers."""
+    texts = [[call.id, call.tool, _clipped(_encode(call.args))] for call in calls[:_MOST_CALLS]]
+    return _encode([session, texts])
+
+
+def load_response(note: str) -> tuple[str, list[PendingCall]]:
+    """The inverse of `dump_response`; what cannot be read is empty."""
+    found = _args(note)
+    if not isinstance(found, list) or len(found) != 2 or not isinstance(found[1], list):
+        return "", []
+    calls = [each for each in found[1] if isinstance(each, list) and len(each) == 3]
+    return _str(found[0]), [PendingCall(_str(a), _str(b), _args(c)) for a, b, c in calls]
+
+
+def _clipped(text: str) -> str:
+    """A text that is short and has no secrets; different ones stay different."""
+    if len(text) <= LONGEST_TEXT:
+        return redact_lines(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return redact_lines(text[: LONGEST_TEXT - 20]) + f"… {digest}"
 
 
 def _gemini(contents: Any) -> Iterator[ToolTurn]:

@@ -16,8 +16,12 @@ Headers = list[tuple[bytes, bytes]]
 
 _MOST_PIPELINED = 4
 _READ_AHEAD = 256 * 1024
-"""Bytes of a body that are read before its reader wants them."""
+"""Bytes of a body that are read ahead."""
 _WRITE_AHEAD = 64 * 1024
+LEAST_CHUNK = 8
+"""Bytes that each byte of a body may need with its framing: chunks of one byte are odd, not hostile."""
+_LINGER_S = 5.0
+"""How long the rest of a rejected request is read and dropped, so that its client reads the response."""
 SWEEP_S = 1.0
 """How often deadlines are checked."""
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -39,7 +43,7 @@ class Limits(NamedTuple):
     body_s: float = 600.0
     """For a whole body."""
     write_s: float = 300.0
-    """While the client does not read what it asked for."""
+    """While the client does not read its response."""
     connections: int = 4096
 
 
@@ -182,7 +186,7 @@ class Server:
         return sum(connection.is_busy for connection in self.connections)
 
     def drain(self) -> None:
-        """HttpAnswer what was asked and close every connection after it."""
+        """Answer the requests in progress, then close every connection."""
         self.is_draining = True
         for connection in list(self.connections):
             connection.close_if_idle()
@@ -217,7 +221,10 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._url = b""
         self._headers: Headers = []
-        self._head_bytes = 0
+        self._head_bytes = self._header_bytes = 0
+        """Bytes received since a head began, and those of its complete headers."""
+        self._framing_bytes = 0
+        """Bytes of a body that are none of its content: extensions of chunks, and trailers."""
         self._in_head = False
         self._is_closed = False
         self._is_reading = True
@@ -231,6 +238,7 @@ class Connection(asyncio.Protocol):
         """Since when the server waits for the rest of a head, a body or the next request."""
         self._head_since_s = self._body_since_s = 0.0
         self._stalled_s: float | None = None
+        self._lingers_until_s: float | None = None
 
     # Events of the transport
 
@@ -243,9 +251,13 @@ class Connection(asyncio.Protocol):
             self._reject(503, "too many connections")
 
     def data_received(self, data: bytes) -> None:
+        if self._is_closed:  # the rest of a request that was rejected
+            return
         self._since_s = self._loop.time()
         if self._in_head or self._incoming is None:
             self._head_bytes += len(data)
+        else:
+            self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -261,6 +273,8 @@ class Connection(asyncio.Protocol):
         else:
             if self._in_head and self._head_bytes > self._limits.header_bytes:
                 self._reject(431, "the headers are too large")
+            elif self._framing_bytes > self._limits.header_bytes:
+                self._reject(431, "the extensions of chunks or the trailers are too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the current response: the client is gone."""
@@ -291,6 +305,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._url, self._headers, self._in_head = b"", [], True
+        self._header_bytes = 0
         self._head_since_s = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
@@ -309,17 +324,21 @@ class Connection(asyncio.Protocol):
                 value.decode()
             except UnicodeDecodeError:
                 raise BadRequest(400, "a header is neither ASCII nor UTF-8") from None
+        self._header_bytes += len(name) + len(value) + 4  # ": " and the end of the line
+        if self._header_bytes > self._limits.header_bytes:
+            raise BadRequest(431, "the headers are too large")
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is complete: check it, and begin to answer."""
         self._in_head = False
-        if self._head_bytes > self._limits.header_bytes + _READ_AHEAD:
-            raise BadRequest(431, "the headers are too large")
-        self._head_bytes = 0
+        self._head_bytes = self._framing_bytes = 0
         request = Request(self, self._parser.get_method().decode(), self._url)
         request.headers = self._headers
-        request.minor = 0 if self._parser.get_http_version() == "1.0" else 1
+        version = self._parser.get_http_version()
+        if version not in {"1.0", "1.1"}:
+            raise BadRequest(505, "only versions 1.1 and 1.0 of HTTP are supported")
+        request.minor = int(version[-1])
         request.is_kept_alive = self._parser.should_keep_alive()
         request.length = _checked_length(request)
         _check_host(request)
@@ -333,11 +352,13 @@ class Connection(asyncio.Protocol):
                 self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._framing_bytes = max(0, self._framing_bytes - LEAST_CHUNK * len(body))
         if self._incoming is not None and not self._incoming.feed(body):
             self._pause_reading()
 
     def on_message_complete(self) -> None:
         request, self._incoming = self._incoming, None
+        self._framing_bytes = 0
         if request is not None:
             request.end()
 
@@ -365,7 +386,8 @@ class Connection(asyncio.Protocol):
         except Disconnected:
             self.abort()
         except asyncio.CancelledError:
-            self.abort()
+            if self._lingers_until_s is None:
+                self.abort()
             if not self._is_closed:  # not cancelled because the client left
                 raise
         except Exception as error:  # noqa: BLE001  one request must not end the worker
@@ -381,7 +403,10 @@ class Connection(asyncio.Protocol):
         self._since_s = self._loop.time()
         if self._is_closed:
             return
-        if self._closes or self._server.is_draining or not request.is_read or not self._has_head:
+        if not request.is_read and self._has_head:
+            self._linger()
+            return
+        if self._closes or self._server.is_draining or not self._has_head:
             self._transport.close()
             return
         if self._waiting:
@@ -392,7 +417,7 @@ class Connection(asyncio.Protocol):
         """Write the head of the response. `headers` have a content length, or the body is chunked."""
         request = self._current
         if request is None or self._has_head:
-            raise RuntimeError("a head without a request, or a second one")
+            raise RuntimeError  # an error of this package: each request gets one head
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason or _REASONS.get(status, b""))]
         has_length = False
         for name, value in headers:
@@ -431,8 +456,9 @@ class Connection(asyncio.Protocol):
                 raise Disconnected
 
     def write(self, part: bytes) -> None:
-        """Write a whole, short body that `send_head` has announced."""
-        if part and not self._is_closed:
+        """Write a whole, short body that `send_head` has announced; the response to HEAD has none."""
+        request = self._current
+        if part and not self._is_closed and request is not None and request.method != "HEAD":
             self._write(part)
 
     def _write(self, part: bytes) -> None:
@@ -461,15 +487,29 @@ class Connection(asyncio.Protocol):
             reason = _REASONS.get(status, b"")
             self._transport.write(head % (status, reason, len(body)) + b"connection: close\r\n\r\n")
             self._transport.write(body)
-            self._transport.close()
             self._has_head = True
+            self._linger()
         else:
-            self._transport.abort()
-        self._is_closed = True
-        self._server.connections.discard(self)
+            self.abort()
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task(self._loop):
             task.cancel()
+
+    def _linger(self) -> None:
+        """Close the connection when the client has sent the rest: closed before, it would read a reset."""
+        self._is_closed = True
+        self._incoming = self._current = None
+        self._waiting.clear()
+        if len(self._server.connections) > self._limits.connections:
+            self._server.connections.discard(self)
+            self._transport.close()
+            return
+        self._lingers_until_s = self._loop.time() + _LINGER_S
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if not self._is_reading:
+            self._is_reading = True
+            self._transport.resume_reading()
 
     # The client's pace
 
@@ -494,6 +534,11 @@ class Connection(asyncio.Protocol):
     def check(self, now_s: float) -> None:
         """Close the connection of a client that is too slow."""
         limits = self._limits
+        if self._lingers_until_s is not None:
+            late_s = now_s - self._lingers_until_s
+            if late_s > (limits.write_s if self._transport.get_write_buffer_size() else 0.0):
+                self.abort()
+            return
         waited_s = now_s - self._since_s
         if self._stalled_s is not None and now_s - self._stalled_s > limits.write_s:
             self.abort()
@@ -508,7 +553,7 @@ class Connection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         self._closes = True
-        if not self.is_busy and not self._in_head:
+        if not self.is_busy and not self._in_head and not self._is_closed:
             self._transport.close()
 
     def abort(self) -> None:

@@ -117,6 +117,11 @@ def _in_body(payload: Mapping[str, Any]) -> tuple[str, str]:
                 return safe_id(inner), "metadata.user_id"
         elif "_session_" in user:  # user_<hash>_account_<id>_session_<id>
             return safe_id(user.rpartition("_session_")[2]), "metadata.user_id"
+    conversation = payload.get("conversation")  # of the Responses API: its id, or an object with it
+    if isinstance(conversation, dict):
+        conversation = conversation.get("id")
+    if isinstance(conversation, str) and conversation.strip():
+        return safe_id(conversation), "conversation"
     for name in ("prompt_cache_key", "session_id"):
         value = payload.get(name)
         if isinstance(value, str) and value.strip():

@@ -48,7 +48,7 @@ _MOST_ERROR = 256 * 1024
 """Bytes of an error response that are read before it is judged."""
 _MOST_STORED = 4 * 1024 * 1024
 _SAVE_S = 0.05
-"""How long the end of a stored response waits until other workers can know its session."""
+"""How long the end of a stored response waits until other workers can look up its session."""
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _TROUBLES = (TimeoutError, OSError)
 
@@ -99,10 +99,10 @@ class Relay:
         self._client.close()
 
     async def handle(self, request: Request, connection: Connection) -> None:
-        """HttpAnswer one request. Raises `BadRequest`, `Disconnected`."""
+        """Answer one request. Raises `BadRequest`, `Disconnected`."""
         started_s = time.monotonic()
         if request.target == b"/healthz" and request.method in {"GET", "HEAD"}:
-            _send(connection, self._health(), is_head=request.method == "HEAD")
+            _send(connection, self._health())
             return
         self._check_host(request)
         try:
@@ -139,13 +139,19 @@ class Relay:
     # Access
 
     def _check_host(self, request: Request) -> None:
-        """Only names of this machine: a page in a browser may send its own."""
+        """Only names of this machine, and no pages of other sites: any page may send a request here."""
         if self._settings.token_digest is not None:
             return
-        host = request.header(b"host").decode("latin-1").lower()
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        if name not in _LOCAL and name not in self._settings.hosts and not _is_loopback(name):
+        if not self._is_local(request.header(b"host").decode("latin-1")):
             raise BadRequest(421, "the Host header names another machine; see --allow-host")
+        scheme, _, origin = request.header(b"origin").decode("latin-1").partition("://")
+        if scheme.lower() in {"http", "https", "null"} and not self._is_local(origin):
+            raise BadRequest(403, "a page of another site sent the request; see --allow-host")
+
+    def _is_local(self, host: str) -> bool:
+        host = host.lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        return name in _LOCAL or name in self._settings.hosts or _is_loopback(name)
 
     def _check_token(self, request: Request, found: ProxyRoute) -> None:
         digest = self._settings.token_digest
@@ -230,7 +236,8 @@ class Relay:
             request, connection, found, body=body, call=call, admission=admission, entry=entry
         )
         forwarding.before_s = time.monotonic() - received_s
-        if admission.warning and self._settings.hint:
+        is_plain = not request.header(b"content-encoding")  # a hint is not compressed
+        if admission.warning and self._settings.hint and is_plain:
             forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
         try:
             await self._forward(forwarding, to)
@@ -258,8 +265,8 @@ class Relay:
         if call is None:
             raise BadRequest(400, "the request could not be read")
         previous = call.request.payload.get("previous_response_id")
-        if not call.identity.session and isinstance(previous, str) and previous:
-            session = await self._guard.session_of_response(previous)
+        if isinstance(previous, str) and previous:
+            session = await self._guard.session_of_response(previous, call.identity.session)
             call = call._replace(identity=call.identity._replace(session=session))
         return call
 
@@ -417,7 +424,9 @@ class Relay:
             if response_id:
                 session = it.call.identity.session
                 saving = self._spawn(self._guard.remember_response(response_id, session, calls))
-                await asyncio.wait({saving}, timeout=_SAVE_S)  # other workers may be asked next
+                await asyncio.wait(
+                    {saving}, timeout=_SAVE_S
+                )  # the next request may go to another worker
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
@@ -603,12 +612,11 @@ def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
     return made
 
 
-def _send(connection: Connection, made: HttpAnswer, *, is_head: bool = False) -> None:
+def _send(connection: Connection, made: HttpAnswer) -> None:
     headers = [each for each in made.headers if each[0].lower() != b"content-length"]
     headers.append((b"content-length", b"%d" % len(made.body)))
     connection.send_head(made.status, b"", headers)
-    if not is_head:
-        connection.write(made.body)
+    connection.write(made.body)
     connection.end()
 
 
@@ -629,12 +637,19 @@ def _cross_host(to: Upstream, response: UpstreamResponse) -> str | None:
     """Why a redirect is not returned: a client would follow it, with its key, to another host."""
     if not 300 <= response.status < 400:
         return None
-    location = response.header(b"location")
-    if not location:
-        return None
-    there = urlsplit(urljoin(f"{to.url}/", location))
     here = urlsplit(to.url)
-    if (there.scheme, there.netloc) == (here.scheme, here.netloc):
+    for name, value in response.headers:
+        if name.lower() != b"location":
+            continue
+        # Many clients read a backslash as a slash.
+        location = value.decode("latin-1").replace("\\", "/")
+        try:
+            there = urlsplit(urljoin(f"{to.url}/", location))
+        except ValueError:
+            break
+        if (there.scheme, there.netloc) != (here.scheme, here.netloc):
+            break
+    else:
         return None
     return f"upstream {to.name!r} redirects to another host, which is not followed"
 

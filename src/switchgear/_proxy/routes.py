@@ -13,6 +13,7 @@ from switchgear._providers.upstreams import ALIASES, ANTHROPIC, GOOGLE, OPENAI, 
 
 _SESSION = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._~@:+-]{0,119}")
 _TOKEN = re.compile(rb"[!-.0-~]{1,200}")
+_KEY = re.compile(r"([?&])(?:key=[^&]*(?:&|$))+")
 _VERSION = re.compile(r"/v\d+(?:beta|alpha)?\d*")
 
 
@@ -89,9 +90,13 @@ def _family(path: str, headers: list[tuple[bytes, bytes]]) -> str:
 def upstream_url(to: Upstream, path: str) -> str:
     """The URL of a request at an upstream; a version that both paths have is not repeated.
 
+    Where the upstream has its own key, a key of the client in the query is left out.
+
     >>> upstream_url(Upstream("openai", "openai", "http://gpu:8000/v1"), "/v1/chat/completions")
     'http://gpu:8000/v1/chat/completions'
     """
+    if to.key and "key=" in path:
+        path = _KEY.sub(r"\1", path).rstrip("?&")
     version = _VERSION.match(path)
     if version is not None and to.url.endswith(version[0]) and urlsplit(to.url).path:
         after = path[version.end() :]

@@ -6,25 +6,57 @@ delivered after the visibility timeout changes nothing: the claim in the store d
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from celery import Celery
+
+from switchgear._stores.redis.clients import parsed
+from switchgear._stores.url import REDIS_URLS
 
 TASK = "switchgear.execute"
 QUEUE = "switchgear"
 MOST_LABELS = 4
 
 
-def queue_of(labels: Sequence[str]) -> str:
+class Broker(NamedTuple):
+    """Where ids of runs travel."""
+
+    url: str
+    """Empty: a store that is no broker."""
+    queue: str = QUEUE
+    """The queue of jobs without labels: the namespace of the store, so that namespaces do not meet here either."""
+
+
+def broker_of_store(url: str) -> Broker:
+    """The Redis of a store as a broker, without the options that only the store knows.
+
+    >>> broker_of_store("valkey://redis.example:6379/2?namespace=team-a")
+    Broker(url='redis://redis.example:6379/2', queue='team-a')
+    """
+    if not url.startswith(REDIS_URLS):
+        return Broker("")
+    address = parsed(url)
+    queue = address.namespace or QUEUE
+    parts = urlsplit(address.url)
+    if address.cluster or parts.scheme == "unix":
+        return Broker("", queue)
+    options = dict(parse_qsl(parts.query))
+    kept = {key: value for key, value in options.items() if key.startswith("ssl_")}
+    path = f"/{options['db']}" if "db" in options else parts.path
+    return Broker(urlunsplit((parts.scheme, parts.netloc, path, urlencode(kept), "")), queue)
+
+
+def queue_of(labels: Sequence[str], queue: str = QUEUE) -> str:
     """The queue of jobs that need exactly these labels.
 
     >>> queue_of(()), queue_of(("gpu", "big"))
     ('switchgear', 'switchgear.big+gpu')
     """
-    return f"{QUEUE}.{'+'.join(sorted(labels))}" if labels else QUEUE
+    return f"{queue}.{'+'.join(sorted(labels))}" if labels else queue
 
 
-def queues_of(labels: Sequence[str]) -> list[str]:
+def queues_of(labels: Sequence[str], queue: str = QUEUE) -> list[str]:
     """The queues that a worker with these labels consumes: every job whose needs it meets.
 
     >>> queues_of(("gpu",))
@@ -34,15 +66,15 @@ def queues_of(labels: Sequence[str]) -> list[str]:
     if len(chosen) > MOST_LABELS:
         raise ValueError(f"{len(chosen)} labels are given: a worker can have at most {MOST_LABELS}")
     sizes = range(len(chosen) + 1)
-    return [queue_of(each) for size in sizes for each in combinations(chosen, size)]
+    return [queue_of(each, queue) for size in sizes for each in combinations(chosen, size)]
 
 
-def application(broker: str, execute: Callable[[str], str] | None = None) -> Celery:
+def application(broker: Broker, execute: Callable[[str], str] | None = None) -> Celery:
     """The application over a broker; a worker passes what it does with the id of a run."""
-    made = Celery("switchgear", broker=broker, set_as_current=False)
+    made = Celery("switchgear", broker=broker.url, set_as_current=False)
     made.conf.update(
         task_ignore_result=True,
-        task_default_queue=QUEUE,
+        task_default_queue=broker.queue,
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
@@ -59,12 +91,13 @@ def application(broker: str, execute: Callable[[str], str] | None = None) -> Cel
 class Publisher:
     """Sends ids of runs. Thread-safe."""
 
-    def __init__(self, broker: str) -> None:
-        self._app = application(broker)
+    def __init__(self, broker: Broker) -> None:
+        self._app, self._queue = application(broker), broker.queue
 
     def __call__(self, run: str, labels: tuple[str, ...]) -> None:
         """Send the id to the queue of these labels. Raises what the broker's client raises."""
-        self._app.send_task(TASK, (run,), queue=queue_of(labels), retry=False, ignore_result=True)
+        queue = queue_of(labels, self._queue)
+        self._app.send_task(TASK, (run,), queue=queue, retry=False, ignore_result=True)
 
     def control(self) -> Any:
         return self._app.control

@@ -43,10 +43,13 @@ from switchgear._run.batch.attempt import (
     AttemptOutcome,
     options_of,
 )
-from switchgear._run.circuits import loop_name
+from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
+from switchgear._run.loop import take_locks
 from switchgear._run.record import RunFolder, circuit_of, process_began
+from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
 from switchgear._run.view import GuardedView
 
@@ -88,7 +91,22 @@ class RemoteAttempts:
         self._sending = threading.Lock()
 
     def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-        """Order the attempt, wait for its end, and bring its work home."""
+        """Order the attempt, wait for its end, and bring its work home.
+
+        Holds the locks of the run meanwhile: no other process of this host may resume it.
+        """
+        record, folder = _record_of(place, attempt), Path(attempt.progress.folder or "")
+        try:
+            locks = take_locks(record, task_name(folder, options_of(place, attempt.task)))
+        except RunConflict as conflict:
+            return AttemptOutcome(None, str(conflict), began=False)
+        try:
+            return self._performed(place, attempt)
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def _performed(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         name, run = attempt.task.name, attempt.progress.run or ""
         attempt = attempt._replace(view=GuardedView(attempt.view))
         adopt = name in self._adopt
@@ -121,7 +139,7 @@ class RemoteAttempts:
         job = jobs.get(run)
         if job is not None and core.is_open(job, adopt=adopt):
             return job
-        folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
+        folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
         begun = read_run(record)
         order = 1 if job is None else job.order + 1
@@ -199,6 +217,7 @@ class RemoteAttempts:
                 else:
                     sending.send_if_due(job, jobs.now_s())
                 mirror.update(job)
+                mirror.pass_messages_on()
                 lost = ""
             except StoreError as trouble:
                 if not lost:
@@ -218,7 +237,7 @@ class RemoteAttempts:
         self, place: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
     ) -> AttemptOutcome:
         """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
-        folder, record = Path(attempt.progress.folder or ""), RunFolder(place.runs / run)
+        folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         values, how, missing = dict(job.outcome or {}), "", ""
         if job.work.commit and job.written:
             reference = f"refs/switchgear/runs/{run}"
@@ -233,8 +252,9 @@ class RemoteAttempts:
                 self._apply_work(attempt, job, reference)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
         if outcome.result is not None:
-            write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
-            attempt.view.ended(outcome.result)
+            clear_announcement(record.path)
+            result = write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
+            attempt.view.ended(result)
         return outcome
 
     def _fetch_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
@@ -299,12 +319,20 @@ class _Mirror:
         self, place: AttemptDependencies, attempt: Attempt, context: RemoteContext
     ) -> None:
         self.attempt = attempt
-        self._record = RunFolder(place.runs / (attempt.progress.run or ""))
+        self._record = _record_of(place, attempt)
         self._context = context
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
         self._noted: set[str] = set()
+        self._announced = announcement(self._record.path)
+
+    def pass_messages_on(self) -> None:
+        """Let the worker read a message of an operator that was announced here."""
+        found = announcement(self._record.path)
+        if found != self._announced:
+            self._context.jobs.announce(self._record.id)
+            self._announced = found
 
     def update(self, job: RemoteJob) -> None:
         for note in job.notes:
@@ -336,6 +364,10 @@ class _Mirror:
             "pid_began": process_began(pid),
             "host": job.holder,
         }
+
+
+def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
+    return RunFolder(place.runs / (attempt.progress.run or ""))
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:

@@ -50,7 +50,7 @@ class Parcel(NamedTuple):
 
 
 class JobSpec(NamedTuple):
-    """What a worker needs to know to make the attempt. JSON values only."""
+    """What a worker needs for the attempt. JSON values only."""
 
     run: str
     batch: str
@@ -89,6 +89,8 @@ class RemoteJob(NamedTuple):
     until_s: float = 0.0
     """When the claim expires, in seconds on the store's clock."""
     stop: Stop = Stop.NO
+    announced: int = 0
+    """How many messages of operators the batch has announced; the messages are in the note of the run."""
     run: Mapping[str, Any] | None = None
     """The last run.json; `None`: the run has not started."""
     work: Parcel = Parcel()
@@ -159,7 +161,7 @@ def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> Remote
     """The job with a new claim; `None`: it is finished, or another worker is at work on it.
 
     A worker that held it and did not return it was lost. What its agent spent after the last saved iteration is
-    not known and not charged; a note says so.
+    unknown and not charged; a note reports it.
     """
     if job.state is JobState.DONE or (job.state is JobState.RUNNING and now_s < job.until_s):
         return None

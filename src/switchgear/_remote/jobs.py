@@ -76,14 +76,18 @@ class Jobs:
         claimed: RemoteJob | None = self._ledger.amend(JOBS, run, work)
         return claimed
 
-    def renew(self, run: str, claim: int, lease_s: float) -> Stop:
-        """Renew a claim. Returns what the batch requests. Raises `LeaseLost`."""
+    def renew(self, run: str, claim: int, lease_s: float) -> RemoteJob:
+        """Renew a claim. Returns the job, with what the batch requests. Raises `LeaseLost`."""
 
         def renewed(job: RemoteJob | None, now_s: float) -> RemoteJob:
             return _held(job, claim)._replace(until_s=now_s + lease_s)
 
         job: RemoteJob = self._change(run, renewed)
-        return job.stop
+        return job
+
+    def look(self, run: str, claim: int) -> RemoteJob:
+        """The job that this claim holds. Raises `LeaseLost`."""
+        return _held(self.get(run), claim)
 
     def save(
         self,
@@ -119,6 +123,14 @@ class Jobs:
             return job._replace(stop=how)
 
         self._change(run, stopped)
+
+    def announce(self, run: str) -> None:
+        """Let the worker look for messages of operators."""
+
+        def announced(job: RemoteJob | None, _: float) -> RemoteJob | None:
+            return None if job is None else job._replace(announced=job.announced + 1)
+
+        self._change(run, announced)
 
     def withdraw(self, run: str, outcome: Mapping[str, Any]) -> bool:
         """Finish a job that no worker holds; False: one does, or it is finished already."""

@@ -33,7 +33,7 @@ def task_of(values: Mapping[str, Any]) -> Task:
 
 
 def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
-    """What a batch must know of an attempt; the state of its run travels in run.json."""
+    """What a batch needs from an attempt; the state of its run is in run.json."""
     values: dict[str, Any] = {
         "problem": outcome.problem,
         "gave_up": outcome.gave_up,
@@ -136,15 +136,15 @@ def write_end(
     report: Callable[[RunFolder], Path] | None,
     *,
     is_missing: bool,
-) -> None:
+) -> RunResult:
     """Write the end of a run that ended elsewhere with what is here: paths, report and receipt.
 
     `shown_by` is the command that shows the work where the batch runs; empty: there is none. `is_missing`:
-    the work did not arrive. A run that no worker ended ends here.
+    the work did not arrive. A run that no worker ended ends here. Returns the result with the paths.
     """
     run = read_run(record)
     if run is None:
-        return
+        return result
     end = run.get("end")
     if not isinstance(end, dict) or is_missing:
         end = run["end"] = result.dump()
@@ -160,3 +160,4 @@ def write_end(
             end["report"] = str(report(record))
         end["receipt"] = str(write_receipt(record, run))
         record.write(run)
+    return result._replace(report=end["report"], receipt_file=end["receipt"] or "")

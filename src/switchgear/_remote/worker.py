@@ -43,6 +43,7 @@ from switchgear._run.batch.attempt import (
 )
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announce
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import RunFolder
 from switchgear._run.state import RunState
@@ -50,6 +51,8 @@ from switchgear._run.view import RunView
 
 NOT_SENT = (TransferError, ParcelTooLarge, GitError, OSError)
 """What is raised where the work cannot be sent."""
+LOOK_S = 1.0
+"""Seconds until a worker knows what the batch requests: to stop, or to read messages of operators."""
 LEASE_S = 60.0
 """How long a claim is valid. A lost worker delays its job by at most this."""
 
@@ -90,7 +93,7 @@ def execute(context: WorkerContext, run: str) -> str:
 
 
 class _Renewal:
-    """Renews the claim of one job in a thread, and passes requests to stop on."""
+    """Renews the claim of one job in a thread, and passes on what the batch requests."""
 
     def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
         self.interrupt = Interrupt()
@@ -117,20 +120,28 @@ class _Renewal:
 
     def _renew(self) -> None:
         lease_s, run, claim = self._context.lease_s, self._job.spec.run, self._job.claim
-        valid_until_s = time.monotonic() + lease_s
-        while not self._over.wait(lease_s / 4):
+        renewed_s, announced = time.monotonic(), self._job.announced
+        while not self._over.wait(min(LOOK_S, lease_s / 4)):
             asked_s = time.monotonic()
             try:
-                stop = self._context.jobs.renew(run, claim, lease_s)
-                valid_until_s = asked_s + lease_s
+                if asked_s - renewed_s < lease_s / 4:
+                    job = self._context.jobs.look(run, claim)
+                else:
+                    job = self._context.jobs.renew(run, claim, lease_s)
+                    renewed_s = asked_s
             except LeaseLost:
                 self.lose()
                 return
             except StoreError:
-                if time.monotonic() >= valid_until_s:
+                if time.monotonic() >= renewed_s + lease_s:
                     self.lose()
                     return
                 continue
+            stop = job.stop
+            if job.announced != announced:
+                announced = job.announced
+                with suppress(OSError):
+                    announce(self._context.place.runs / run)
             if stop is Stop.GENTLY and not self.interrupt.asked:
                 self.interrupt.ask("the batch")
             while stop is Stop.NOW and self.interrupt.asked < 2:
@@ -174,7 +185,7 @@ class _Saving(RunView):
             problem = self._not_pushed
         except (
             NOT_SENT
-        ) as error:  # the end counts all the same: a successor would do and pay it again
+        ) as error:  # the end still counts: another worker would repeat the work and its cost
             self.keeps_folder = True
             why = " ".join(str(error).split())
             problem = f"the work could not be sent and is on {host_name()} in {self.folder}: {why}"
@@ -318,7 +329,7 @@ def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
 
 
 def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None:
-    """Save the end; a store that is away for a moment is waited for."""
+    """Save the end; wait for a store that is briefly unavailable."""
     until_s = time.monotonic() + patience_s
     while True:
         try:

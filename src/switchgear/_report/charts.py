@@ -201,7 +201,7 @@ def heat(
             for reading in done.readings
             if reading.kind == kind
         ]
-        # The first is the widest, so that lines that lie upon each other are all seen.
+        # The first is the widest, so that overlapping lines are all visible.
         parts.append(line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
     parts += [_mark(plot, mark) for mark in marks]
     parts.append(_ticks(plot, iterations))

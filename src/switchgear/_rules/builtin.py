@@ -63,6 +63,18 @@ _LOCAL = (LOOPBACK,)
 _KEY_IN_SIGHT = "a key must not leave this machine"
 _UNGUARD = "a guarded agent must not switch its guard off"
 
+_REMOVES = ("uninstall", "remove", "purge", "erase", "rm", "del", "autoremove", "unlink")
+_UNINSTALLS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("pip*", "uv", "pipx", "poetry", "pdm", "rye", "pixi"), _REMOVES[:2]),
+    **dict.fromkeys(("conda", "mamba", "micromamba"), _REMOVES[:2]),
+    **dict.fromkeys(("apt", "apt-get", "aptitude", "dnf", "yum", "zypper", "apk"), _REMOVES),
+    **dict.fromkeys(("brew", "port", "snap", "npm", "pnpm", "yarn", "bun"), _REMOVES),
+    "pacman": ("-R",),
+    "dpkg": ("-r", "-P", "--remove", "--purge"),
+    "rpm": ("-e", "--erase"),
+}
+"""Package managers, and the words by which they remove a package."""
+
 BUILTIN: dict[str, tuple[Rule, ...]] = {
     "secrets": (
         Rule(
@@ -97,7 +109,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         Rule(
             "secrets/committed",
             "a file of secrets must not be committed",
-            commands=("git add", "git stage"),
+            commands=("git add", "git stage", "git commit", "git update-index"),
             paths=SECRET_FILES,
             allow_paths=NOT_SECRET,
         ),
@@ -115,7 +127,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "force-push",
             "it rewrites history that others use; --force-with-lease is allowed",
             commands=(
-                *("git push -f", "git push --force", "git push +*", "git push --mirror"),
+                *("git push -f", "git push --force", "git push +*", "git push --mir*"),
                 *("git send-pack --force", "git send-pack +*"),
             ),
         ),
@@ -136,10 +148,20 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "guard/uninstall",
             _UNGUARD,
             commands=(
-                *("pip* uninstall switchgear*", "uv uninstall switchgear*"),
-                *("uv remove switchgear*", "poetry remove switchgear*", "pdm remove switchgear*"),
-                *("conda remove switchgear*", "conda uninstall switchgear*"),
-                *("mamba remove switchgear*", "pip* install --force-reinstall *switchgear*"),
+                *(
+                    f"{program} {verb} *switchgear*"
+                    for program, verbs in _UNINSTALLS.items()
+                    for verb in verbs
+                ),
+                *("pipx uninstall-all", "uv uninstall --all"),
+                *(
+                    f"{program} install {option}"
+                    for program in ("pip*", "uv", "pipx")
+                    for option in (
+                        *("--force-reinstall *switchgear*", "--force *switchgear*"),
+                        *("switchgear==*", "switchgear<*", "switchgear@*", "*+*switchgear*"),
+                    )
+                ),
                 *("pkill *switchgear*", "killall *switchgear*"),
             ),
         ),
@@ -211,6 +233,7 @@ GUARD_RULES = (
         contents=(
             *("exec*b64decode", "eval*b64decode", "system*b64decode", "exec*fromhex"),
             *("exec*decompress", "exec*rot13", "eval*atob(", "eval*'base64'", 'eval*"base64"'),
+            *("eval*decode_base64", "eval*decode64", "exec*map(chr", "eval*map(chr"),
         ),
     ),
     Rule(
@@ -222,17 +245,17 @@ GUARD_RULES = (
             *("switchgear.stores", *(f"switchgear._{letter}" for letter in _LETTERS)),
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
             *("run_module*switchgear", "run_path*switchgear", "import_module*switchgear"),
+            *("uninstall*switchgear", "kill*pgrep*switchgear"),
         ),
     ),
     Rule(
         "guard/saved",
         "saved work is the operator's to remove",
         commands=(
-            "git update-ref",
-            "git push",
-            "git replace",
-            "git pack-refs",
-            "git filter-branch",
+            *("git update-ref", "git push", "git replace", "git pack-refs", "git filter-branch"),
+            *("git fetch", "git pull", "git reflog expire", "git reflog delete"),
+            *("git symbolic-ref", "git send-pack", "git fast-import", "git filter-repo"),
+            "git notes",
         ),
         contents=("refs/switchgear",),
     ),
@@ -250,12 +273,16 @@ GUARD_RULES = (
         contents=(
             *("SWITCHGEAR_CONFIG", "SWITCHGEAR_STORE", "env*-i *", "disableAllHooks"),
             *("--settings", "--setting-sources", "--disable*hooks", "-c*hooks", "--config*hooks"),
+            *("config*set*hooks", "mcp*remove*switchgear"),
         ),
     ),
     Rule(
         "guard/killed",
         _WHY,
-        commands=("kill", "pkill", "killall", "fuser -k", "xargs kill"),
+        commands=(
+            *("kill", "pkill", "killall", "killall5", "skill", "snice", "renice", "fuser -k"),
+            *("xargs kill", "gdb", "lldb", "strace -p"),
+        ),
         contents=("switchgear", f":{_PORT}", f"{_PORT}/tcp"),
     ),
     Rule(
@@ -310,6 +337,12 @@ GUARD_RULES = (
             for run in ("run", "execute", "call")
             for order in ("reset", "release", "hold", "hooks uninstall")
         ),
+    ),
+    Rule(
+        "guard/killed-by-tool",
+        _WHY,
+        tools=("*kill*", "*terminate*", "*stop_process*", "*uninstall*"),
+        inputs=("*=*switchgear*",),
     ),
     Rule("guard/named", _WHY, tools=("mcp__*",), inputs=("*=*state.db",)),
     Rule("guard/keys", _WHY, tools=("mcp__*redis*", "mcp__*valkey*"), inputs=("key*=switchgear*",)),

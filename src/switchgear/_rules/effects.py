@@ -47,6 +47,12 @@ _TEXT_KEYS = frozenset(
         *("code", "replacement", "replace", "prompt", "description", "title", "comment"),
     )
 )
+_PLACE_KEYS = ("cwd", "workdir", "working_directory", "directory", "dir_path", "dir", "folder")
+"""Inputs that are the folder in which a command runs; the last ones only beside a command."""
+_FOLDER_KEYS = ("folder", "dir", "directory", "dir_path", "parent")
+_NAME_KEYS = ("name", "filename", "file_name", "file", "basename")
+_SENDING = frozenset(("post", "put", "upload", "send", "publish", "share", "attach", "request"))
+"""Words of tools that send what they are given."""
 _URL_KEYS = frozenset(("url", "uri", "urls", "endpoint", "href", "host", "hostname", "base_url"))
 _READING = frozenset(
     (
@@ -69,7 +75,14 @@ _CHANGING = frozenset(
     )
 )
 """Words in the name of a tool that does more than read, whatever else it is called."""
-_DELETING = frozenset(("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop"))
+_DELETING = frozenset(
+    (
+        *("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop", "prune"),
+        *("purge", "wipe", "erase", "shred"),
+    )
+)
+_ALTERING = frozenset(("chmod", "chown", "chattr", "permissions", "symlink", "link", "mount"))
+"""Words of tools that change a folder with all that is in it."""
 _MOVING = frozenset(("move", "rename", "mv"))
 _SHELL_WORDS = frozenset(
     (
@@ -86,8 +99,13 @@ _SHELL_WORDS = frozenset(
         "keystrokes",
         "tty",
         "pty",
+        "term",
+        "tmux",
+        "iterm",
     )
 )
+_TERMINALS = frozenset(("terminal", "term", "tmux", "iterm", "shell", "console", "tty", "screen"))
+"""Servers whose tools type into a shell."""
 _CODE_WORDS = frozenset(
     (
         *("python", "ipython", "jupyter", "notebook", "cell", "interpreter", "repl", "run"),
@@ -197,7 +215,7 @@ class _Gathering:
         )
         self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
         self._access = _access(tool)
-        self._is_shell = _has_word(tool, _SHELL_WORDS)
+        self._is_shell = _has_word(tool, _SHELL_WORDS) or _has_word(_server(tool), _TERMINALS)
         self._runs_code = _has_word(tool, _CODE_WORDS)
 
     def deed(self) -> Deed:
@@ -206,6 +224,8 @@ class _Gathering:
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
             self._found["sends"].update(self._found["reads"])
+            if _has_word(self._tool, _SENDING):  # a file that is uploaded
+                self._found["sends"].update(self._found["writes"])
         found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
         return Deed(self._tool, **found, unread=self.unread)
 
@@ -213,15 +233,44 @@ class _Gathering:
         if isinstance(inputs, str):
             inputs = {"command" if self._is_shell else "text": inputs}
         named = inputs if isinstance(inputs, Mapping) else {"": inputs}
-        for place_key in ("cwd", "workdir", "working_directory"):
-            folder = named.get(place_key)
+        lower = {_lower(key): value for key, value in named.items()}
+        is_command = not _SHELL_KEYS.isdisjoint(lower)
+        for place_key in _PLACE_KEYS if is_command else _PLACE_KEYS[:3]:
+            folder = lower.get(place_key)
             if isinstance(folder, str) and folder:
                 self._cwd = join(self._cwd, self._at_home(folder))
                 self._setting = self._setting._replace(cwd=self._cwd)
+        if lower.get("command") == "view" and "path" in lower:  # of an editor with several orders
+            self._access = "reads"
+        self._take_names(lower)
+        self._take_git(lower)
         for count, (key, value) in enumerate(_values(named)):
             if count > MOST_INPUTS:
                 raise TooLong(f"more than {MOST_INPUTS} inputs in one call")
             self._take(key.lower(), value)
+
+    def _take_names(self, inputs: Mapping[str, Any]) -> None:
+        """A file whose folder and name are two inputs."""
+        for folder in (inputs.get(key) for key in _FOLDER_KEYS):
+            for name in (inputs.get(key) for key in _NAME_KEYS):
+                if isinstance(folder, str) and isinstance(name, str) and len(name) < LONGEST_LINE:
+                    path = join(join(self._cwd, self._at_home(folder)), name)
+                    self._add(**{self._access: [path]})
+
+    def _take_git(self, inputs: Mapping[str, Any]) -> None:
+        """A tool of git that discards files, as the command that it stands for."""
+        words = _words_of(self._tool.replace("__", "_"))
+        if "git" not in words or not words & {"clean", "stash", "reset"}:
+            return
+        told = {f"{key}={_plain(value)}".lower() for key, value in _values(inputs)}
+        if "clean" in words:
+            self._effects(effects_of_words(("git", "clean", "-fd"), self._setting))
+        elif "stash" in words:
+            untracked = any("untracked=true" in each or each == "all=true" for each in told)
+            order = ("git", "stash", *(["-u"] if untracked else []))
+            self._effects(effects_of_words(order, self._setting))
+        elif any(each.endswith("=hard") or each == "hard=true" for each in told):
+            self._effects(effects_of_words(("git", "reset", "--hard"), self._setting))
 
     def _take(self, key: str, value: Any) -> None:
         if isinstance(value, list):  # a command as its words
@@ -272,7 +321,10 @@ class _Gathering:
         if self._access == "reads":
             return
         if " " not in value:
-            self._add(given=[join(self._cwd, self._at_home(path)) for path in paths_in(value)])
+            paths = [join(self._cwd, self._at_home(path)) for path in paths_in(value)]
+            self._add(given=paths)
+            if self._access == "deletes" and "/" in value:
+                self._add(deletes=paths[:1])
         elif self._runs_code and len(value) < LONGEST_LINE:
             self._effects(effects_of(value, self._setting))
         if GUARD_NAME in value.lower():
@@ -288,7 +340,9 @@ class _Gathering:
         if "://" in value and not value.startswith("file://"):
             self._add(hosts=hosts_in(value))
             return
-        path = join(self._cwd, self._at_home(value.removeprefix("file://")))
+        if value.startswith("file://"):
+            value = _unquoted(value.removeprefix("file://").removeprefix("localhost"))
+        path = join(self._cwd, self._at_home(value))
         self._add(**{self._access: [path]})
 
     def _patch(self, text: str) -> None:
@@ -319,7 +373,7 @@ def types_into_shell(tool: str, inputs: Any) -> str | None:
     >>> types_into_shell("write_stdin", {"session_id": 1, "chars": "ls"})
     'chars'
     """
-    if not _has_word(tool, _SHELL_WORDS):
+    if not _has_word(tool, _SHELL_WORDS) and not _has_word(_server(tool), _TERMINALS):
         return None
     if isinstance(inputs, str):
         return None  # taken for a command
@@ -373,6 +427,17 @@ def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
             yield [*([program] if program else []), *words]
 
 
+def _unquoted(text: str) -> str:
+    """A path of a URL: `%2E` is a dot."""
+    first, *parts = text.split("%")
+    for part in parts[:LONGEST_LINE]:
+        try:
+            first += chr(int(part[:2], 16)) + part[2:]
+        except ValueError:
+            first += f"%{part}"
+    return first
+
+
 def _plain(value: Any) -> str:
     return {None: "null", True: "true", False: "false"}.get(value) or str(value)
 
@@ -392,7 +457,14 @@ def _access(tool: str) -> str:
     words = _words_of(tool) | {tool.lower()}
     if words & _DELETING or words & _MOVING:
         return "deletes"
+    if words & _ALTERING and not words & _READING:
+        return "alters"
     return "reads" if words & _READING and not words & _CHANGING else "writes"
+
+
+def _server(tool: str) -> str:
+    """The server of an MCP tool: `mcp__terminal__send` is of `terminal`."""
+    return tool.split("__")[1] if tool.count("__") > 1 else ""
 
 
 def _has_word(tool: str, words: frozenset[str]) -> bool:

@@ -9,6 +9,8 @@ _CALLS = frozenset(
         *("curl", "wget", "http", "https", "xh", "nc", "ncat", "netcat", "telnet", "ssh", "scp"),
         *("sftp", "rsync", "ftp", "lftp", "aria2c", "socat", "openssl", "websocat", "ping"),
         *("dig", "nslookup", "host", "drill", "wscat", "grpcurl", "rclone", "sshpass", "curlie"),
+        *("getent", "whois", "traceroute", "logger", "redis-cli", "psql", "mysql", "snmptrap"),
+        *("mosquitto_pub", "mongosh", "kdig", "resolvectl"),
     )
 )
 """Programs whose words may be hosts without a scheme before them."""
@@ -76,6 +78,11 @@ _CALL_VALUED = frozenset(
         *("--output-document", "--post-data", "--post-file", "--body-data", "--directory-prefix"),
     )
 )
+
+
+_RELAYS = frozenset(("--resolve", "--connect-to"))
+_HOST_OPTIONS = ("--host=", "--hostname=", "--server=")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def hosts_in(text: str) -> Iterator[str]:
@@ -164,8 +171,13 @@ def _number(part: str) -> int | None:
 def called_by(command: ShellCommand) -> Iterator[str]:
     """The hosts that a command would call, by its words and its redirections."""
     program, *rest = command.words
-    yield from _hosts(program, rest)
+    found = list(_hosts(program, rest))
+    yield from found
     yield from _device_hosts(command)
+    if found and all(map(is_loopback, found)):  # what a proxy set in the same text gets after all
+        for name, value in command.variables.items():
+            if name.lower() in _PROXIES and value:
+                yield host_of(value.rpartition("//")[2].partition("/")[0])
 
 
 def _hosts(program: str, rest: list[str]) -> Iterator[str]:
@@ -182,8 +194,10 @@ def _hosts(program: str, rest: list[str]) -> Iterator[str]:
         if program not in {"aws", "gsutil", "gcloud", "az", "mc"} or _UPLOADS & set(rest):
             yield _CLOUDS[program]
         return
-    if program == "gh" and rest[:1] in (["gist"], ["release"], ["api"], ["secret"]):
+    if program == "gh" and rest[:1] and rest[0] not in {"auth", "config", "help"}:
         yield "github.com"
+    if program in {"kubectl", "oc"} and "cp" in rest:
+        yield "a cluster"
     if program in _CALLS:
         yield from _named(program, rest)
 
@@ -194,6 +208,11 @@ def _named(program: str, rest: list[str]) -> Iterator[str]:
         return
     before, found = "", False
     for word in rest:
+        if before in _RELAYS or word.startswith(_HOST_OPTIONS):
+            # --resolve name:port:address, --connect-to name:port:host:port, --host=host
+            parts = word.partition("=")[2] if word.startswith("-") else word
+            named_there = parts.split(":")[2:3] if before in _RELAYS else [parts]
+            yield from (host_of(part) for part in named_there if part)
         is_plain = "://" not in word and not word.startswith("-") and before not in _CALL_VALUED
         if is_plain and not word.startswith("@"):
             authority = word.partition("/")[0]
@@ -207,7 +226,7 @@ def _named(program: str, rest: list[str]) -> Iterator[str]:
                 yield host
         found = found or "://" in word
         before = word
-    if not found and any(UNKNOWN in word for word in rest):
+    if not found and (program == "lftp" or any(UNKNOWN in word for word in rest)):
         yield SOMEWHERE
 
 

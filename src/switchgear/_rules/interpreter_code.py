@@ -4,8 +4,12 @@ No language is parsed. Texts in quotes are what code names; a handful of words s
 writes, deletes or starts something. Texts that are put together of pieces are joined first.
 """
 
-from switchgear._rules.shell.parser import ShellCommand
-from switchgear._rules.shell.words import holds_key
+from typing import TYPE_CHECKING
+
+from switchgear._rules.shell.words import holds_key, unescaped
+
+if TYPE_CHECKING:
+    from switchgear._rules.shell.parser import ShellCommand
 
 INTERPRETERS = (
     *("python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "Rscript"),
@@ -19,7 +23,7 @@ _ACTS = (
     *("'r+", '"r+', "'x'", '"x"', "'a", '"a', "mmap", "open3", "`", "'>", '">', "'+", '"+'),
     *("os.open", "o_trunc", "o_wronly", "o_rdwr", "file.delete", "fileutils", "file_put", "delete"),
     *("mode=", "extractall", "unpack", "savez", "to_csv", "to_json", "symlink", "mkdir", "rm("),
-    *("save(", "dd of", "setx", "putenv", "chdir", "remove"),
+    *("save(", "dd of", "setx", "putenv", "chdir", "remove", "inplace", "rm!", "cpsync"),
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 400
@@ -29,7 +33,7 @@ LONGEST_CODE = 100_000
 _COMPUTES = (
     *("b64decode", "fromhex", "unhexlify", "rot13", "rot_13", "decompress", "chr(", "[::-1]"),
     *("atob(", "fromcharcode", "'base64'", '"base64"', "'hex'", '"hex"', "pack(", "codecs.decode"),
-    *("reverse()", "decode64", "base64_decode", "hex2bin", "strrev"),
+    *("reverse()", "decode64", "base64_decode", "hex2bin", "strrev", "map(chr", "chrfor"),
 )
 """Ways to make a text of something else."""
 _RUNS = (
@@ -41,10 +45,12 @@ _OPENS = (
     *("writefilesync", "truncate", "chmod", "move", "copy", "writefile", "rmdir"),
 )
 _CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print")
-_PIECES = ("'+'", '"+"', "' + '", '" + "', "'.'", '"."', "' . '", '" . "', "''", '""', "' '", '" "')
+_PIECES = ("'+'", '"+"', "' + '", '" + "', "' . '", '" . "', "''", '""', "' '", '" "')
+_DOTS = ("'.'", '"."')
+"""Between two texts they are joined; alone it is the current folder."""
 
 
-def code_of(command: ShellCommand) -> str:
+def code_of(command: "ShellCommand") -> str:
     """The program text that an interpreter is given: behind `-c` or `-e`, or as its input."""
     texts = [target for op, target in command.redirects if op == "<<<"]
     for flag, code in zip(command.words, command.words[1:], strict=False):
@@ -61,7 +67,17 @@ def joined(code: str) -> str:
     for pieces in _PIECES:
         if pieces in code:
             code = code.replace(pieces, "")
+    for dot in _DOTS:
+        first, *rest = code.split(dot)
+        for part in rest:
+            alone = first[-1:] in _AROUND or part[:1] in _AROUND
+            first += (dot if alone else "") + part
+        code = first
     return code
+
+
+_AROUND = ("", *" ,()[]{};:=\n")
+"""What stands beside a text, and not in it."""
 
 
 def quoted_in(code: str) -> list[str]:
@@ -78,6 +94,8 @@ def quoted_in(code: str) -> list[str]:
         if end < 0:
             break
         text = code[at + 1 : end]
+        if any(code in text for code in _CODES):
+            text = unescaped(text)
         if escaped or "\\" in text:
             text = text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n")
         found.append(text)
@@ -85,7 +103,58 @@ def quoted_in(code: str) -> list[str]:
     return [text for text in found if text]
 
 
-def reads_input(command: ShellCommand) -> bool:
+_CODES = ("\\x", "\\u", "\\0", "\\1")
+"""How a character by its number begins."""
+_PAIRS = {"(": ")", "{": "}", "[": "]", "<": ">"}
+_QUOTES = ("qx", "qq", "qw", "%x", "%q", "%Q", "%w", "%W")
+
+
+def bracketed_in(code: str) -> list[str]:
+    """The texts in the other quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`."""
+    found: list[str] = []
+    for quote in (*_QUOTES, "unlink "):
+        for part in code.split(quote)[1:][:20]:
+            opens = part[:1] if quote != "unlink " else part[: part[:1] == "<"]
+            if opens and not opens.isalnum() and not opens.isspace():
+                found.append(part[1:].partition(_PAIRS.get(opens, opens))[0])
+    return [text for text in found if text]
+
+
+_PRINTS = (
+    "print",
+    "puts",
+    "say",
+    "echo",
+    "console",
+    "log",
+    "process",
+    "stdout",
+    "write",
+    "n",
+    "io",
+)
+"""The words of code that only prints."""
+
+
+def printed_by(code: str) -> str | None:
+    """What a piece of code prints that only prints texts; `None`: not known.
+
+    >>> printed_by("print('rm ' + 'x')"), printed_by("print(f('x'))")
+    ('rm x', None)
+    """
+    code = joined(code)
+    texts = quoted_in(code)
+    bare = code
+    for text in texts:
+        bare = bare.replace(text, " ", 1)
+    words = "".join(sign if sign.isalnum() else " " for sign in bare).split()
+    if texts and words and all(word in _PRINTS for word in words):
+        return "\n".join(texts)
+    is_path = "switchgear" in code and ("__path__" in code or "__file__" in code)
+    return "/usr/lib/python3/site-packages/switchgear" if is_path else None
+
+
+def reads_input(command: "ShellCommand") -> bool:
     """Whether a piece of code handles its input line by line: `perl -ne`, `sys.stdin`."""
     flags = [word for word in command.words[1:4] if word[:1] == "-" != word[1:2]]
     code = "\n".join(command.words[1:]).lower()

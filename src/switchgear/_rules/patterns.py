@@ -93,9 +93,9 @@ def telling_part(pattern: str) -> str:
 
 
 def path_is_above(path: str, pattern: str) -> bool:
-    """Whether something that matches the pattern may lie in this folder, by the pattern's own words.
+    """Whether something that matches the pattern can be in this folder, by the literal parts of the pattern.
 
-    What `**` begins with may lie anywhere, and is not said to. The path may be a glob.
+    A pattern that begins with `**` can match anywhere and is not reported. The path may be a glob.
 
     >>> path_is_above("/home/me/.claude", "/home/me/.claude/settings*.json")
     True
@@ -132,7 +132,9 @@ def paths_meet(wild: str, pattern: str) -> bool:
     (False, True)
     """
     parts, found = _parts(wild), _parts(pattern)
-    if found[:1] == ["**"] or ("**" in parts and "**" in found[:-1]):
+    if found[:1] == ["**"]:
+        return _meets_at_end(parts, [part for part in found if part != "**"])
+    if "**" in parts and "**" in found[:-1]:
         return False
     if found[-1:] == ["**"]:  # anything below, and the folder itself
         found = found[:-1]
@@ -148,6 +150,14 @@ def paths_meet(wild: str, pattern: str) -> bool:
     if len(parts) != len(found):
         return False
     return all(_either(one, other) for one, other in zip(parts, found, strict=False))
+
+
+def _meets_at_end(parts: list[str], last: list[str]) -> bool:
+    """The same for a pattern that begins anywhere: its first folder must be there as it is."""
+    if len(last) < 2 or len(parts) < len(last):
+        return False
+    found = parts[len(parts) - len(last) :]
+    return found[0] == last[0] and all(map(_either, found, last))
 
 
 def text_contains(pattern: str, text: str) -> bool:

@@ -13,20 +13,30 @@ from switchgear._rules.interpreter_code import (
     DELETES,
     INTERPRETERS,
     WRITES,
+    bracketed_in,
     code_of,
+    joined,
     may_change,
     quoted_in,
     reads_input,
 )
+from switchgear._rules.patterns import ANY
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds
 from switchgear._rules.shell.parser import LONGEST_PATH, ShellCommand, TooLong, join
 
-_WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge", "ed", "ex"))
+_WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge"))
 _ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))
 _DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm", "rimraf", "del-cli"))
 _COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
+_TAKES_PATHS = _DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
 _UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
+_BACKUPS = tuple(
+    f"{folder}/{name}"
+    for folder in ("/tmp", "/var/tmp")  # noqa: S108  nothing is written there
+    for name in ("switchgear.", ".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi")
+)
+"""Copies of the guard's files in folders that are no project's."""
 _GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
 _LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
 """Parts of long options whose value names what is left alone."""
@@ -57,11 +67,15 @@ _PROMPTED = frozenset(
     )
 )
 """Programs whose words are no files: agents are given a task in words, servers a query."""
-_USED_HERE_BY = ("--cacert=", "--cert=", "--key=", "--ca-certificate=", "--private-key=")
+_USED_HERE_BY = (
+    *("--cacert=", "--cert=", "--key=", "--ca-certificate=", "--private-key=", "--cafile="),
+    *("--defaults-file=", "--defaults-extra-file=", "--ssl-", "--tls"),
+)
 _USED_HERE = frozenset(
     (
         *("-i", "--cacert", "--cert", "--key", "-E", "--netrc-file", "--capath", "--identity"),
         *("--ca-certificate", "--certificate", "--private-key", "--rsh", "--proxy-cacert"),
+        *("--cafile", "--ssl-ca", "--ssl-cert", "--ssl-key"),
     )
 )
 """Options whose file is a credential of the client, and is not sent."""
@@ -117,6 +131,8 @@ def touched_by(command: ShellCommand) -> Touch:
     program, *given = command.words
     rest = list(_significant(program, given))
     plain = [word for word in rest if word and not word.startswith("-")]
+    if program in _TAKES_PATHS:  # "$(ls | head -1)": any of the lines
+        plain = [line for word in plain for line in word.split("\n")[:MOST_TOKENS]]
     call = _Call(command, rest, plain, [join(command.cwd, path) for path in plain])
     hosts = tuple(called_by(command))
     found = _found(program, call)
@@ -192,6 +208,9 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
         if len(word) < LONGEST_PATH and word not in used and not word.startswith(_USED_HERE_BY)
         for path in _sent_in(word)
     ]
+    if call.command.words[0] in {"sftp", "ftp", "lftp"}:  # orders to put files
+        texts += [word for word in words if " " in word]
+        texts.append(call.command.piped or "")
     sent += [path for text in texts for path in _paths_in_text(text)]
     return tuple(map(call.seen, sent))
 
@@ -245,6 +264,7 @@ def paths_in(word: str) -> list[str]:
         found.append(word.partition("=")[2])
     if ":" in word:
         found += word.split(":")[:20]
+        found += [part.partition(",")[0] for part in word.split(":")[:20] if "," in part]
     if word[:1] == "-" != word[1:2]:
         found += [word[at:] for at in range(2, min(len(word), 2 + _LONGEST_CLUSTER))]
     if "@" in word:
@@ -278,7 +298,11 @@ def _writes(call: _Call) -> Touch:
 def _alters(call: _Call) -> Touch:
     """Rights that are only added leave a whole project as usable as it was."""
     program = call.command.words[0]
-    modes = [word for word in call.rest if not word.startswith("--") and len(word) > 1]
+    modes = [
+        word
+        for word in call.rest
+        if not word.startswith("--") and (len(word) > 1 or word.isdigit())
+    ]
     gentle = program == "chmod" and not any(_takes_away(word) for word in modes[:2])
     paths = tuple(call.paths)
     return Touch(writes=paths) if gentle else Touch(writes=paths, alters=paths)
@@ -322,7 +346,7 @@ def _moves(call: _Call) -> Touch:
 
 
 def _copies(call: _Call) -> Touch:
-    target = _target(call)
+    target = tuple(path for path in _target(call) if not path.startswith(_BACKUPS))
     program = call.command.words[0]
     clears = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
     takes = any(word == "--remove-source-files" for word in call.rest)
@@ -341,7 +365,7 @@ def _copies(call: _Call) -> Touch:
     return Touch(
         writes=(*target, *(sources if links else ()), *(below if spreads else ())),
         deletes=deletes,
-        given=(*_others(call, *call.words), *ours),
+        given=(*_others(call, *call.words), *ours, *(sources if links else ())),
         alters=target[1:] if whole else (),
     )
 
@@ -368,6 +392,8 @@ def _unpacks(call: _Call) -> Touch:
         if name in {"-C", "--directory", "-d", "-D"}
     ]
     landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
+    if call.command.cwd.rpartition("/")[2].startswith("."):  # in a folder of settings
+        landed += (f"{call.command.cwd}/*",)
     return Touch(writes=landed, given=_handles(call).given)
 
 
@@ -384,7 +410,24 @@ def _zips(call: _Call) -> Touch:
     """The archive is written, the files are read; unless they are moved into it."""
     if only_reads("zip", call.command.words[1:]):
         return Touch(writes=tuple(call.paths[:1]))
-    return _handles(call)
+    moved = _has_flag(call.rest, "m", "--move")
+    return _handles(call)._replace(deletes=tuple(call.paths[1:]) if moved else ())
+
+
+def _trashes(call: _Call) -> Touch:
+    """`gio trash folder`, `gio remove file`."""
+    deletes = call.words[:1] in (["trash"], ["remove"], ["move"])
+    return _handles(call)._replace(deletes=tuple(call.paths[1:]) if deletes else ())
+
+
+def _synchronizes(call: _Call) -> Touch:
+    """`rclone sync from to`: what is only there goes; what is somewhere else is named `host:path`."""
+    verbs = {"sync", "purge", "delete", "deletefile", "rmdir", "rmdirs", "move", "moveto"}
+    here = [
+        path for word, path in zip(call.words[1:], call.paths[1:], strict=True) if ":" not in word
+    ]
+    deletes = here if set(call.words[:1]) & verbs else ()
+    return _handles(call)._replace(deletes=tuple(deletes))
 
 
 def _patches(call: _Call) -> Touch:
@@ -398,6 +441,11 @@ def _patches(call: _Call) -> Touch:
     return Touch(writes=tuple(map(call.seen, plain)), given=_handles(call).given, patches=files)
 
 
+def _edits_by_lines(call: _Call) -> Touch:
+    """Its file, and what the orders that it reads name: `w file`, `!rm file`."""
+    return _handles(call)._replace(writes=tuple(call.paths))
+
+
 def _formats(call: _Call) -> Touch:
     """`python -m json.tool in out`."""
     return Touch(writes=tuple(call.paths[1:]))
@@ -406,7 +454,7 @@ def _formats(call: _Call) -> Touch:
 def _queries(call: _Call) -> Touch:
     if {"-readonly", "--readonly"} & set(call.rest):
         return Touch()
-    orders = [word for word in call.words[1:] if word.startswith(".") or "'" in word]
+    orders = [word for word in call.words if word.startswith(".") or "'" in word]
     given = (*_others(call, *call.words), *_tokens(call, orders))
     return Touch(writes=tuple(call.paths), given=given)
 
@@ -417,7 +465,7 @@ def _edits(call: _Call) -> Touch:
     files = [call.seen(word) for word in call.words if word not in scripts]
     if any(_says_in_place(word) for word in call.rest):
         return Touch(writes=tuple(files))
-    if any(_runs_by_sed(text) for text in scripts):
+    if any(True for _ in run_by_sed(call.command.words)):
         return _handles(call)
     named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
     return Touch(writes=tuple(map(call.seen, named)))
@@ -428,10 +476,27 @@ def _behind_w(text: str) -> Iterator[str]:
         yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
 
 
-def _runs_by_sed(text: str) -> bool:
-    """Whether a script of sed has an `e`, which runs a command."""
-    head, e, _ = text.partition("e ")
-    return bool(e) and not head.strip("0123456789$,;{} /") and (not head or head[-1] != " ")
+def run_by_sed(words: Sequence[str]) -> Iterator[str]:
+    r"""The commands that a script of sed runs: `1e ls`, `s/.*/ls/e`, or by an `e` alone what is there.
+
+    >>> list(run_by_sed(["sed", "s/.*/ls -l/e", "a"])), list(run_by_sed(["sed", "s/e/f e/", "a"]))
+    (['ls -l'], [])
+    """
+    for word in words[1:]:
+        texts: list[str] = []
+        for part in word.replace("\n", ";").split(";")[:100]:
+            order = part.strip().lstrip("0123456789$,!~+{} ")
+            if order.startswith("/"):  # an address that is a pattern
+                order = order[1:].partition("/")[2].lstrip("!{ ")
+            if order == "e":
+                yield from texts
+            elif order.startswith("e "):
+                yield order[2:].rstrip("}")
+            elif order[:1] == "s" and len(order) > 3 and not order[1].isalnum():
+                pieces = order.split(order[1])
+                texts += pieces[2:3]
+                if len(pieces) > 3 and "e" in pieces[3].partition("w")[0].strip(" }"):
+                    yield pieces[2]
 
 
 def _scripts_of_sed(call: _Call) -> list[str]:
@@ -475,18 +540,47 @@ def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
     if "--staged" in call.rest and "--worktree" not in call.rest:
         return Touch()
     root = call.command.cwd
-    whole = [path for path in paths if path == root or root.startswith(path.rstrip("/") + "/")]
+    top = [call.seen(word) for word in call.words if _is_top(word)]
+    whole = [
+        path
+        for path in paths
+        if path == root or root.startswith(path.rstrip("/") + "/") or path in top
+    ]
     named = tuple(path for path in paths if path not in whole)
     forced = {"-f", "--force", "--discard-changes"} & set(call.rest)
-    sweeps = (f"modified:{root}",) if whole or forced else ()
+    sweeps = _undone(root) if forced else (f"modified:{root}",) if whole else ()
     below = tuple(f"{path}/*" for path in named)
     return Touch(writes=(*named, *below), given=_others(call, *call.words), sweeps=sweeps)
+
+
+def _is_top(word: str) -> bool:
+    """`:/`, `:(top)`: the whole project, whatever the folder is."""
+    return word.startswith((":/", ":(top")) and not _below_top(word)
+
+
+def _below_top(word: str) -> str:
+    """`:/docs`, `:(top)docs`: a path in the project, whatever the folder is."""
+    if word.startswith(":(top"):
+        return word.partition(")")[2].strip("./")
+    return word[2:].strip("./") if word.startswith(":/") else ""
+
+
+def _anywhere(call: _Call, paths: Sequence[str]) -> list[str]:
+    """Paths of git with those that begin at the top of the project, which may be any folder above."""
+    top = {call.seen(word): f"/**/{below}" for word in call.words if (below := _below_top(word))}
+    top |= dict.fromkeys([call.seen(word) for word in call.words if _is_top(word)], "/")
+    return [top.get(path, path) for path in paths]
 
 
 def _git_resets(call: _Call, paths: tuple[str, ...]) -> Touch:
     del paths
     hard = {"--hard", "--merge", "--keep"} & set(call.rest)
-    return Touch(sweeps=(f"modified:{call.command.cwd}",) if hard else ())
+    return Touch(sweeps=_undone(call.command.cwd) if hard else ())
+
+
+def _undone(folder: str) -> tuple[str, ...]:
+    """What goes where tracked files are made those of a commit."""
+    return (f"modified:{folder}", f"uncommitted:{folder}")
 
 
 def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
@@ -504,7 +598,7 @@ def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
         if name[:1] == "-" != name[1:2] and name.endswith("e")
     ]
     named = [path for word, path in zip(call.words[1:], paths, strict=True) if word not in left_out]
-    where = named or [call.command.cwd]
+    where = _anywhere(call, named or [call.command.cwd])
     return Touch(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
 
 
@@ -513,7 +607,7 @@ def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
     if set(call.words[1:2]) & verbs:
         return Touch()
     named = paths[1:] if call.words[1:2] in (["push"], ["save"]) else paths
-    kinds = ["modified"]
+    kinds = ["modified", "uncommitted"]
     all_of_it = _has_flag(call.rest[1:], "a", "--all")
     if all_of_it or _has_flag(call.rest[1:], "u", "--include-untracked"):
         kinds.append("untracked")
@@ -521,12 +615,42 @@ def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
         kinds.append("ignored")
     if call.words[1:2] == ["save"]:
         named = ()  # what follows is a message
-    where = named or (call.command.cwd,)
+    said = [
+        call.seen(value)
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name[:1] == "-" != name[1:2] and name.endswith("m")
+    ]
+    named = tuple(path for path in named if path not in said)
+    where = _anywhere(call, named or (call.command.cwd,))
     return Touch(
         deletes=named,
         given=_others(call, *call.words),
         sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where),
     )
+
+
+def _git_writes_all(call: _Call, paths: tuple[str, ...]) -> Touch:
+    """`git read-tree -u`, `git checkout-index -fa`: tracked files as they were."""
+    found = Touch(sweeps=_undone(call.command.cwd))
+    return found._replace(given=_others(call, *call.words), writes=paths)
+
+
+def _git_narrows(call: _Call, paths: tuple[str, ...]) -> Touch:
+    """`git sparse-checkout set folder`: tracked files elsewhere go."""
+    del paths
+    verbs = {"set", "init", "reapply"}
+    return Touch(sweeps=(f"tracked:{call.command.cwd}",) if set(call.words[1:2]) & verbs else ())
+
+
+def _git_worktrees(call: _Call, paths: tuple[str, ...]) -> Touch:
+    """A worktree that is removed or moved may be the one in which the agent works."""
+    gone = paths[1:] if set(call.words[1:2]) & {"remove", "move"} else ()
+    return _handles(call)._replace(alters=gone)
+
+
+def _git_clones(call: _Call, paths: tuple[str, ...]) -> Touch:
+    into = paths[-1:] if len(call.words) > 2 else ()
+    return Touch(writes=(*into, *(f"{path}/*" for path in into)))
 
 
 def _git_configures(call: _Call, paths: tuple[str, ...]) -> Touch:
@@ -550,6 +674,10 @@ _GIT: dict[str, Callable[[_Call, tuple[str, ...]], Touch]] = {
     "reset": _git_resets,
     "clean": _git_cleans,
     "stash": _git_stashes,
+    **dict.fromkeys(("read-tree", "checkout-index"), _git_writes_all),
+    "sparse-checkout": _git_narrows,
+    "worktree": _git_worktrees,
+    "clone": _git_clones,
     "config": _git_configures,
     **dict.fromkeys(("apply", "am"), _git_patches),
 }
@@ -559,7 +687,7 @@ def _downloads(call: _Call) -> Touch:
     """The file that a download writes; files that are sent are only read."""
     written: list[str] = []
     sent: list[str] = []
-    names = [word.rpartition("/")[2] for word in call.rest if "://" in word]
+    names = [word.rpartition("/")[2] for word in call.words if "/" in word]
     before = ""
     for word in call.rest:
         if _is_option_for(before, "oO", ("--output", "--output-document", "--dump-header")):
@@ -574,7 +702,11 @@ def _downloads(call: _Call) -> Touch:
         written += names
     if call.command.words[0] == "wget":
         written += names
-    return Touch(writes=tuple(map(call.seen, written)), given=_others(call, *sent))
+    others = _others(call, *sent)
+    if any(word.startswith(("-K", "--config")) for word in call.rest):
+        texts = [target for op, target in call.command.redirects if op == "<<<"]
+        others += tuple(_tokens(call, [*texts, call.command.piped or ""]))
+    return Touch(writes=tuple(map(call.seen, written)), given=others)
 
 
 _SENDING = frozenset(
@@ -634,7 +766,8 @@ def _target(call: _Call) -> tuple[str, ...]:
     name = words[-1].rpartition("/")[2]
     if len(words) == 2 and "." in name.strip("."):  # a name such as x.yaml is that of a file
         return (last,)
-    inside = [f"{last.rstrip('/')}/{path.rpartition('/')[2]}" for path in call.paths[:-1]]
+    names = [path.rpartition("/")[2].rpartition(":")[2] for path in call.paths[:-1]]
+    inside = [f"{last.rstrip('/')}/{name}" for name in names]
     return (last, *inside)
 
 
@@ -643,6 +776,14 @@ def _interpreted(call: _Call) -> Touch:
     code = code_of(call.command)
     small = code.lower()
     texts = quoted_in(code)
+    if call.command.words[0].startswith(("perl", "ruby")):
+        texts += bracketed_in(code)
+    texts += list(_filled_in(texts))
+    if any(word in small for word in _LISTING):
+        whole = any(word in small for word in _WHOLE)
+        texts = [text for text in texts if whole or text != "."] + _listed_names(small, texts)
+    if may_change(code) and any(word in code for word in ("environ", "getenv", ".env", "ENV")):
+        texts += list(call.command.variables.values())[:MOST_TOKENS]
     paths = tuple(call.seen(path.lstrip("<>+ ")) for path in texts)
     deletes = paths if any(word in small for word in DELETES) else ()
     writes = paths if any(word in small for word in WRITES) else ()
@@ -663,10 +804,51 @@ def _interpreted(call: _Call) -> Touch:
     piped = call.command.piped or ""
     if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
         others = (*others, *_tokens(call, piped.split()[:MOST_TOKENS]))
+    if changes and ("switchgear.__path__" in code or "switchgear.__file__" in code):
+        others = (*others, _PACKAGE)
     hosts = tuple(hosts_in(code))
+    if any(word in small for word in _CONNECTS):
+        hosts += tuple(text for text in texts if "." in text and text[:1] not in "./*")
     named = _paths_in_text(code) if hosts else []
     reads = (*paths, *map(call.seen, named))
     return Touch(reads, writes, deletes, hosts, (*given, *others))
+
+
+def _filled_in(texts: Sequence[str]) -> Iterator[str]:
+    """Texts with places for others, filled in with those behind them: `"{}.c".format("a")`."""
+    for at, text in enumerate(texts[:MOST_TOKENS]):
+        if len(text) > 200 or not ("%s" in text or "{" in text):
+            continue
+        others = iter([*texts[at + 1 : at + 9], *texts[:at]])
+        filled, wild = "", ""
+        rest = text.replace("%s", "{}").replace("${", "{")
+        while rest:
+            head, opened, behind = rest.partition("{")
+            _, _, rest = behind.partition("}")
+            filled += head + (next(others, "") if opened else "")
+            wild += head + (ANY if opened else "")
+        yield filled
+        if len(wild.partition(ANY)[0]) > 2:
+            yield wild
+
+
+_PACKAGE = "/usr/lib/python3/site-packages/switchgear"
+_CONNECTS = ("socket", "httpconnection", "httpsconnection", "smtplib", "ftplib", "net.connect")
+"""Words of code that calls a host by its bare name."""
+_LISTING = ("listdir", "scandir", "iterdir", "os.walk", "readdir", "rglob", "opendir")
+_WHOLE = ("rmtree", "rm_rf", "remove_tree", "rmsync", "rename", "move")
+"""Words of code that takes a folder as a whole."""
+_HERE = ('(".")', "('.')", "listdir()", "scandir()", "path()", "cwd()", "'.',", '".",')
+
+
+def _listed_names(code: str, texts: Sequence[str]) -> list[str]:
+    """The names that code may find in the folder where it runs, or anywhere below with `rglob`."""
+    if not any(word in code for word in _HERE):
+        return []
+    names = [text for text in texts if "/" not in text and " " not in text and len(text) > 2]
+    if "rglob" in code or "walk" in code:
+        return [f"**/{name.replace('*', ANY)}" for name in names or [ANY]]
+    return [f"*{name}*" for name in names] or [ANY]
 
 
 def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
@@ -675,6 +857,9 @@ def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
     for first, second in zip(parts, parts[1:], strict=False):
         yield f"{first}/{second}"
         yield f"{first}{second}"
+    for count in (3, 4, 5):
+        for at in range(min(len(parts) - count + 1, 20)):
+            yield "".join(parts[at : at + count])
 
 
 def _awk(call: _Call) -> Touch:
@@ -685,13 +870,16 @@ def _awk(call: _Call) -> Touch:
     acts = any(sign in code for sign in (">", "|", "system("))
     if not acts:
         return Touch()
-    named = [word for text in quoted_in(code) for word in paths_in(text)]
+    named = [word for text in quoted_in(joined(code)) for word in paths_in(text)]
     variables = [word.partition("=")[2] for word in call.rest if "=" in word and "{" not in word]
     if "ARGV" in code or "FILENAME" in code:
         variables += call.words
+    if "ENVIRON" in code:
+        variables += list(call.command.variables.values())[:MOST_TOKENS]
     if "$" in code:
         variables += (call.command.piped or "").split()[:MOST_TOKENS]
-    return Touch(writes=tuple(map(call.seen, (*named, *variables))))
+    named += [path for value in variables for path in paths_in(value)]
+    return Touch(writes=tuple(map(call.seen, named)))
 
 
 _HOW: dict[str, Callable[[_Call], Touch]] = {
@@ -706,6 +894,10 @@ _HOW: dict[str, Callable[[_Call], Touch]] = {
     "ln": _links,
     "patch": _patches,
     "zip": _zips,
+    "gio": _trashes,
+    "rclone": _synchronizes,
+    "ed": _edits_by_lines,
+    "ex": _edits_by_lines,
     "json": _formats,
     "find": _finding,
     "mv": _moves,

@@ -13,12 +13,15 @@ from switchgear._rules.hosts import is_loopback, is_own_key
 from switchgear._rules.interpreter_code import (
     INTERPRETERS,
     STARTS,
+    bracketed_in,
     code_of,
     computes_code,
+    printed_by,
     quoted_in,
+    reads_input,
     variables_in,
 )
-from switchgear._rules.program_effects import Touch, handled_by, touched_by
+from switchgear._rules.program_effects import Touch, handled_by, run_by_sed, touched_by
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds, listed_below
 from switchgear._rules.shell.parser import (
@@ -117,6 +120,8 @@ _RUNNER_OPTIONS = [
     *("--directory", "--env-file", "--group", "--prefix"),
 ]
 SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "rbash", "mksh", "yash"))
+_SHELL_VALUED = ["-O", "+O", "-o", "+o", "--rcfile", "--init-file"]
+_VALUES_OF_SHELLS = [[option] for option in _SHELL_VALUED]
 _RUNS_TEXT = SHELLS | {"eval", "source", "."}
 _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("su", "runuser", "script", "flock", "sg", "npm", "npx"), ("-c", "--command")),
@@ -125,11 +130,13 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
     "entr": ("-s",),
     "nodemon": ("-x", "--exec"),
     "expect": ("-c",),
-    "git": ("--exec",),
+    "git": ("--exec", "-x", "-O", "--open-files-in-pager", "--extcmd"),
     "xterm": ("-e",),
     "gnome-terminal": ("-e", "--command"),
     "watchexec": ("-s", "--shell"),
     "hyperfine": ("--prepare", "--setup", "--cleanup"),
+    **dict.fromkeys(("mapfile", "readarray"), ("-C",)),
+    "zip": ("-TT", "--unzip-command"),
     "rsync": ("--rsync-path", "-e", "--rsh"),
     "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program"),
     "make": ("--eval",),
@@ -139,8 +146,12 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
 """Options whose value is a shell text."""
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
 """Those of which `-c` may be the last of several letters."""
+_CLUSTERED = _CLUSTERS | {"ex", "vi", "vim", "nvim", "view"}
+"""The same, and editors."""
 _PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
 """Agents, which are given a task in words."""
+_PACKAGERS = frozenset(("pip", "pip3", "uv", "poetry", "pdm", "conda", "mamba", "apt", "brew"))
+"""Package managers, to which a name is that of a package."""
 _ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
 """Those that do nothing themselves to what the text names."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
@@ -238,6 +249,8 @@ _ORDERS = frozenset(
     )
 )
 """Verbs of Switchgear to search for in a text that is not a command."""
+_WRITES_GIVEN = frozenset(("tee", "sponge", "dd", "cp", "mv", "install", "ln"))
+"""Programs that write what they read."""
 MOST_SOURCES = 32
 """Files that another is made of."""
 RUN_FILES = (
@@ -335,6 +348,9 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
         if len(sends) < MOST_WORDS:
             sends += copied.pop(path, [])  # what a file was made of goes with it
     leaks = [leak for pipe, name in keys for leak in _leaks(pipe, name, calling)]
+    if found["sweeps"] and any(_adds_all(words) for words in real):
+        added = [sweep.replace("modified:", "untracked:") for sweep in found["sweeps"]]
+        found["sweeps"].update(dict.fromkeys(added))
     for paths in found.values():
         paths.pop(UNKNOWN, None)
     fields = {field: tuple(paths) for field, paths in found.items()}
@@ -345,6 +361,14 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
         sends=tuple(dict.fromkeys(sends)),
         variables=tuple(dict.fromkeys(leaks)),
     )
+
+
+def _adds_all(words: Sequence[str]) -> bool:
+    """Whether git tracks afterwards what it did not track before: `git add -A`."""
+    if words[:2] not in {("git", "add"), ("git", "stage")}:
+        return False
+    everything = {".", "./", "*", ":/", "--all"} & set(words[2:])
+    return bool(everything) or any(word[:1] == "-" != word[1:2] and "A" in word for word in words)
 
 
 _WRAPPER = "\ue007"
@@ -358,6 +382,8 @@ def _touch_of(command: ShellCommand) -> Touch:
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
         texts = _texts_in(command) if command.words[0] in _ONLY_TEXTS else []
+        if command.words[0] in _CONTAINERS:
+            command = command._replace(words=_outside_container(command.words))
         if texts:
             words = tuple(word for word in command.words if word not in texts)
             command = command._replace(words=words)
@@ -372,7 +398,9 @@ def _touch_of(command: ShellCommand) -> Touch:
 
 
 def _is_in(path: str, command: ShellCommand) -> bool:
-    return any(path == mount or path.startswith(f"{mount}/") for mount in command.mounts)
+    return any(
+        path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in command.mounts
+    )
 
 
 def _keys_of(command: ShellCommand) -> Sequence[str]:
@@ -426,10 +454,26 @@ def _decoded(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
         elif command.pipe in texts and command.piped is None and command.pipe in runs:
             # A plain text has gone through a filter that is not known, to a shell.
             yield (DECODED, program)
+        elif program.startswith(INTERPRETERS) and _computes_text(command, commands, runs):
+            yield (DECODED, program)
         elif program in _LISTS and command.pipe in runs and not _by_xargs(command.pipe, commands):
             yield (DECODED, program)  # names of files, made into commands
         if program in {"echo", "printf"} or any(op == "<<<" for op, _ in command.redirects):
             texts.add(command.pipe)
+
+
+def _computes_text(
+    command: ShellCommand, commands: list[ShellCommand], runs: dict[str, bool]
+) -> bool:
+    """Whether a shell runs all that a piece of code prints, which is not known."""
+    code = code_of(command)
+    if not code or reads_input(command) or printed_by(code) is not None:
+        return False
+    if command.pipe in runs:
+        return not _by_xargs(command.pipe, commands)
+    around = command.pipe.rpartition("/")[0]
+    shells = [each for each in commands if each.pipe == around and _runs_given(each)]
+    return any(word == UNKNOWN for shell in shells for word in shell.words[1:])
 
 
 _LISTS = frozenset(("find", "ls", "dir", "fd", "fdfind", "compgen", "locate", "tree"))
@@ -485,26 +529,60 @@ def _looked_through(
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     yield from (ShellCommand(words) for words in _decoded(commands))
-    written: dict[str, str] = {}
+    written: dict[str, list[str]] = {}
     for command in commands:
-        if command.written is not None:
-            for op, path in command.redirects:
-                if op.startswith((">", "&>")):
-                    written[join(command.cwd, path)] = command.written
-                    if path.endswith(RUN_FILES):
-                        inner = commands_of(command.written, setting, depth + 1)
-                        yield from _looked_through(inner, setting, depth + 1)
+        for path, parts, appends in _written_by(command, written):
+            if appends and path in written:
+                written[path] += parts
+            else:
+                written[path] = list(parts)
+            if path.endswith(RUN_FILES):
+                inner = commands_of("".join(parts), setting, depth + 1)
+                yield from _looked_through(inner, setting, depth + 1)
         for each in _with_piped(_with_script(command, written) if written else command):
             yield from _looked_into(each, setting, depth)
 
 
-def _with_script(command: ShellCommand, written: dict[str, str]) -> ShellCommand:
+def _written_by(
+    command: ShellCommand, written: dict[str, list[str]]
+) -> Iterator[tuple[str, list[str], bool]]:
+    """The files that a command writes whose text is known, the text in pieces, and if it is added."""
+    if command.written is not None:
+        for op, path in command.redirects:
+            if op.startswith((">", "&>")):
+                yield join(command.cwd, path), [command.written], op.endswith(">>")
+    program, *rest = _bare(command.words) or ("",)
+    if program not in _WRITES_GIVEN:
+        return
+    plain = [word for word in rest if not word.startswith("-")]
+    text = _given(command)
+    parts = None if text is None else [text]
+    if program in {"cp", "mv", "install", "ln"}:
+        source = "".join(plain[-2:-1])
+        parts = parts if source == "/dev/stdin" else written.get(join(command.cwd, source))
+        plain = plain[-1:]
+    if parts is not None:
+        for word in plain[:MOST_SOURCES]:
+            yield join(command.cwd, word.removeprefix("of=")), parts, False
+
+
+def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellCommand:
     """A command that runs a file which was written just before, as one that is given its text."""
     words = _bare(command.words)
+    read = [join(command.cwd, path) for op, path in command.redirects if op == "<"]
+    if words[:1] and words[0] in _RUNS_TEXT:
+        for path in read:
+            if path in written:
+                text = "".join(written[path])
+                return command._replace(redirects=(Redirect("<<<", text),))
+    for word in command.words:  # nohup ./x
+        path = join(command.cwd, word)
+        if path in written and words[:1] == (word.rpartition("/")[2],) and "/" in word:
+            return command._replace(words=("bash", "-c", "".join(written[path]), *words[1:]))
     for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
-        text = written.get(path)
-        if text is None:
+        if path not in written:
             continue
+        text = "".join(written[path])
         if words[0] in {"make", "gmake"}:
             return command._replace(redirects=(*command.redirects, Redirect("<<<", text)))
         if words[0].startswith(INTERPRETERS):
@@ -535,6 +613,14 @@ def _looked_into(command: ShellCommand, setting: Setting, depth: int) -> Iterato
             within(each, here.pipe)._replace(mounts=here.mounts)
             for each in commands_of(inner, at, depth + 1)
         ]
+        given = _given(here)
+        if given is not None and given != inner:  # `bash -c '. /dev/stdin' <<< text`
+            runs = [
+                each._replace(piped=given)
+                if each.piped is None and each.words[:1] and each.words[0] in _RUNS_TEXT
+                else each
+                for each in runs
+            ]
         yield from _looked_through(runs, setting, depth + 1)
     for found in _inner_commands(here, setting):
         yield from _looked_through([found], setting, depth + 1)
@@ -660,6 +746,8 @@ def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
             rest = _behind_options(module[1:], [])
             return command._replace(words=rest) if rest else None
         return command._replace(words=(module[0].partition(".")[0], *module[1:]))
+    if program == "hub":
+        return command._replace(words=("git", *words[1:]))
     if program == "git" and words[1:2] and words[1].startswith("-"):
         inner = _plain_git(command)
         _add_wrapper(wrappers, command, words[: len(words) - len(inner.words) + 1])
@@ -755,6 +843,8 @@ def _plain_git(command: ShellCommand) -> ShellCommand:
     rest = _behind_options(words[1:], valued)
     cwd = command.cwd
     for name, value in zip(words, [*words[1:], ""], strict=False):
+        if name == "-c" and rest[:1] == ("push",):
+            rest = (*rest, *_pushed_by(*value.partition("=")[::2]))
         if name in {"-C", "--work-tree"}:
             cwd = join(cwd, value)
         elif name.startswith("--work-tree="):
@@ -763,6 +853,15 @@ def _plain_git(command: ShellCommand) -> ShellCommand:
         if name == "-c" and value.startswith("alias.") and equals and rest[:1] == (alias,):
             return command._replace(words=_alias(meant, rest[1:]), cwd=cwd)
     return command._replace(words=("git", *rest), cwd=cwd)
+
+
+def _pushed_by(name: str, value: str) -> Iterator[str]:
+    """The words for `git push` that a setting stands for."""
+    name = name.lower()
+    if name.startswith("remote.") and name.endswith(".mirror") and value != "false":
+        yield "--mirror"
+    elif name.startswith("remote.") and name.endswith(".push") and value.startswith("+"):
+        yield value
 
 
 def _alias(meant: str, rest: tuple[str, ...]) -> tuple[str, ...]:
@@ -778,7 +877,7 @@ def _inner_text(command: ShellCommand) -> str | None:
     if program == "eval" or (" " in program and not rest):
         return " ".join((program, *rest) if rest == [] and program != "eval" else rest)
     if program == "trap":
-        return rest[0] if rest else None
+        return next((word for word in rest if word != "--"), None)
     if program == "alias":
         return "\n".join(word.partition("=")[2] for word in rest)
     if program in _TEXT_WORDS and rest:
@@ -811,8 +910,9 @@ def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
     """What a shell runs: behind `-c`, or its input; a script file is not read."""
     for at, word in enumerate(rest):
         if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
-            return next((other for other in rest[at + 1 :] if not other.startswith("-")), None)
-        if not word.startswith("-"):
+            behind = _behind_options(tuple(rest[at + 1 :]), _SHELL_VALUED)
+            return behind[0] if behind else None
+        if not word.startswith(("-", "+")) and rest[at - 1 : at] not in _VALUES_OF_SHELLS:
             break
     script = next((word for word in rest if not word.startswith("-")), "/dev/stdin")
     if script == "/dev/stdin" or "-s" in rest:
@@ -836,6 +936,9 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         code = code_of(command)
         if computes_code(code):
             yield ShellCommand((DECODED, program))
+        if program.startswith(("perl", "ruby")):
+            texts = [text for text in bracketed_in(code) if " " in text]
+            yield from (here._replace(words=("sh", "-c", text)) for text in texts)
         quotes = program.startswith(("perl", "ruby", "php")) and "`" in code
         yield from (here._replace(words=words) for words in _started_by_code(code, quotes=quotes))
     if _inner_text(command) is None:
@@ -852,7 +955,11 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         yield from _in_container(command)
     elif program.endswith("awk"):
         texts = [text for word in command.words[1:] for text in quoted_in(word) if " " in text]
+        if any("system(" in word or "|" in word for word in command.words):
+            texts += [word.partition("=")[2] for word in command.words[1:] if "=" in word]
         yield from (here._replace(words=("sh", "-c", text)) for text in texts)
+    elif program in {"sed", "gsed"}:
+        yield from (here._replace(words=("sh", "-c", text)) for text in run_by_sed(command.words))
     elif program == "ssh":
         yield from _on_this_machine(here, setting.home)
     elif program == "git":
@@ -872,15 +979,19 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
     found: list[str] = []
     if program in _SESSIONS:
         found += [word for word in words[1:] if " " in word]
+        if is_bare:
+            found = [word.replace("^M", "\n") for word in found]
     elif program == "ssh" and not is_bare and any(True for _ in _on_this_machine(command, "/")):
         found += words[2:]
     for option in _TEXT_OPTIONS.get(program, ()):
         for at, word in enumerate(words):
-            is_last = program in _CLUSTERS and option == "-c" and word[:1] == "-" != word[1:2]
+            is_last = program in _CLUSTERED and option == "-c" and word[:1] == "-" != word[1:2]
             if word == option or (is_last and word.endswith("c") and len(word) < 5):
                 text = "".join(words[at + 1 : at + 2])
             elif word.startswith(f"{option}=") and option.startswith("--"):
                 text = word
+            elif option == "-O" and word.startswith("-O") and " " in word:
+                text = word[2:]
             else:
                 continue
             if is_bare:
@@ -937,7 +1048,9 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
             folder = value
         elif name == "--entrypoint":
             entry = value
-    rest = _behind_options(words[at + 1 :], _CONTAINER_VALUED)[1:]
+    image, *rest = _behind_options(words[at + 1 :], _CONTAINER_VALUED) or ("",)
+    if rest and rest[0].startswith("-") and not entry:  # options of the image's own program
+        entry = image.rpartition("/")[2].partition(":")[0]
     if not mounts or not (rest or entry):
         return
     inner = (*((entry,) if entry else ()), *rest)
@@ -949,6 +1062,16 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
         cwd=cwd if cwd.startswith("/") else UNKNOWN,
         mounts=tuple(source for source, _ in mounts),
     )
+
+
+def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of `docker run` that are of this machine, without what is only read in there."""
+    at = next((at for at, word in enumerate(words[:4]) if word == "run"), -1)
+    if at < 0:
+        return words
+    inner = _behind_options(words[at + 1 :], _CONTAINER_VALUED)
+    own = words[: len(words) - len(inner)]
+    return tuple(word for word in own if not word.endswith((":ro", ":ro,z", ":ro,Z", ",readonly")))
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -991,13 +1114,20 @@ def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if words[1:2] == ("config",):
         plain = [word for word in words[2:] if not word.startswith("-")]
         name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
+        forced = tuple(_pushed_by(name, value))
         if name.startswith("alias."):
             yield _alias(value, ())
-        elif name in {"core.editor", "core.pager", "core.sshcommand", "core.fsmonitor"}:
+        elif forced:
+            yield ("git", "push", *forced)
+        elif " " in value:  # an editor, a pager, a filter, a helper: many of them are run
             yield ("sh", "-c", value)
+    elif words[1:3] == ("remote", "add") and any("--mirror=push" in word for word in words):
+        yield ("git", "push", "--mirror")
     elif words[1:3] in {("bisect", "run"), ("submodule", "foreach")}:
         rest = words[3:]
         yield ("sh", "-c", rest[0]) if len(rest) == 1 else rest
+    elif any(word.startswith("ext::") for word in words):
+        yield from (("sh", "-c", word[5:]) for word in words if word.startswith("ext::"))
     elif words[1:2] == ("filter-branch",):
         yield from (("sh", "-c", word) for word in words[2:] if " " in word)
 
@@ -1006,7 +1136,7 @@ def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`."""
     if not any(GUARD_NAME in word.lower() for word in words[1:]):
         return
-    if only_reads(words[0], words[1:]) or words[0] in _PROMPTED:
+    if only_reads(words[0], words[1:]) or words[0] in _PROMPTED | _PACKAGERS:
         return
     for at, word in enumerate(words[1:], 1):
         if GUARD_NAME not in word.lower():

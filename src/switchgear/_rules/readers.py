@@ -85,6 +85,8 @@ _UNLESS: dict[str, tuple[str, ...]] = {
     "script": (),
     "tsc": ("--outDir", "--outFile", "--declarationDir"),
     "ps": (),
+    "gh": ("-O", "--output", "-D", "--dir"),
+    "inotifywait": ("-o", "--outfile"),
 }
 """Words with which they write after all."""
 _ONLY_WITH: dict[str, tuple[str, ...]] = {

@@ -424,7 +424,8 @@ def _guessed(path: str) -> str:
     guarded = False
     for at, part in enumerate(parts):
         if UNKNOWN in part:
-            if not guarded and len(part.partition(UNKNOWN)[0]) < 3:
+            below = any(each in GUARD_FOLDERS for each in parts[at + 1 :])
+            if not guarded and not below and len(part.partition(UNKNOWN)[0]) < 3:
                 return ""
             parts[at] = part.replace(UNKNOWN, ANY)
         guarded = guarded or part in GUARD_FOLDERS
@@ -456,10 +457,13 @@ def _any_host(patterns: Patterns, host: str) -> bool:
 
 
 def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    program = words[0]
-    fitting = [
-        pattern.split() for pattern in patterns if name_matches(pattern.partition(" ")[0], program)
-    ]
+    program = words[0].lower()
+    fitting: list[list[str]] = []
+    for pattern in patterns:
+        first = pattern.partition(" ")[0]
+        is_plain = "*" not in first and "?" not in first  # most are: no call for those
+        if first.lower() == program if is_plain else name_matches(first, program):
+            fitting.append(pattern.split())
     if not fitting:
         return False
     forms = _forms_of(words[1:])

@@ -88,6 +88,21 @@ def announce(folder: Path) -> None:
     write_regular(folder / FILE, os.urandom(8).hex().encode())
 
 
+def announcement(folder: Path) -> tuple[int, int] | None:
+    """Identifies the last announcement to a run; `None`: there is none."""
+    try:
+        found = (folder / FILE).lstat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+def clear_announcement(folder: Path) -> None:
+    """Forget that messages were sent to a run that is over. Idempotent."""
+    with suppress(OSError):
+        (folder / FILE).unlink(missing_ok=True)
+
+
 def has_messages(folder: Path) -> bool:
     """Whether a message was ever sent to a run."""
     return (folder / FILE).exists()
@@ -163,15 +178,10 @@ class OperatorInbox:
         if self._is_watched or self._mark() is not None:
             with suppress(StoreError):
                 self._store.transact(self.circuit, work)
-        with suppress(OSError):
-            self._file.unlink(missing_ok=True)
+        clear_announcement(self._file.parent)
 
     def _mark(self) -> tuple[int, int] | None:
-        try:
-            found = self._file.lstat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino
+        return announcement(self._file.parent)
 
     def _read(self) -> None:
         def work(tx: Transaction) -> tuple[OperatorMessages, float]:

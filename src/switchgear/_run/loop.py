@@ -186,7 +186,7 @@ class Runner:
                 if isinstance(error, OSError):
                     sentence = f"the system refused something that the run needs: {error}"
                     return self._finish(Ending(ExitReason.AGENT_ERROR, sentence))
-                # A defect in Switchgear: the work so far is saved all the same.
+                # A defect in Switchgear: the work so far is still saved.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
                 raise
         return self._finish(ending)
@@ -242,7 +242,7 @@ class Runner:
                 return ending
 
     def _read_messages(self) -> Ending | None:
-        """Apply what operators have sent; the end, if they want that. Waits while the run is paused."""
+        """Apply the messages of operators; returns the end, if they requested it. Waits while the run is paused."""
         while True:
             word = self.context.inbox.take()
             if word.stop is not None:

@@ -318,7 +318,7 @@ class AgentLog:
     def __exit__(self, *_: object) -> None:
         try:
             self._file.close()
-        except OSError as problem:  # what was buffered did not fit; the file is closed all the same
+        except OSError as problem:  # the buffered text did not fit; the file is closed anyway
             self.problem = problem
 
 

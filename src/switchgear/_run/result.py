@@ -296,7 +296,7 @@ class Checkpoint(NamedTuple):
     how: str
     """The command that shows or unpacks it."""
     files: tuple[str, ...]
-    """The paths that differ from the start of the run, the first 200."""
+    """The saved paths that differ from the start of the run, the first 200."""
     changed: int
     """How many there are."""
     added_lines: int | None = None
@@ -347,7 +347,11 @@ def _keep(
     if getattr(context.tree, "too_slow", None) is not None or deadline.is_over:
         return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
     now = mark(context.tree)
-    paths = state.changed if now is None else _paths(context.tree, state, now)
+    left_out = {each.path for each in saved.left_out}
+    changed = state.changed if now is None else _paths(context.tree, state, now)
+    paths = tuple(path for path in changed if path not in left_out)
+    if changed and not paths:
+        return None  # the notes name what was not saved
     added, removed = context.tree.lines_since_start(deadline) or (None, None)
     return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
 

@@ -1,4 +1,4 @@
-"""The second opinion in a run: asked when the agent is about to be stopped, before the escalation."""
+"""The second opinion in a run: requested when the agent is about to be stopped, before the escalation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._stuck.score import Score
 
 _LOOKED_AT = ("violation",)
-"""Detectors whose verdict is definite: no opinion is asked about them."""
+"""Detectors whose verdict is definite: no opinion is requested about them."""
 
 
 class ReviewedRun(NamedTuple):

@@ -7,6 +7,7 @@ it goes on although its calls are refused, or when its time is over.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -32,7 +33,7 @@ class WrapSettings(NamedTuple):
 
     store: str
     budget: str | None = None
-    """The budget node that pays for model calls."""
+    """The budget node that model calls draw on."""
     allow_unknown: bool = False
     key: str = "provider"
     fallback: tuple[str, ...] = ()
@@ -165,6 +166,8 @@ def run_wrapped(
             process = subprocess.Popen(list(command), env=environment)  # noqa: S603  it is what the user typed
         except OSError as error:
             text = f"{command[0]}: {error.strerror or error}"
+            if command[0].endswith(".py"):
+                text += f"; to run a Python file: switchgear wrap python {shlex.quote(command[0])}"
             return _report(
                 command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, problem=text
             )

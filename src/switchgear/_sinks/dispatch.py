@@ -95,37 +95,36 @@ def _is_async(function: Any) -> bool:
 _COROUTINES = 0x80 | 0x200  # the code flags of coroutine functions and async generators
 
 
-class _Heard(threading.local):
+class _EventQueue(threading.local):
     """The events that the sinks of one thread have yet to receive, and whether they are being sent."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Event, tuple[Sink, ...]]] = deque()
-        self.telling = False
+        self.sending = False
 
 
-_heard = _Heard()
+_queue = _EventQueue()
 
 
 def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
     """Pass the events to every sink, in order within a thread.
 
-    What a sink itself does to a breaker makes events too: they are sent after those that are
-    being sent, and not in the middle of them. A sink that answers every event by making another
-    never comes to an end.
+    If a sink itself uses a breaker, the events that it causes are sent after those that are being
+    sent. A sink that causes another event for every event never ends.
     """
-    heard = _heard
-    heard.waiting.extend([(event, sinks) for event in events])
-    if heard.telling:
+    queue = _queue
+    queue.waiting.extend([(event, sinks) for event in events])
+    if queue.sending:
         return
-    heard.telling = True
+    queue.sending = True
     try:
-        while heard.waiting:
-            _tell(*heard.waiting.popleft())
+        while queue.waiting:
+            _send(*queue.waiting.popleft())
     finally:
-        heard.telling = False
+        queue.sending = False
 
 
-def _tell(event: Event, sinks: tuple[Sink, ...]) -> None:
+def _send(event: Event, sinks: tuple[Sink, ...]) -> None:
     for sink in sinks:
         try:
             _drop_coroutine(sink, sink(event))
@@ -143,7 +142,7 @@ def report(call: Call, hooks: tuple[CallHook, ...]) -> None:
 
 
 def _drop_coroutine(sink: Any, result: object) -> None:
-    """A plain function may give a coroutine all the same: it is not awaited, so a warning is logged."""
+    """A plain function may return a coroutine: it is not awaited, so a warning is logged."""
     if isinstance(result, CoroutineType):
         result.close()
         log_warning("sink %r returned a coroutine, which is never awaited", sink)

@@ -236,7 +236,10 @@ class Store(Protocol):
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
+        """The events behind a cursor, oldest first; without one, the newest, still oldest first.
+
+        The cursor `0` is before the oldest event, in every store.
+        """
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""

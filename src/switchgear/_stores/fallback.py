@@ -1,4 +1,4 @@
-"""What happens while a shared store cannot be reached: circuits go on, and updates are saved later.
+"""While a shared store cannot be reached, circuits continue and updates are saved later.
 
 Circuits continue from their last known state in this process's memory, with an event, and what
 is recorded meanwhile is queued. About once a second one caller tries again. When the store is back,
@@ -73,7 +73,7 @@ class Submitter:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._ticks: dict[int, WeakMethod[Tick]] = {}
-        """Weak, because a panel lets go of breakers that nothing else refers to."""
+        """Weak, because a panel drops breakers that nothing else references."""
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -134,7 +134,7 @@ def _attempt(tick: Tick) -> bool:
 
 
 class GuardedStore:
-    """What can be asked of a store besides its messages. Thread-safe.
+    """The operations of a store besides messages. Thread-safe.
 
     While it is known to be unreachable it is tried again about once a second, and all calls in
     between get the last error. One that is full or read-only can still be asked.
@@ -379,7 +379,7 @@ class Resilient(GuardedStore):
     ) -> None:
         """Call the listener with circuits that others moved, and `missing` for what was lost."""
 
-        def heard(circuit: Circuit) -> None:
+        def changed(circuit: Circuit) -> None:
             known = self._known.get(circuit.key)
             if missing is None or known is None or _is_news(circuit, known.circuit):
                 listener(self.seen(circuit))
@@ -387,7 +387,7 @@ class Resilient(GuardedStore):
                 self.operator.keep_again_in(self)
                 missing(circuit.key)
 
-        self.inner.on_change(heard)
+        self.inner.on_change(changed)
 
     def try_again(self) -> None:
         """Save to the store what it has missed, if it is back and it is time to try."""

@@ -17,6 +17,8 @@ class Share(NamedTuple):
     """Its weight, whether it trips or not."""
     trips: bool
     reason: str
+    alone: float = 0.0
+    """What a detector without a weight makes of the score before it trips."""
 
 
 class Score(NamedTuple):
@@ -28,8 +30,14 @@ class Score(NamedTuple):
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The reasons of those that trip, each with its share."""
-        return tuple(f"{each.reason} (+{each.points:g})" for each in self.shares if each.trips)
+        """The reasons of those that trip, each with its share, and of one that decides the score alone."""
+        return tuple(
+            f"{each.reason} (+{each.points:g})"
+            if each.trips
+            else f"{each.reason} ({each.alone:.0f} on its own)"
+            for each in self.shares
+            if each.trips or each.alone >= self.points > 0.0
+        )
 
 
 def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
@@ -46,14 +54,15 @@ def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
     weighed, alone = 0.0, 0.0
     for detector, reading in zip(policy.detectors, readings, strict=True):
         trips = reading.heat >= 1.0
-        points = weights.get(detector.kind)
+        points, own = weights.get(detector.kind), 0.0
         if points is None:
             points = combine.threshold
             if combine.alone_from is not None and reading.heat >= combine.alone_from:
-                alone = max(alone, combine.threshold * min(reading.heat, 1.0))
+                own = points * min(reading.heat, 1.0)
         elif trips:
             weighed += points
-        shares.append(Share(detector.kind, points, trips, reading.reason))
+        alone = max(alone, own)
+        shares.append(Share(detector.kind, points, trips, reading.reason, own))
     return Score(max(weighed, alone), combine.threshold, tuple(shares))
 
 

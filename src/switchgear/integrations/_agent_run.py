@@ -66,7 +66,8 @@ class GuardOptions(TypedDict, total=False):
     - `on_refusal`: `raise` (the default) raises `Rejected` or `BudgetRefused` for a refused model call;
       `answer` ends the run with the reason as the model's answer. A refused tool call always answers with
       the tool error of the framework.
-    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for it.
+    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for it,
+      which may limit what the run spends as well: `Spend`, `SpendVelocity`.
     """
 
     panel: Panel | None
@@ -171,6 +172,11 @@ class AgentGuard:
                 return panel
             around = around.around
         return default_panel()
+
+    @property
+    def judges_cost(self) -> bool:
+        """Whether the progress of a run is judged by a policy of the user: it may have limits of cost."""
+        return isinstance(self._progress, Policy)
 
     def run(self, key: str = "") -> "GuardedRun":
         """The run of this key, the same object until others displace it; without a key, a new one.
@@ -378,6 +384,15 @@ class GuardedRun:
                     run.unpriced += 1
                 else:
                     run.spent_micros += cost_micros
+            if cost_micros and run.guard.judges_cost:
+                session = run._judged(create=True)  # noqa: SLF001
+                if session is not None:
+                    session.record(Signal(cost_micros=cost_micros))
+
+    @property
+    def judges_cost(self) -> bool:
+        """Whether the cost of a call may stop this run or one around it."""
+        return any(run.guard.judges_cost for run in self._with_outer())
 
 
 class _GuardedCall:
@@ -510,7 +525,7 @@ class ModelCall(_GuardedCall):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         await self._arecord(error, failed=self._is_failure(error))
-        if self._reservation is None:
+        if self._reservation is None and not self.run.judges_cost:
             self._settle(error)
         else:
             await beside(lambda: self._settle(error))

@@ -7,6 +7,7 @@ import asyncio
 from typing import Any, Unpack
 
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.models import BaseLlm, LLMRegistry
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
@@ -16,6 +17,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from switchgear._core.errors import Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardedRun,
@@ -77,7 +79,8 @@ class SwitchgearPlugin(BasePlugin):
         key = _key(callback_context)
         self._models[key] = call
         if (task := asyncio.current_task()) is not None:
-            task.add_done_callback(lambda _: self._over(key, call))
+            is_own = run.anchor not in {None, id(task)}
+            task.add_done_callback(lambda task: self._over(key, call, task, is_own=is_own))
         return None
 
     async def after_model_callback(
@@ -103,6 +106,17 @@ class SwitchgearPlugin(BasePlugin):
         if (call := self._models.pop(_key(callback_context), None)) is not None:
             await call.__aexit__(type(error), error, None)
         return None
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Record the calls of an invocation whose streams ended without a last response."""
+        for key in [key for key in self._models if key[0] == invocation_context.invocation_id]:
+            call = self._models.pop(key)
+            call.failed(TRUNCATED)
+            await call.__aexit__(None, None, None)
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Remember the task of the caller: model calls may have tasks of their own."""
+        self.run_of(invocation_context.invocation_id).anchor = id(asyncio.current_task())
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
@@ -159,10 +173,22 @@ class SwitchgearPlugin(BasePlugin):
                 _read(call, response)
         return last
 
-    def _over(self, key: tuple[str, str, int], call: ModelCall) -> None:
-        """The task of a call is over; if ADK never reported its end, it was cancelled."""
-        if self._models.get(key) is call:
-            del self._models[key]
+    def _over(
+        self,
+        key: tuple[str, str, int],
+        call: ModelCall,
+        task: "asyncio.Task[Any]",
+        *,
+        is_own: bool,
+    ) -> None:
+        """The task of a call is over; if ADK never reported its end, it broke off or was cancelled."""
+        if self._models.get(key) is not call:
+            return
+        del self._models[key]
+        if is_own and not task.cancelled() and task.exception() is None:
+            call.failed(TRUNCATED)
+            call.__exit__(None, None, None)
+        else:  # the caller left, or its own task went on without it
             call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
 
 

@@ -16,12 +16,15 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from switchgear._core.errors import BudgetRefused, Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import AgentGuard, GuardOptions, ModelCall, ModelName
 
 __all__ = ["SwitchgearLogger", "guard"]
 
 _is_guarded: ContextVar[bool] = ContextVar("switchgear_litellm", default=False)
 """Whether the call of this context is guarded already."""
+_WITH_REASONS = frozenset(("anthropic", "azure", "gemini", "openai", "vertex_ai"))
+"""Providers whose streams end with the reason."""
 _COMPLETIONS = frozenset(
     ("acompletion", "atext_completion", "aembedding", "aresponses", "anthropic_messages")
 )
@@ -64,7 +67,7 @@ class SwitchgearLogger(CustomLogger):
             call.__exit__(type(error), error, None)
             raise
         if kwargs.get("stream"):
-            return _GuardedStream(call, response)
+            return _GuardedStream(call, response, has_end=_has_end(model, kwargs))
         _read(call, response)
         call.__exit__(None, None, None)
         return response
@@ -83,7 +86,7 @@ class SwitchgearLogger(CustomLogger):
             await call.__aexit__(type(error), error, None)
             raise
         if kwargs.get("stream"):
-            return _GuardedStream(call, response)
+            return _GuardedStream(call, response, has_end=_has_end(model, kwargs))
         _read(call, response)
         await call.__aexit__(None, None, None)
         return response
@@ -197,8 +200,8 @@ class DeploymentBudgetRefused(BudgetRefused):
 class _GuardedStream:
     """The chunks of a response; the call ends with the last one, or when the stream is dropped."""
 
-    def __init__(self, call: ModelCall, stream: Any) -> None:
-        self._call, self._stream = call, stream
+    def __init__(self, call: ModelCall, stream: Any, *, has_end: bool) -> None:
+        self._call, self._stream, self._has_end = call, stream, has_end
         self._chunks: list[Any] = []
 
     def __iter__(self) -> Iterator[Any]:
@@ -234,6 +237,9 @@ class _GuardedStream:
         return chunk
 
     def _read_all(self) -> None:
+        reasons = ("received_finish_reason", "intermittent_finish_reason")
+        if self._has_end and all(getattr(self._stream, each, "") is None for each in reasons):
+            self._call.failed(TRUNCATED)  # LiteLLM writes the last chunk that did not come
         with suppress(Exception):  # LiteLLM could not put the chunks together: unknown usage
             _read(self._call, litellm.stream_chunk_builder(self._chunks))
 
@@ -252,6 +258,11 @@ def _name(model: str, kwargs: Mapping[str, Any] | None = None) -> ModelName:
     except Exception:  # noqa: BLE001  it has no such model; the call will report it
         return ModelName(model.partition("/")[0], model)
     return ModelName(provider, name)
+
+
+def _has_end(model: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the last chunk of a whole stream has the reason of its end: those of mocks have none."""
+    return "mock_response" not in kwargs and _name(model, kwargs).provider in _WITH_REASONS
 
 
 def _deployment_name(deployment: Any) -> ModelName:

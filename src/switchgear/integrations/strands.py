@@ -27,6 +27,7 @@ from strands.plugins import Plugin
 from strands.types.exceptions import ContextWindowOverflowException, MaxTokensReachedException
 
 from switchgear._core.errors import Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardedRun,
@@ -105,8 +106,13 @@ class SwitchgearInterventions(Plugin, InterventionHandler):
             if self._fallback is not None and self._guard.refuses(_name(context.model)):
                 context = context.replace(model=self._fallback)
             async with run.model(_name(context.model)) as call:
+                is_cut = False
                 async for event in call_next(context):
+                    if isinstance(chunk := event.get("event"), dict):
+                        is_cut = "messageStop" not in chunk and (is_cut or "messageStart" in chunk)
                     if isinstance(event, ModelStopReason):
+                        if is_cut and event["stop"][0] != "cancelled":
+                            call.failed(TRUNCATED)  # Strands takes it for the end of the turn
                         _read(call, event)
                         content = event.message["content"]
                         calls = any("toolUse" in block for block in content)

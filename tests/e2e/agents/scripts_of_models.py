@@ -1,4 +1,4 @@
-"""What the scripted model says, turn by turn, in each scenario.
+"""The responses of the scripted model, turn by turn, in each scenario.
 
 A turn is a shell command to run or a text that ends the run. The turn is told by the number of
 answers already in the request, so a client that retries gets the same answer again, and a new run

@@ -75,7 +75,7 @@ def test_a_plugin_guards_an_agent_without_any_settings_of_the_project(
     assert any(event["kind"] == "rule_broken" for event in guarded.events())
 
 
-def test_a_plugin_without_switchgear_refuses_and_says_how_to_install_it(
+def test_a_plugin_without_switchgear_refuses_and_reports_how_to_install_it(
     name: str, model: ScriptedModel, project: Path, tmp_path: Path
 ) -> None:
     guarded = installed(name, model, project, tmp_path / "home")

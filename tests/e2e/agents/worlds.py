@@ -74,7 +74,11 @@ request_max_retries = 1
 stream_max_retries = 2
 """
     )
-    return "gpt-5", {"CODEX_HOME": str(folder), "SCRIPTED_KEY": "dummy"}
+    # Below the folder for temporary files Codex installs no helper, and its sandbox needs one where bwrap is there.
+    temporary = home / "tmp"
+    temporary.mkdir(exist_ok=True)
+    special = {"CODEX_HOME": str(folder), "SCRIPTED_KEY": "dummy", "TMPDIR": str(temporary)}
+    return "gpt-5", special
 
 
 def gemini(url: str, home: Path) -> tuple[str, dict[str, str]]:

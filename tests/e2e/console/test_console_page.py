@@ -351,7 +351,7 @@ def _is_still(file: Path) -> bool:
 def test_an_incident_shows_its_evidence_and_is_closed_on_the_page(tab: Tab, served: Served) -> None:
     page = tab.open("/incidents")
     page.locator("main li.item a.name").first.click()
-    page.wait_for_selector("h3:has-text('Evidence')")
+    page.wait_for_selector("h2:has-text('Evidence')")
     page.get_by_label("Interventions").get_by_role("button", name="Close incident").click()
     page.get_by_label("Was the trip right?").select_option("confirmed")
     page.get_by_label("Your name").fill("ann")
@@ -433,6 +433,22 @@ def test_search_filters_links_and_keys_work_without_a_mouse(tab: Tab) -> None:
     page.wait_for_selector("dialog:has-text('Keyboard')")
 
 
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_link_is_copied_also_where_browsers_have_no_clipboard_for_the_page(
+    browser: Any, served: Served, is_secure: bool
+) -> None:
+    tab = Tab(browser, served, permissions=["clipboard-read", "clipboard-write"])
+    page = tab.open("/circuits?state=open")
+    page.evaluate("navigator.clipboard.writeText('another text')")
+    if not is_secure:
+        page.evaluate("navigator.clipboard.writeText = undefined")
+    page.get_by_label("Copy link to this view").click()
+    page.wait_for_selector("button:has-text('Copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == f"{tab.url}/circuits?state=open"
+    tab.close()
+    assert tab.said == []
+
+
 def test_what_agents_write_stays_text_in_every_view(browser: Any, tmp_path: Path) -> None:
     served = start(filled(tmp_path, NASTY))
     try:
@@ -453,7 +469,7 @@ def test_what_agents_write_stays_text_in_every_view(browser: Any, tmp_path: Path
         stop(served)
 
 
-def test_after_a_kill_and_a_restart_the_page_goes_on(browser: Any, tmp_path: Path) -> None:
+def test_after_a_kill_and_a_restart_the_page_continues(browser: Any, tmp_path: Path) -> None:
     served = start(filled(tmp_path))
     port = int(served.url.rpartition(":")[2])
     # While the server is away the browser says so in its console: that is no error of the page.

@@ -43,7 +43,7 @@ def steps(run: AgentRun) -> list[ToolStep]:
     return [event for event in run.events if isinstance(event, ToolStep)]
 
 
-def test_it_works_until_all_tests_pass_and_then_says_so(repository: Path) -> None:
+def test_it_works_until_all_tests_pass_and_then_reports_it(repository: Path) -> None:
     for iteration in range(1, 5):
         assert not validation_passes(repository)
         run = iterate("works", repository, iteration)

@@ -1,4 +1,4 @@
-"""Whatever an agent prints, its reader goes on: nothing raises, nothing grows, nothing leaks."""
+"""For any output of an agent, its reader continues: no exception, bounded memory, no secrets."""
 
 import json
 import time

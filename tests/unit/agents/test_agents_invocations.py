@@ -12,7 +12,7 @@ HERE = Path()
 NASTY = "--help; $(rm -rf .) 'quoted' \"twice\" \n@file"
 
 
-def test_every_agent_is_known_by_its_name_and_says_how_to_get_it() -> None:
+def test_every_agent_has_a_name_and_an_install_command() -> None:
     assert list(AGENTS) == sorted(AGENTS)
     for name, agent in AGENTS.items():
         assert agent.name == name

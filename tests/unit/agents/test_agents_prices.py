@@ -1,4 +1,4 @@
-"""What a run cost: the agent's figure, else the price list, else not known and said so."""
+"""The cost of a run: the agent's figure, else the price list, else reported as unknown."""
 
 import json
 import re

@@ -134,11 +134,11 @@ def test_claude_out_of_turns_is_a_limit_and_no_success() -> None:
     assert result(events)[1:] == (False, "max_turns")
 
 
-def test_claude_stopped_by_a_hook_says_success_and_is_not_believed() -> None:
+def test_claude_stopped_by_a_hook_reports_success_which_does_not_count() -> None:
     assert result(read("claude-hook-stopped"))[1:] == (False, "hook_stopped")
 
 
-def test_claude_counts_an_answer_in_several_lines_once_and_says_that_it_guesses() -> None:
+def test_claude_counts_an_answer_in_several_lines_once_and_marks_the_estimate() -> None:
     def line(part: object) -> dict[str, object]:
         tokens = {"input_tokens": 100, "cache_read_input_tokens": 50, "output_tokens": 1}
         message = {"id": "m1", "model": "m", "content": [part], "usage": tokens}
@@ -416,7 +416,7 @@ def test_a_command_that_fails_without_a_word_is_known_by_the_call(stream: str) -
         assert str(step.error).startswith(f"{step.arguments}: failed without an error message\n")
 
 
-def test_a_command_that_says_something_is_known_by_its_words() -> None:
+def test_the_text_of_a_command_is_its_output() -> None:
     call = {"type": "tool", "name": "bash", "arguments": {"command": "make"}, "ok": False}
     said, silent = steps(told("demo", {**call, "error": "no rule for a"}, {**call, "error": ""}))
     assert (said.silent, said.error) == (False, "no rule for a")
@@ -489,7 +489,7 @@ COMMAND_ANSWERS = [
 
 
 @pytest.mark.parametrize("answer", COMMAND_ANSWERS, ids=lambda answer: json.dumps(answer)[:40])
-def test_what_a_command_says_in_json_is_output_wherever_the_text_is(answer: object) -> None:
+def test_text_in_the_json_of_a_command_is_output_at_any_level(answer: object) -> None:
     reader = CommandReader()
     fed(reader, [json.dumps(answer).encode()])
     assert reader.output_chars == 10

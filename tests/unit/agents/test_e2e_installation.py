@@ -63,7 +63,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_without_npm_it_says_what_to_do(
+def test_without_npm_it_reports_what_to_do(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.has("apt-get", APT)  # which is not ours to use

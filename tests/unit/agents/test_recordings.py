@@ -1,4 +1,4 @@
-"""Every reader tells the same story of the same session, whatever format it was recorded in."""
+"""Every reader returns the same steps for the same session, in every format."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What a backtest says of recorded runs: where a policy trips, what it saves, what it gets wrong."""
+"""The result of a backtest: where a policy trips, what it saves, and its false stops."""
 
 import json
 import sys
@@ -66,7 +66,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Replay
 
 
-def test_it_says_after_which_step_it_would_have_warned_and_stopped() -> None:
+def test_it_reports_after_which_step_it_would_have_warned_and_stopped() -> None:
     found = judged(run_of("..xxx...."))
     assert (found.warned_at, found.tripped_at, found.stopped) == (4, 5, True)
     assert (found.detector, found.reason) == (
@@ -234,7 +234,7 @@ def test_outcomes_can_be_given_beside_the_recordings(tmp_path: Path, empty_home:
         cli("backtest", str(path), "--outcomes", str(told))
 
 
-def test_without_a_path_it_says_where_sessions_are(
+def test_without_a_path_it_lists_the_usual_places(
     empty_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["backtest"], standalone_mode=False) == 2
@@ -262,7 +262,7 @@ def test_paths_that_are_not_there_are_refused_before_any_work(
         cli("backtest", str(tmp_path), "--html", str(tmp_path / "no" / "r.html"))
 
 
-def test_live_without_a_shadowed_circuit_says_how_to_get_one(
+def test_live_without_a_shadowed_circuit_explains_how_to_get_one(
     tmp_path: Path, empty_home: Path
 ) -> None:
     done = cli("backtest", "--live", "--store", f"sqlite:///{tmp_path}/s.db")

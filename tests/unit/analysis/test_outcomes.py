@@ -64,7 +64,7 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         *((run(EDIT, ended=end), False, f"it ended with {end!r}") for end in BAD_ENDS),
     ],
 )
-def test_the_end_of_a_run_suggests_an_outcome_and_says_why(
+def test_the_end_of_a_run_suggests_an_outcome_and_reports_why(
     recorded: RecordedRun, solved: bool, why: str
 ) -> None:
     found = infer(recorded)
@@ -104,12 +104,12 @@ def test_a_run_without_evidence_has_no_outcome(recorded: RecordedRun) -> None:
         UserMessage(1, "[Request interrupted by user]", interrupts=True),
     ],
 )
-def test_an_old_message_says_nothing_of_later_work(message: UserMessage) -> None:
+def test_an_old_message_is_no_evidence_about_later_work(message: UserMessage) -> None:
     assert infer(run(EDIT, EDIT)._replace(messages=(message,))).solved is None
     assert infer(run(EDIT, TALK)._replace(messages=(message,))).solved is not None
 
 
-def test_tests_that_failed_from_the_start_say_nothing() -> None:
+def test_tests_that_failed_from_the_start_are_no_evidence() -> None:
     before = infer(run(TESTS_FAIL, EDIT, TESTS_FAIL))
     assert (before.solved, before.how) == (
         None,
@@ -262,7 +262,7 @@ def command(*words: str) -> Any:
     return CliRunner().invoke(main, words)
 
 
-def test_backtest_says_which_outcomes_are_inferred_and_how(projects: Path) -> None:
+def test_backtest_shows_which_outcomes_are_inferred_and_how(projects: Path) -> None:
     done = command("backtest", str(projects), "--policy", "provider")
     assert done.exit_code == 0, done.output
     assert "outcomes: 2 inferred (at least 70% sure), 1 unknown" in done.output

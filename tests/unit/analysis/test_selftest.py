@@ -95,7 +95,7 @@ def test_every_detector_of_the_registry_has_an_attack_that_ends() -> None:
         assert all(sum(1 for _ in attack.begin()) <= MOST for attack in attacks_on(detector))
 
 
-def test_a_guard_says_when_it_fires_and_by_what(project: Path) -> None:
+def test_each_guard_shows_when_it_trips_and_by_which_detector(project: Path) -> None:
     found = rows_of(
         project, f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]", "dead-provider"
     )
@@ -205,7 +205,7 @@ def test_detectors_that_one_attack_trips_together_share_a_row() -> None:
     assert ("preset external_dep", "rate limit", "retry_after") in rows
 
 
-def test_the_nearest_miss_says_how_far_it_came() -> None:
+def test_the_nearest_miss_shows_its_heat() -> None:
     detector = ContextBurn(per_minute=0.9, window_s=600)
     trial = against(Policy([detector]), detector)
     assert not trial.tripped

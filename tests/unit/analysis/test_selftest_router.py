@@ -1,4 +1,4 @@
-"""The TEST button down the router: fallbacks, nobody left, money, rules, locks; and what cannot fire."""
+"""The self-test of the router: fallbacks, no candidate left, budgets, rules, locks, and guards that cannot trip."""
 
 from pathlib import Path
 from typing import Any

@@ -86,7 +86,7 @@ def test_after_an_outage_all_flows_again_within_two_probe_intervals() -> None:
     assert guarded.last_s - guarded.span.ends_s <= 2 * guarded.interval_s
 
 
-def test_an_outage_is_noticed_within_seconds_and_the_work_goes_on() -> None:
+def test_an_outage_is_noticed_within_seconds_and_the_work_continues() -> None:
     result = result_of("outage")
     assert detect_s(result.guarded.harms[0]) < 30
     assert result.guarded.done > result.plain.done

@@ -1,4 +1,4 @@
-"""What `switchgear tune` proposes, what it holds on runs held out, and when it says nothing."""
+"""What `switchgear tune` proposes, its held-out result, and when it proposes nothing."""
 
 import json
 from pathlib import Path
@@ -116,13 +116,14 @@ def test_too_little_data_is_reported_with_the_rule(tmp_path: Path, row_of_two: P
     assert done.return_value == 3
     assert "20 runs are known to be solved, and they show a rate of 15.0% at best" in done.output
     assert "the rate is below 3/n. For 1.00% it takes 373" in done.output
+    assert "add outcomes with `switchgear label PATH`" in done.output
 
 
 def test_without_failed_runs_the_catch_rate_is_unknown() -> None:
     profiles = [Profile(f"g{n}", True, 5, (None,)) for n in range(100)]
     problem = too_little(profiles, 0.05)
     assert problem is not None
-    assert "0 runs are known to be unsolved: it takes 10" in problem.why
+    assert "0 runs are known to be unsolved: 10 are needed" in problem.why
 
 
 def test_a_rate_that_nothing_keeps_is_reported(tmp_path: Path, row_of_two: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sinks hear every event after it happened; what they do changes nothing."""
+"""Sinks receive every event after the commit; what they do changes nothing."""
 
 import logging
 from typing import NoReturn

@@ -171,7 +171,7 @@ def test_a_function_may_be_under_two_breakers() -> None:
 
 
 @pytest.mark.parametrize("thing", [dict, type("Provider", (), {}), ValueError])
-def test_a_class_cannot_be_decorated_and_the_error_says_what_can(thing: type) -> None:
+def test_a_class_cannot_be_decorated_and_the_error_names_what_can(thing: type) -> None:
     with pytest.raises(TypeError) as raised:
         breaker(thing)
     assert str(raised.value) == (

@@ -1,4 +1,4 @@
-"""The examples in the documentation of the code do what they say."""
+"""The examples in docstrings produce the output that they show."""
 
 import doctest
 import importlib.util

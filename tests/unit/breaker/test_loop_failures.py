@@ -98,7 +98,7 @@ def test_one_failure_stops_critical_work() -> None:
     assert loop.trip_reason() == "Circuit breaker tripped: 1 consecutive failure (threshold: 1)"
 
 
-def test_exploration_has_room_to_fail() -> None:
+def test_exploration_tolerates_failures() -> None:
     loop = LoopBreaker.for_failures("loop/1", consecutive_failures=8, same_error=10)
     assert fail(loop, *"abcdefgh") == [False] * 7 + [True]
 
@@ -195,7 +195,7 @@ def test_after_a_same_error_trip_the_retry_decides_whatever_its_error(clock: Fak
     assert loop.state is Phase.CLOSED
 
 
-def test_of_two_who_ask_for_the_one_retry_one_gets_it(loop: LoopBreaker, clock: FakeClock) -> None:
+def test_one_of_two_callers_gets_the_retry(loop: LoopBreaker, clock: FakeClock) -> None:
     fail(loop, *"abc")
     clock.advance(30.0)
     assert loop.enter().probe == 1

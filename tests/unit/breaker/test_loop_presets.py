@@ -48,7 +48,7 @@ def test_a_preset_is_named_described_and_addresses_the_agent(preset: LoopPreset)
     assert preset.prompt.endswith(".")
 
 
-def test_no_two_presets_say_the_same() -> None:
+def test_all_presets_differ() -> None:
     assert len({preset.prompt for preset in LOOP_PRESETS.values()}) == len(LOOP_PRESETS)
 
 

@@ -27,7 +27,7 @@ def stuck(loop: LoopBreaker, times: int) -> LoopBreaker:
 # States
 
 
-def test_a_new_loop_is_closed_and_goes_on() -> None:
+def test_a_new_loop_is_closed_and_continues() -> None:
     assert breaker().check() == LoopDecision(allow_continue=True, state=Phase.CLOSED, reason=None)
 
 

@@ -1,4 +1,4 @@
-"""Operators overrule the evidence; each order is an event with who and why."""
+"""Overrides by operators; each is an event with operator and reason."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ def tripped(clock: FakeClock, **settings: Any) -> CircuitBreaker:
         (CircuitBreaker.reset, Mode.AUTO, "reset"),
     ],
 )
-def test_each_order_is_one_event_with_who_and_why(
+def test_each_override_is_one_event_with_operator_and_reason(
     order: Callable[..., None], mode: Mode, reason: str
 ) -> None:
     clock, seen = FakeClock(7.0), list[Event]()
@@ -56,7 +56,7 @@ def test_each_order_is_one_event_with_who_and_why(
     assert breaker.mode is mode
 
 
-def test_held_open_refuses_everything_whatever_the_evidence_says_until_released() -> None:
+def test_held_open_refuses_everything_regardless_of_the_evidence_until_released() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     breaker.hold_open(by="ann", why="test")
@@ -100,7 +100,7 @@ def test_shadow_counts_what_it_would_have_refused_and_refuses_nothing() -> None:
     assert breaker.totals.refused == 0
 
 
-def test_releasing_shows_what_the_evidence_says_now() -> None:
+def test_after_a_release_the_phase_follows_the_evidence() -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     breaker.hold_closed(by="ann", why="test")
@@ -109,7 +109,7 @@ def test_releasing_shows_what_the_evidence_says_now() -> None:
     assert breaker.state == "half_open"
 
 
-def test_a_reset_closes_forgets_the_evidence_and_says_so() -> None:
+def test_a_reset_closes_clears_the_evidence_and_emits_an_event() -> None:
     seen = list[Event]()
     breaker = tripped(FakeClock(), sinks=[seen.append])
     breaker.reset(by="ann", why="fixed")

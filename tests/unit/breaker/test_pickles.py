@@ -132,7 +132,7 @@ def test_a_probe_under_way_keeps_its_lease() -> None:
     assert breaker.state == "half_open"
 
 
-def test_a_hold_stays_with_who_and_why() -> None:
+def test_a_hold_keeps_its_operator_and_reason() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.hold_open(by="ann", why="maintenance")
     loaded = again(breaker)

@@ -1,4 +1,4 @@
-"""What a weighted policy says of a trip: the score only where it explains something."""
+"""The reason of a weighted policy: the score only where it explains something."""
 
 from switchgear import CircuitBreaker, Policy, Signal, WeightedSum, detectors
 
@@ -33,7 +33,7 @@ def test_several_detectors_give_the_score_what_it_trips_at_and_their_shares() ->
     )
 
 
-def test_a_score_below_its_threshold_says_how_much_of_it_is_reached() -> None:
+def test_a_score_below_its_threshold_shows_how_much_is_reached() -> None:
     breaker = weighed(40, 50, 60)
     breaker.record(Signal(ok=False, seconds=0.1, count=2))
     circuit = breaker.snapshot()

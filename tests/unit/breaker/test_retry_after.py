@@ -1,4 +1,4 @@
-"""When the other side says how long to stay away, the circuit stays away that long."""
+"""A Retry-After of the service sets how long the circuit stays open."""
 
 import time
 from collections.abc import Mapping

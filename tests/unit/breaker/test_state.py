@@ -1,4 +1,4 @@
-"""The state is one of four words, advances by itself, and heat says how close the next one is."""
+"""The state is one of four phases, advances with time, and heat shows how close a trip is."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_heat_rises_to_one_at_the_trip_and_falls_to_zero_by_a_success() -> None:
         (Latched(), 1e9, "open"),
     ],
 )
-def test_an_open_circuit_comes_back_as_its_recovery_says_without_anyone_asking(
+def test_an_open_circuit_recovers_by_time_without_a_call(
     recovery: Cooldown | WindowEnd | Latched, wait_s: float, state: str
 ) -> None:
     clock = FakeClock()

@@ -1,4 +1,4 @@
-"""How failure is told: by type, by predicate on the exception, by predicate on the result."""
+"""What counts as a failure: by type, by a predicate on the exception, by a predicate on the result."""
 
 import asyncio
 import concurrent.futures
@@ -54,7 +54,7 @@ def test_by_default_every_exception_is_a_failure(error: Exception) -> None:
         (lambda error: None, RateLimited(404), "ignored"),
     ],
 )
-def test_failure_if_says_which_exceptions_are_failures(
+def test_failure_if_defines_which_exceptions_are_failures(
     failure_if: ExceptionTest, error: Exception, verdict: str
 ) -> None:
     breaker = CircuitBreaker("api", failure_if=failure_if, clock=FakeClock())
@@ -72,7 +72,7 @@ def test_failure_if_says_which_exceptions_are_failures(
         (lambda error: error.status == 404, RateLimited(500), "failed"),
     ],
 )
-def test_ignore_says_which_exceptions_are_no_evidence(
+def test_ignore_defines_which_exceptions_do_not_count(
     ignore: ExceptionTest, error: Exception, verdict: str
 ) -> None:
     breaker = CircuitBreaker("api", ignore=ignore, clock=FakeClock())
@@ -119,7 +119,7 @@ NEVER_EVIDENCE = [
 
 @pytest.mark.parametrize("error", NEVER_EVIDENCE, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("failure_if", [Exception, BaseException, lambda _: True])
-def test_interruptions_are_never_evidence_whatever_failure_if_says(
+def test_interruptions_are_never_evidence_whatever_failure_if_is(
     error: BaseException, failure_if: ExceptionTest
 ) -> None:
     breaker = CircuitBreaker("api", threshold=1, failure_if=failure_if, clock=FakeClock())

@@ -222,7 +222,7 @@ def test_a_node_is_shared_by_those_alone_that_draw_on_it(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("when", ["book", "reserve"])
-def test_a_moment_without_the_store_is_waited_for_and_said_once_each_time(
+def test_a_short_outage_of_the_store_is_waited_out_and_reported_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     works, losses = getattr(Budgets, when), [1, 2]

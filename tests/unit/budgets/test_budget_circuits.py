@@ -1,4 +1,4 @@
-"""Circuits that budgets tell of costs: judged by the limit that holds, whoever changed it."""
+"""Circuits that record the costs of budgets: their policy follows the present limit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Budgets of a panel: what is given, what is refused, who hears of it."""
+"""Budgets of a panel: reservations, refusals and listeners."""
 
 import pickle
 from typing import Any
@@ -283,7 +283,7 @@ def test_a_charge_is_never_refused_for_want_of_money(budgets: Budgets) -> None:
     assert budgets.audit("atlas").problems == ()
 
 
-def test_a_panel_has_one_object_that_knows_who_listens(panel: Panel) -> None:
+def test_a_panel_has_one_object_with_all_listeners(panel: Panel) -> None:
     heard: list[Line] = []
     panel.budgets.listen(heard.append)
     panel.budgets.open("t", 100)
@@ -437,7 +437,7 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
 
 
 @pytest.mark.parametrize("value", [7, [], {}, {"schema": 2}, {"schema": 1, "nodes": 7}])
-def test_a_book_that_cannot_be_read_is_an_error_and_never_an_empty_one(value: object) -> None:
+def test_an_unreadable_tree_is_an_error_and_never_an_empty_one(value: object) -> None:
     with pytest.raises(ValueError):
         load_book(value)
     ledger = MemoryLedger("x", FakeClock(0.0))
@@ -448,6 +448,6 @@ def test_a_book_that_cannot_be_read_is_an_error_and_never_an_empty_one(value: ob
         Budgets(ledger).open("t", 1)
 
 
-def test_a_store_that_keeps_no_ledger_says_so() -> None:
+def test_a_store_that_keeps_no_ledger_reports_it() -> None:
     with pytest.raises(StoreError, match="it keeps no budgets and no locks"):
         ledger_of(object())

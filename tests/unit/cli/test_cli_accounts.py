@@ -38,7 +38,7 @@ def empty(clock: FakeClock, tmp_path: Path) -> Panel:
     return Panel(f"sqlite:///{tmp_path}/state.db", clock=clock)
 
 
-def test_what_was_reserved_there_is_settled_here_and_the_account_goes_on(tmp_path: Path) -> None:
+def test_what_was_reserved_there_is_settled_here_and_the_account_continues(tmp_path: Path) -> None:
     clock = FakeClock(NOW_S)
     there = filled(clock)
     taken = there.budgets.reserve("atlas/w", 200, owner="coder")

@@ -48,14 +48,14 @@ def test_roots_are_listed_with_what_is_left(panel: Panel) -> None:
     assert (told["path"], told["free_micros"]) == ("atlas", 9_250_000)
 
 
-def test_a_store_without_budgets_says_so_and_makes_no_file(url: str, tmp_path: Path) -> None:
+def test_a_store_without_budgets_reports_it_and_makes_no_file(url: str, tmp_path: Path) -> None:
     assert run("budgets", "list").stdout.startswith("No budgets yet.")
     assert run("budgets", "audit").stdout.startswith("No budgets yet.")
     assert run("locks").stdout == "No locks are held.\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_spent_is_shown_by_tag_the_dearest_first(panel: Panel) -> None:
+def test_spend_is_shown_by_tag_the_highest_first(panel: Panel) -> None:
     panel.budgets.charge("atlas", 20_000, tags={"model": "haiku\x1b[31m"})
     panel.budgets.charge("atlas/w1", 50_000, tags={"model": "gpt-5", "task": "S-1"})
     shown = run("budgets", "show", "atlas").stdout
@@ -151,7 +151,7 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
     assert message in result.stderr
 
 
-def test_locks_are_shown_with_who_has_them_and_who_waits(panel: Panel) -> None:
+def test_locks_are_shown_with_holder_and_waiters(panel: Panel) -> None:
     panel.lock("db", owner="ada", lease_s=300.0).acquire()
     waiting = panel.lock("db", owner="bob")._steps()
     next(waiting)

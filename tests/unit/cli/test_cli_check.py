@@ -74,7 +74,7 @@ def test_a_latched_circuit_is_not_worth_waiting_for() -> None:
     assert "switchgear reset loop --why WHY" in refused.output
 
 
-def test_a_held_circuit_says_who_holds_it(shell: Shell) -> None:
+def test_a_held_circuit_names_its_operator(shell: Shell) -> None:
     shell.run("hold", "open", "api", "--create", "--why", "repairs", "--by", "ada")
     refused = shell.run("check", "api")
     assert "held open by ada: repairs" in refused.output
@@ -107,7 +107,15 @@ def test_a_hung_probe_gives_its_place_back_when_its_lease_ends(shell: Shell) -> 
     assert shell.run("check", "api").exit_code == 0
 
 
-def test_a_failure_that_trips_says_so_and_is_recorded_all_the_same(shell: Shell) -> None:
+def test_an_operation_is_judged_as_hooks_judge_it(shell: Shell) -> None:
+    for _ in range(2):
+        shell.run("record", "op/agent_spawn", "failure", "--error", "Rate limit exceeded")
+    done = shell.run("record", "op/agent_spawn", "failure")
+    assert "closed → open: 3 failures in" in done.output
+    assert shell.run("check", "op/agent_spawn").exit_code == 1
+
+
+def test_a_failure_that_trips_is_recorded_and_reported(shell: Shell) -> None:
     done = shell.run("record", "api", "failure", "--count", "5")
     assert done.exit_code == 0
     assert "recorded failure of api, 5 times" in done.output

@@ -43,7 +43,7 @@ def test_check_reports_every_problem_with_file_and_line(project: Path) -> None:
     assert run("status").exit_code == 2
 
 
-def test_check_of_a_good_file_says_what_is_in_it(project: Path) -> None:
+def test_check_of_a_valid_file_lists_its_content(project: Path) -> None:
     (project / "other.yaml").write_text("circuits: [{match: 'op/*', policy: operation}]\n")
     done = run("config", "check", "other.yaml")
     assert done.output.startswith("other.yaml is valid\n")
@@ -51,7 +51,7 @@ def test_check_of_a_good_file_says_what_is_in_it(project: Path) -> None:
     assert run("config", "check").exit_code == 2, "there is none to be found"
 
 
-def test_show_masks_secrets_and_says_where_each_came_from(project: Path) -> None:
+def test_show_masks_secrets_and_names_each_source(project: Path) -> None:
     file = project / "switchgear.yaml"
     file.write_text(f"store: redis://user:hunter2@db/0\noperator_token_sha256: '{DIGEST}'\n")
     for done in (run("config", "show"), run("config", "show", "--json")):
@@ -218,7 +218,7 @@ def hold(token: str) -> int:
     return run(*order, SWITCHGEAR_TOKEN=token).exit_code
 
 
-def test_a_sealed_store_asks_for_its_token_whatever_the_configuration_says(project: Path) -> None:
+def test_a_sealed_store_requires_its_token_whatever_the_configuration_has(project: Path) -> None:
     configure(project, TOKEN)
     assert run("config", "seal").exit_code == 2, "sealing is an order"
     done = run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)

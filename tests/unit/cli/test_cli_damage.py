@@ -45,7 +45,7 @@ def test_check_of_a_strict_circuit_whose_state_is_lost_refuses(damaged: Path) ->
     assert run("check", "strict/other").exit_code == 1, "also of one that nobody remembers"
 
 
-def test_check_of_another_circuit_admits_and_says_that_its_state_is_lost(damaged: Path) -> None:
+def test_check_of_another_circuit_admits_and_reports_that_its_state_is_lost(damaged: Path) -> None:
     for _ in range(2):  # the second look does not set anything aside any more
         admitted = run("check", "api")
         assert admitted.exit_code == 0

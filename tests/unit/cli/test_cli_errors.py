@@ -1,4 +1,4 @@
-"""Whatever goes wrong, the command says one clear sentence on standard error and ends with 2."""
+"""For every error, the command prints one clear sentence on standard error and exits with 2."""
 
 from pathlib import Path
 from typing import Any

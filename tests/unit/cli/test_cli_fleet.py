@@ -1,4 +1,4 @@
-"""`switchgear fleet` and what it says of agents, models and locks."""
+"""`switchgear fleet`: what it shows about agents, models and locks."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_money_that_is_none_is_reported_and_no_budget_is_opened(
     assert run(folder, "budgets", "list")[1].startswith("No budgets yet.")
 
 
-def test_the_account_says_who_set_a_budget(folder: Path) -> None:
+def test_the_account_names_the_operator_of_a_budget(folder: Path) -> None:
     assert run(folder, "budgets", "set", "atlas", "5", "--by", "ada")[0] == 0
     assert run(folder, "budgets", "set", "atlas", "7")[0] == 0
     lines = json.loads(run(folder, "budgets", "show", "atlas", "--json")[1])["lines"]

@@ -1,4 +1,4 @@
-"""`switchgear hooks install|status|uninstall|doctor`: what they say and do, in a project."""
+"""`switchgear hooks install|status|uninstall|doctor`: their output and effect, in a project."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def settings(project: Path, text: str) -> Path:
     return path
 
 
-def test_install_says_what_it_did_and_what_is_left_to_do(project: Path) -> None:
+def test_install_prints_what_it_did_and_what_is_left_to_do(project: Path) -> None:
     settings(project, '{"model": "opus"}')
     lines = run("install", "claude-code").output.splitlines()
     assert lines[0] == "Claude Code: the hooks are installed in ./.claude/settings.json"
@@ -117,7 +117,7 @@ def test_local_settings_are_this_checkout_s_alone(project: Path) -> None:
     assert not (project / ".claude" / "settings.local.json").exists()
 
 
-def test_an_agent_without_local_settings_says_so() -> None:
+def test_an_agent_without_local_settings_is_an_error() -> None:
     done = run("install", "codex", "--scope", "local")
     assert done.exit_code == 2
     assert "Codex has no local settings; use --scope project or --scope user" in done.stderr
@@ -264,7 +264,7 @@ def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path
     assert "hooks.json was written by another installation or version" in done.output
 
 
-def test_the_doctor_says_that_nothing_is_installed() -> None:
+def test_the_doctor_reports_that_nothing_is_installed() -> None:
     done = run("doctor", "qwen")
     assert done.exit_code == 2
     assert "no hooks of Qwen Code are installed, neither for this project nor for the user" in (
@@ -366,7 +366,7 @@ def test_codex_is_not_asked_where_there_is_no_place_for_a_copy(
         (None, 2, "Codex ignores this project's hooks, because the project is not trusted"),
     ],
 )
-def test_the_doctor_says_whether_codex_will_run_the_hooks(
+def test_the_doctor_reports_whether_codex_will_run_the_hooks(
     trust: str | None, code: int, told: str, project: Path, tmp_path: Path
 ) -> None:
     run("install", "codex")

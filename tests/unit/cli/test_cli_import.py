@@ -1,4 +1,4 @@
-"""`import` takes what `export` wrote and nothing else: a bad line is told and nothing is written."""
+"""`import` accepts only what `export` wrote: an invalid line is reported and nothing is written."""
 
 import json
 import os

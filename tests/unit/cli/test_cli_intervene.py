@@ -1,4 +1,4 @@
-"""`switchgear intervene`: the blocks as they are printed, and every option does what it says."""
+"""`switchgear intervene`: the printed blocks, and the effect of every option."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`switchgear rules list|test`: what holds here, and what it says to a call."""
+"""`switchgear rules list|test`: the rules in effect, and the verdict on a call."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_an_allowed_call_is_exit_code_0_and_a_refused_one_1() -> None:
         (["--command", "rm -rf ../x", "--workspace", "/w"], 1),
     ],
 )
-def test_options_say_what_the_call_would_be(words: list[str], code: int) -> None:
+def test_options_describe_the_call(words: list[str], code: int) -> None:
     result = rules("test", *words)
     assert result.exit_code == code
     assert KEY not in result.stdout

@@ -1,4 +1,4 @@
-"""`switchgear simulate`: what is printed, what is written, and which exit code says what."""
+"""`switchgear simulate`: what is printed, what is written, and the exit codes."""
 
 import json
 from pathlib import Path

@@ -89,7 +89,7 @@ def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb:
         assert line.isprintable()
 
 
-def test_json_is_ascii_and_says_the_true_name(shell: Shell) -> None:
+def test_json_is_ascii_and_has_the_exact_name(shell: Shell) -> None:
     shell.record(HOSTILE, count=5, error="zu groß")
     for verb in (["status", "--json"], ["show", HOSTILE, "--json"], ["check", HOSTILE, "--json"]):
         output = shell.run(*verb).output
@@ -171,3 +171,13 @@ def test_show_of_a_half_open_circuit_includes_the_probe_under_way(shell: Shell) 
     assert "now: the next call is one" in shell.run("show", "a").output
     shell.run("check", "a", "--take")
     assert "1 probe under way, until 60 s from now" in shell.run("show", "a").output
+
+
+def test_overrides_are_shown_as_what_they_do(shell: Shell) -> None:
+    shell.run("record", "api", "success")
+    for order in (("hold", "closed"), ("hold", "shadow"), ("release",), ("reset",)):
+        assert shell.run(*order, "api", "--why", "a test", "--by", "ada").exit_code == 0
+    shown = shell.run("events", "api").output
+    for words in ("held closed", "put in shadow", "released", "reset"):
+        assert f"{words} by ada: a test" in shown
+    assert "ordered" not in shown

@@ -150,7 +150,7 @@ def test_the_doctor_names_circuits_that_another_policy_judges(project: Path) -> 
     assert "1 circuit judged by another policy than the configured one, such as 'x'" in told.stdout
 
 
-def test_a_refusal_says_which_of_the_options_are_the_operators(project: Path) -> None:
+def test_a_refusal_marks_the_options_that_need_the_token(project: Path) -> None:
     run("record", "x", "failure", "--count", "5")
     told = run("check", "x").stdout
     assert "this needs the operator token" in told

@@ -1,4 +1,4 @@
-"""Long commands say how far they are, on a terminal and nowhere else; texts are cut between words."""
+"""Long commands show their progress, only on a terminal; texts are cut between words."""
 
 import io
 import json

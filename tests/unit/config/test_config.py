@@ -1,4 +1,4 @@
-"""The configuration file does what it says: each section, names, globs, paths, places."""
+"""Every section of the configuration file takes effect: names, globs, paths, locations."""
 
 import pickle
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def load(tmp_path: Path) -> Load:
         ("pyproject.toml", WHOLE_PROJECT),
     ],
 )
-def test_a_file_says_the_same_in_every_syntax(
+def test_a_file_means_the_same_in_every_syntax(
     load: Load, tmp_path: Path, name: str, text: str
 ) -> None:
     config = load(text, name)

@@ -1,4 +1,4 @@
-"""The pages tell the truth about the configuration: every file on them loads, every key has its section."""
+"""The documentation of the configuration is correct: every file on it loads, every key has its section."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def load_config_of_nothing() -> object:
     return load_config("empty.yaml")._replace(source=None)
 
 
-def test_the_two_syntaxes_say_the_same() -> None:
+def test_the_two_syntaxes_mean_the_same() -> None:
     for syntax, text in FILES[:2]:
         Path(f"switchgear.{syntax}").write_text(text, encoding="utf-8")
     in_yaml, in_toml = load_config("switchgear.yaml"), load_config("switchgear.toml")

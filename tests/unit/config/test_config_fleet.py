@@ -78,7 +78,7 @@ def test_a_category_is_the_preset_of_its_name_with_a_warning(name: str) -> None:
         ("story/S-12", "story_cost"),
     ],
 )
-def test_each_category_judges_its_circuits_unless_the_user_or_enabled_says_otherwise(
+def test_each_category_applies_to_its_circuits_unless_overridden_or_disabled(
     tmp_path: Path, circuit: str, name: str
 ) -> None:
     config = load(tmp_path, "breakers:")
@@ -339,7 +339,7 @@ notifications: [{slack: {url_env: SLACK_URL}}]
 """
 
 
-def test_both_syntaxes_say_the_same(tmp_path: Path) -> None:
+def test_both_syntaxes_mean_the_same(tmp_path: Path) -> None:
     path = tmp_path / "switchgear.toml"
     path.write_text(TOML, encoding="utf-8")
     in_yaml, in_toml = load(tmp_path, YAML), load_config(path)

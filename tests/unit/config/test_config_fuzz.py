@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is a configuration or a `ConfigError`: nothing else, ever."""
+"""Any file is either a configuration or a `ConfigError`."""
 
 import copy
 import json

@@ -235,7 +235,7 @@ def test_a_url_with_a_variable_says_that_none_is_replaced_there() -> None:
     assert "variables are not replaced here" in problem
 
 
-def test_check_without_a_file_says_how_to_get_one() -> None:
+def test_check_without_a_file_reports_how_to_get_one() -> None:
     code, text = run("config", "check")
     assert code == 2
     assert "switchgear config init" in text

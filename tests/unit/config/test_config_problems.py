@@ -1,4 +1,4 @@
-"""A bad configuration is told exactly: file, line, key, what is wrong, what is allowed; all at once."""
+"""Errors of a configuration are reported exactly: file, line, key, error, allowed values; all at once."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""The JSON Schema says what the loader does: what it allows is loaded, what it forbids is not."""
+"""The JSON Schema matches the loader: what it allows is loaded, what it forbids is not."""
 
 import json
 import re

@@ -459,7 +459,7 @@ def test_what_a_file_takes_away_from_the_built_in_rules_is_shown(project: Path) 
     assert "weakens" not in run("trust", "--yes").output
 
 
-def test_a_changed_file_names_the_command_to_type_and_reading_goes_on(project: Path) -> None:
+def test_a_changed_file_names_the_command_to_type_and_reading_continues(project: Path) -> None:
     file = project / "switchgear.yaml"
     file.write_text("store: sqlite:///own.db\n")
     assert run("trust", "--yes").exit_code == 0

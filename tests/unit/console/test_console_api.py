@@ -208,7 +208,7 @@ def test_an_override_without_author_reason_or_sense_changes_nothing(on: Stage, b
     assert before.circuit.version == after.circuit.version
 
 
-def test_an_override_creates_no_circuit_unless_it_says_so(on: Stage) -> None:
+def test_an_override_creates_no_circuit_without_create(on: Stage) -> None:
     body = {"action": "hold_open", "by": "a", "why": "b"}
     assert on.post("/v1/circuits/new/override", body).status_code == 404
     assert on.post("/v1/circuits/new/override", {**body, "create": True}).status_code == 200

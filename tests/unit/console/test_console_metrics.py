@@ -206,3 +206,43 @@ def test_promtool_accepts_the_rules_every_expression_and_the_metrics(
         [PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.console
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: make console")
+def test_a_circuit_whose_probes_fail_is_reported_and_one_that_recovers_is_not(
+    tmp_path: Path,
+) -> None:
+    assert PROMTOOL is not None
+    (tmp_path / "rules.yaml").write_text(rules_text())
+    ups_and_downs = {
+        'circuit="fails",state="open"': "1 1 1 0 " * 8,  # a probe a minute, in vain
+        'circuit="fails",state="half_open"': "0 0 0 1 " * 8,
+        'circuit="recovers",state="open"': "1 1 1 0 " + "0 0 0 0 " * 7,
+        'circuit="recovers",state="half_open"': "0 0 0 1 " + "0 0 0 0 " * 7,
+    }
+    summary = "Circuit fails has been open for 5 minutes."
+    labels = {"severity": "warning", "circuit": "fails"}
+    test = {
+        "interval": "15s",
+        "input_series": [
+            {"series": f"switchgear_circuit_state{{{labels}}}", "values": values.strip()}
+            for labels, values in ups_and_downs.items()
+        ],
+        "alert_rule_test": [
+            {
+                "eval_time": "7m",
+                "alertname": "SwitchgearCircuitOpen",
+                "exp_alerts": [{"exp_labels": labels, "exp_annotations": {"summary": summary}}],
+            }
+        ],
+    }
+    whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}
+    (tmp_path / "test.yaml").write_text(json.dumps(whole))
+    done = subprocess.run(
+        [PROMTOOL, "test", "rules", tmp_path / "test.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -159,7 +159,7 @@ def test_events_that_are_not_kept_any_more_are_reported_as_a_gap(
         stream.close()
 
 
-def test_a_cursor_from_a_newer_store_is_reported_and_the_stream_goes_on(
+def test_a_cursor_from_a_newer_store_is_reported_and_the_stream_continues(
     tmp_path: Path, panel: Panel
 ) -> None:
     make_events(panel, 3)

@@ -1,4 +1,4 @@
-"""Requests of agents: bounded, redacted, answered by a person, told to the agent."""
+"""Requests of agents: bounded, redacted, answered by a person, delivered to the agent."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from switchgear import Panel
+from switchgear import Mode, Panel
 from switchgear._agents.hook_protocol import Moment
 from switchgear._cli import main
 from switchgear._cli import trust as trust_verb
@@ -139,6 +139,18 @@ def test_sessions_of_other_projects_are_not_shown(tmp_path: Path) -> None:
         assert GuardAnswers(panel, "/elsewhere").what_was_tried() == (
             "No session of this project is known."
         )
+
+
+def test_a_session_whose_name_begins_alike_is_another_one(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path)
+    agent.hear(before("Bash", {"command": "make"}, "t1"))
+    agent.hear(failed("Bash", {"command": "make"}, "t1", "Exit code 2"))
+    with Panel(agent.store) as panel:
+        for name in ("session/s1/agent/a", "session/s10"):
+            panel.order(name, by="ops", why="stop", mode=Mode.HELD_OPEN)
+        why = GuardAnswers(panel, str(tmp_path)).why_refused()
+    assert "session/s1/agent/a" in why
+    assert "s10" not in why
 
 
 # The command

@@ -260,7 +260,7 @@ def test_a_note_that_cannot_be_read_is_no_message(tmp_path: Path, note: str) -> 
         assert inbox.take() == OperatorMessages()
 
 
-def test_a_hand_over_stops_the_agent_and_the_configured_one_goes_on(
+def test_a_hand_over_stops_the_agent_and_the_configured_one_continues(
     start: Any, folder: Path
 ) -> None:
     run = start("--max-iterations", "2")

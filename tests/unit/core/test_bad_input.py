@@ -151,7 +151,7 @@ ORDERS = ["hold_open", "hold_closed", "shadow", "release", "reset"]
         ({"by": "ann", "why": 5}, f"why is 5: {TEXT}"),
     ],
 )
-def test_an_order_needs_who_and_why_and_changes_nothing_without(
+def test_an_override_without_author_and_reason_changes_nothing(
     order: str, words: dict[str, Any], message: str
 ) -> None:
     seen = list[Event]()
@@ -213,7 +213,7 @@ ACT = "its step must be an AgentStep of texts"
     ],
     ids=lambda given: repr(given)[:60],
 )
-def test_a_signal_that_says_nothing_sensible_is_refused_at_the_door(signal: Any, rule: str) -> None:
+def test_an_invalid_signal_is_refused_before_anything_changes(signal: Any, rule: str) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     before = breaker.snapshot()
     for tell in (breaker.record, lambda bad: driven(breaker.arecord(bad))):

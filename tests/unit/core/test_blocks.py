@@ -69,7 +69,7 @@ def test_blocks_of_different_breakers_nest_in_any_order() -> None:
     assert second.totals.succeeded == 2
 
 
-def test_beside_a_probe_a_second_block_is_refused_and_the_probe_goes_on() -> None:
+def test_beside_a_probe_a_second_block_is_refused_and_the_probe_continues() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     trip(breaker)

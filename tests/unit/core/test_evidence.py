@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from depth import scaled
 from switchgear import _detectors
 from switchgear._core import evidence
 from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
@@ -156,7 +157,7 @@ def test_refusals_are_counted_once() -> None:
     assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)
 
 
-def test_a_calm_circuit_keeps_nothing_but_who_takes_part() -> None:
+def test_a_calm_circuit_keeps_only_its_participants() -> None:
     site = Site()
     for number in range(50):
         site.report("a" if number % 2 else "b", T0 + number / 10, OK)
@@ -186,7 +187,8 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(scaled(120, 40)))
 def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
     luck = random.Random(seed)
     policy = luck.choice(POLICIES)

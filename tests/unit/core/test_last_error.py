@@ -129,7 +129,7 @@ def test_a_text_that_no_encoding_knows_can_still_be_printed() -> None:
     assert last_error_of(RuntimeError("half \ud800 a pair")).encode().startswith(b"RuntimeError")
 
 
-def test_a_long_text_is_bounded_and_says_that_it_was_cut() -> None:
+def test_a_long_text_is_shortened_and_marked() -> None:
     kept = last_error_of(RuntimeError("word " * 100_000))
     assert len(kept) <= 220
     assert kept.endswith("…")

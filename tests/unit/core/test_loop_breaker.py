@@ -159,7 +159,7 @@ def test_any_policy_will_do() -> None:
 # Orders
 
 
-def test_held_open_it_must_stop_and_says_who_holds_it() -> None:
+def test_held_open_it_must_stop_and_names_its_operator() -> None:
     loop = LoopBreaker("loop/1")
     loop.hold_open(by="ann", why="deploy")
     assert loop.check() == LoopDecision(False, Phase.CLOSED, "held open by ann: deploy")

@@ -1,4 +1,4 @@
-"""A refusal says which circuit, why, for how long and what went wrong last."""
+"""A refusal contains the circuit, the reason, the wait and the last error."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ def test_its_text_is_the_one_of_the_style_guide() -> None:
     )
 
 
-def test_the_text_of_a_half_open_refusal_says_that_a_probe_is_under_way() -> None:
+def test_the_text_of_a_half_open_refusal_reports_that_a_probe_is_under_way() -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     clock.advance(60.0)
@@ -79,7 +79,7 @@ def test_the_text_of_a_half_open_refusal_says_that_a_probe_is_under_way() -> Non
     )
 
 
-def test_the_text_after_a_failed_probe_says_so() -> None:
+def test_the_text_after_a_failed_probe_reports_it() -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     for wait_s in (60.0, 120.0):
@@ -94,7 +94,7 @@ def test_the_text_after_a_failed_probe_says_so() -> None:
     )
 
 
-def test_the_text_of_a_latched_circuit_says_that_it_waits_for_a_reset() -> None:
+def test_the_text_of_a_latched_circuit_reports_that_it_waits_for_a_reset() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Latched())
     breaker = CircuitBreaker("rules/no-secrets", policy=policy, clock=FakeClock())
     breaker.record(Signal(ok=False, error="a key in the output"))
@@ -107,7 +107,7 @@ def test_the_text_of_a_latched_circuit_says_that_it_waits_for_a_reset() -> None:
     )
 
 
-def test_the_text_of_a_held_circuit_says_who_holds_it_and_that_it_waits_for_a_release() -> None:
+def test_the_text_of_a_held_circuit_names_its_operator_and_the_release() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.hold_open(by="ann", why="maintenance")
     with pytest.raises(Rejected) as refused:
@@ -171,9 +171,7 @@ def test_the_wait_counts_down_to_the_moment_of_the_probe() -> None:
         (1e308, "over 100 years"),
     ],
 )
-def test_a_wait_reads_as_a_person_would_say_it_and_never_shorter_than_it_is(
-    seconds: float, text: str
-) -> None:
+def test_a_wait_is_readable_and_rounded_up(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 

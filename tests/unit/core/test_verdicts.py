@@ -1,4 +1,4 @@
-"""How a circuit stands, asked of circuits that nobody has advanced or that another policy stored."""
+"""The verdict for circuits that were not advanced or were stored under another policy."""
 
 import math
 

@@ -309,7 +309,7 @@ def test_of_those_that_admit_equally_little_the_hottest_gives_the_reason() -> No
     assert AnyDetector().strictest(pair[::-1], readings[::-1]) == "hot"
 
 
-def test_a_policy_is_strict_only_if_it_says_so() -> None:
+def test_a_policy_is_strict_only_if_configured() -> None:
     assert Policy([ConsecutiveFailures(1)]).strict is False
 
 

@@ -133,7 +133,7 @@ def test_the_median_is_the_middle_one_or_the_mean_of_the_two_in_the_middle() -> 
     assert median((4,)) == 4
 
 
-def test_an_output_of_exactly_the_share_has_not_declined_although_floats_say_so() -> None:
+def test_an_output_of_exactly_the_share_has_not_declined_despite_float_rounding() -> None:
     assert 0.07 * 100 > 7
     assert after(OutputDecline(0.07, 1), *chars(100, 7)).low == 0
     assert after(OutputDecline(0.07, 1), *chars(100, 6)).low == 1
@@ -304,7 +304,7 @@ def test_what_it_dumped_it_loads(detector: Detector, memory: Any) -> None:
     assert detector.load(detector.dump(memory)) == memory
 
 
-def test_what_a_smaller_memory_has_no_room_for_loses_its_text_and_not_its_count() -> None:
+def test_errors_beyond_a_smaller_memory_lose_their_text_but_not_their_count() -> None:
     dumped = SameError().dump(after(SameError(), error("a"), error("b", 2), error("c")))
     kept = SameError(remember=1).load(dumped)
     assert ([seen.text for seen in kept.seen], kept.different) == (["b"], 3)

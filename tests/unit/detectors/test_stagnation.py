@@ -22,7 +22,7 @@ def test_the_same_reply_without_a_tool_call_is_stopped_for_any_text() -> None:
     assert heat(*(("", f"I plan {name}", "Please go on.", True) for name in NAMES[:10])) >= 1
 
 
-def test_a_conversation_with_different_replies_goes_on() -> None:
+def test_a_conversation_with_different_replies_continues() -> None:
     assert heat(*(("", f"I ask {name}", f"The {name} is fine", True) for name in NAMES)) < 0.7
 
 
@@ -32,7 +32,7 @@ def test_a_check_that_fails_alike_after_every_edit_is_stopped() -> None:
     assert heat(*(step for edit in rounds for step in (edit, check))) >= 1
 
 
-def test_a_check_with_fewer_failures_each_time_goes_on() -> None:
+def test_a_check_with_fewer_failures_each_time_continues() -> None:
     steps = []
     for n, name in enumerate(NAMES[:20]):
         steps.append(("edit", f"a.py {name}", "saved", True))
@@ -94,7 +94,7 @@ def test_equal_calls_cost_less_when_another_step_comes_between_them_or_the_resul
     assert heat(*(("fetch", "status", f"line {name}", True) for name in NAMES)) < 0.7
 
 
-def test_batch_work_over_new_files_goes_on() -> None:
+def test_batch_work_over_new_files_continues() -> None:
     assert heat(*(("sed", f"-i s/a/b/ src/{n}.py", "", True) for n in NAMES)) < 0.7
 
 

@@ -48,7 +48,7 @@ def test_turns_without_a_tool_call_that_get_new_replies_go_on() -> None:
     assert heat([step("", f"I ask for {word}", f"It is {word}") for word in WORDS]) < 0.7
 
 
-def test_a_reply_between_tool_calls_that_work_goes_on() -> None:
+def test_a_reply_between_tool_calls_that_work_continues() -> None:
     steps = []
     for word in WORDS:
         steps.append(step("", f"Next is {word}", "Please go on."))
@@ -76,7 +76,7 @@ def test_an_edit_and_another_failure_in_turn_go_on() -> None:
     assert heat(steps) < 0.7
 
 
-def test_a_failure_count_that_falls_goes_on() -> None:
+def test_a_failure_count_that_falls_continues() -> None:
     steps = []
     for n, word in enumerate(WORDS[:30]):
         steps.append(step("edit", f"a.py return {word}", "saved"))
@@ -186,7 +186,7 @@ def test_a_new_search_between_the_same_reads_and_thoughts_pays_for_little() -> N
     assert heat(steps) >= 1
 
 
-def test_a_long_file_read_range_by_range_goes_on() -> None:
+def test_a_long_file_read_range_by_range_continues() -> None:
     steps = [
         step("bash", f"sed -n {40 * n},{40 * n + 39}p a.py", f"def {word}():\n    {word} = {n}")
         for n, word in enumerate(WORDS)
@@ -227,7 +227,7 @@ def test_arguments_in_nearly_the_same_prose_are_stopped() -> None:
     assert heat(steps) >= 1
 
 
-def test_success_after_twelve_refusals_that_each_led_to_another_try_goes_on() -> None:
+def test_success_after_twelve_refusals_that_each_led_to_another_try_continues() -> None:
     steps = [
         step("bash", f"{word} a.py", "Permission denied", new_thought(n), ok=False)
         for n, word in enumerate(WORDS[:12])
@@ -243,7 +243,7 @@ def test_twelve_refusals_with_the_same_thought_are_stopped() -> None:
     assert heat(steps) >= 1
 
 
-def test_a_tool_that_refuses_to_overwrite_goes_on() -> None:
+def test_a_tool_that_refuses_to_overwrite_continues() -> None:
     steps = []
     for n, word in enumerate(WORDS[:20]):
         steps.append(step("create", f"a.py {word}", f"a.py exists: {word}", ok=False))
@@ -253,7 +253,7 @@ def test_a_tool_that_refuses_to_overwrite_goes_on() -> None:
     assert heat(steps) < 0.7
 
 
-def test_a_batch_with_uniform_rounds_goes_on() -> None:
+def test_a_batch_with_uniform_rounds_continues() -> None:
     steps = []
     for word in WORDS:
         steps.append(step("read", f"src/{word}.py", f"def {word}"))
@@ -265,7 +265,7 @@ def test_a_batch_with_uniform_rounds_goes_on() -> None:
 # 6. No sign at all: work that a small limit ended.
 
 
-def test_work_without_any_sign_goes_on() -> None:
+def test_work_without_any_sign_continues() -> None:
     steps = [
         step("bash", f"{word} --show src/{word}.c", f"{word}: line {n}", new_thought(n))
         for n, word in enumerate(WORDS)

@@ -212,7 +212,7 @@ def test_lines_of_earlier_versions_are_still_read() -> None:
     assert [line["agent"] for line in fleet.switches("coder")] == ["junior", "coder"]
 
 
-def test_an_alert_of_a_lock_names_the_owners_of_who_has_it_and_who_waits() -> None:
+def test_an_alert_of_a_lock_names_the_owners_of_holder_and_waiters() -> None:
     clock = FakeClock(1_000_000.0)
     fleet = Fleet.open("memory:", big(), clock=clock)
     held = fleet.panel.lock("db", owner="coder", lease_s=1000.0)

@@ -177,7 +177,9 @@ def test_every_category_has_its_severity(
     assert stage.watcher.tick() == []
 
 
-def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stage: Stage) -> None:
+def test_an_incident_of_a_circuit_in_shadow_mode_reports_that_nothing_was_done(
+    stage: Stage,
+) -> None:
     stage.fleet.panel.breaker("rules/coder").shadow(by="ana", why="trying it out")
     stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
@@ -365,7 +367,9 @@ def test_a_missed_one_that_cannot_be_read_does_not_hide_the_open_incident(
     assert stage.incidents.get(name)["status"] == "recovered"
 
 
-def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:
+def test_the_state_file_is_written_atomically_with_the_active_agents(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.record("story/S-1", cost_micros=1_600_000)
     stage.watcher.tick()
@@ -486,6 +490,10 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     name = next(line for line in listed if circuit in line).split()[0]
     assert "# SEV1" in run(tmp_path, "incidents", "show", name)[1]
     assert json.loads(run(tmp_path, "incidents", "show", name, "--json")[1])["id"] == name
+    assert json.loads(run(tmp_path, "incidents", "show", name[:-1], "--json")[1])["id"] == name
+    newest = max(line.split()[0] for line in listed)
+    assert json.loads(run(tmp_path, "incidents", "show", "last", "--json")[1])["id"] == newest
+    assert "is ambiguous: 2 incidents begin so" in run(tmp_path, "incidents", "show", "2")[1]
     closing = ("incidents", "close", name, "--why", "test", "--false-positive")
     assert run(tmp_path, *closing) == (0, f"{name}: closed as false positive\n")
     assert (

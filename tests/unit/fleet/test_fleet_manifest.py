@@ -72,7 +72,7 @@ def test_agents_that_all_fall_back_on_each_other_are_reported_once_each_at_most(
     assert len(set(told)) == len(told)
 
 
-def test_circles_that_share_no_agent_are_all_told() -> None:
+def test_all_cycles_without_a_common_agent_are_reported() -> None:
     chains = {"a": ["b"], "b": ["a", "c"], "c": ["d"], "d": ["c"]}
     assert [name for name, _ in faults(chains)] == ["a", "c"]
 

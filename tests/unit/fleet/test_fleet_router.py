@@ -1,4 +1,4 @@
-"""Who does the work: the first that all its circuits admit, with the reasons for the others."""
+"""The router chooses the first candidate that all its circuits admit, with the reasons for the others."""
 
 import asyncio
 from pathlib import Path
@@ -184,6 +184,20 @@ def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() ->
     slowed(stage)
     models = [stage.where()[1] for _ in range(10)]
     assert models == [LARGE, OPUS] * 5
+
+
+def test_an_error_in_words_counts_against_the_agent() -> None:
+    stage = Stage()
+    for _ in range(20):
+        stage.fleet.route("coder").record(
+            ok=False, error="the tests fail, key sk-proj-abcdefghijklmnop"
+        )
+    assert stage.where()[0] == "junior"
+    held = stage.fleet.panel.breaker("agent/coder/failure_rate").snapshot().failures[-1].error
+    assert held is not None
+    assert held.startswith("the tests fail")
+    assert "abcdefghijklmnop" not in held
+    assert stage.fleet.panel.view("provider/anthropic") is None
 
 
 def test_without_the_latency_breaker_durations_are_not_recorded() -> None:

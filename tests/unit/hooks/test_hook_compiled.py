@@ -1,4 +1,4 @@
-"""The configuration as hooks read it: what holds, when it is made anew, what is believed."""
+"""The configuration as hooks read it: what applies, when it is rebuilt, when it is trusted."""
 
 import json
 import os
@@ -141,7 +141,9 @@ def test_a_link_in_its_place_is_not_followed(project: Path) -> None:
     assert compiled(str(project)).lease_s == 1800.0
 
 
-def test_the_project_is_what_the_agent_says_and_not_where_it_stands(tmp_path: Path) -> None:
+def test_the_project_is_the_one_that_the_agent_names_not_its_working_directory(
+    tmp_path: Path,
+) -> None:
     (tmp_path / ".git").mkdir()
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)

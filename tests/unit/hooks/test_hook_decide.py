@@ -1,4 +1,4 @@
-"""What hooks say becomes messages to circuits, and what circuits say a ruling."""
+"""Hook events become messages to circuits, and verdicts become rulings."""
 
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def test_a_story_that_refuses_stops_the_agent(tmp_path: Path) -> None:
     assert agent.store.get("op/git_operations") is None, "the story was asked first"
 
 
-def test_a_command_that_says_no_is_the_shell_at_work(agent: Guarded) -> None:
+def test_a_non_zero_exit_is_not_a_failure_of_the_shell(agent: Guarded) -> None:
     for number in range(5):
         agent.call("Bash", {"command": "pytest"}, f"t{number}", error=f"Exit code 1\ntest_{number}")
     assert agent.phase("op/shell") == "closed"
@@ -144,7 +144,7 @@ def test_a_command_that_says_no_is_the_shell_at_work(agent: Guarded) -> None:
 # Sessions
 
 
-def test_a_session_that_opens_for_good_is_stopped_and_says_why(tmp_path: Path) -> None:
+def test_a_session_that_stays_open_is_stopped_with_the_reason(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, CIRCUITS)
     warned = [agent.call(call=f"t{n}", error=f"Exit code 1\nx{n}") for n in range(3)]
     assert [ruling.action for ruling in warned[:2]] == ["allow", "warn"]

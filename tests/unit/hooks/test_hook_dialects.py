@@ -1,4 +1,4 @@
-"""What agents send is understood, and what they are told is in the words that each of them obeys."""
+"""The events of each agent are parsed, and each response has the format that the agent obeys."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_an_interrupted_call_is_no_evidence() -> None:
     assert read("claude-code", after(result={"interrupted": True})).ok is None
 
 
-def test_a_tool_that_says_it_failed_has_failed() -> None:
+def test_a_tool_that_reports_failure_has_failed() -> None:
     assert read("claude-code", after("mcp__x__y", result={"isError": True})).ok is False
     assert read("qwen", after(result={"llmContent": "Output: x\nExit Code: 3\n"})).ok is False
     assert read("qwen", after(result={"llmContent": "Output: x\nExit Code: 0\n"})).ok is True
@@ -77,7 +77,7 @@ def test_qwen_reports_how_full_its_context_is_when_it_stops() -> None:
     assert (facts.moment, facts.context_used) == (Moment.STOP, 0.023)
 
 
-def test_codex_says_nothing_of_how_a_command_ended() -> None:
+def test_codex_does_not_report_how_a_command_ended() -> None:
     assert read("codex", after(result="")).ok is None
     assert read("codex", after(result="Process exited with code 2")).ok is False
 
@@ -202,7 +202,7 @@ def test_plugins_are_given_the_ruling_as_it_is(agent: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini", "qwen"])
-def test_nothing_to_say_is_nothing_written(agent: str) -> None:
+def test_without_a_message_nothing_is_written(agent: str) -> None:
     data = GEMINI_BEFORE if agent == "gemini" else before()
     dialect = dialect_of(agent)
     assert dialect.write(allow(), dialect.read(data)) == Reply()

@@ -1,4 +1,4 @@
-"""The help that takes over: it gets the evidence, and whatever becomes of it is in the log."""
+"""The escalation agent: it receives the evidence, and its result is logged."""
 
 import sys
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_the_help_works_in_the_folder_with_the_evidence_in_its_prompt(
         ("false {prompt}", "[end] exited, exit code 1"),
     ],
 )
-def test_help_that_cannot_help_says_so_in_the_log(
+def test_an_escalation_agent_that_cannot_start_is_logged(
     tmp_path: Path, evidence: Path, who: str, says: str
 ) -> None:
     log = tmp_path / "log"

@@ -1,4 +1,4 @@
-"""Who the agent is among the ancestors of a hook, and that only that one is interrupted."""
+"""The agent is found among the ancestors of a hook, and only its process is interrupted."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The progress ledger behind hooks: warned while there is time, nudged, stopped; fed with all that is known."""
+"""The progress detectors in hooks: warned, nudged, stopped; with all available facts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The guarded cannot unguard themselves: attempts through any tool are refused and told."""
+"""The guarded cannot unguard themselves: attempts through any tool are refused and reported."""
 
 import os
 import subprocess

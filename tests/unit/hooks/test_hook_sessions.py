@@ -170,7 +170,7 @@ def escalated(times: int) -> tuple[Notes, list[str], MemoryStore]:
     return notes, step_names, store
 
 
-def test_the_first_step_is_a_hint_with_the_evidence_and_the_agent_goes_on() -> None:
+def test_the_first_step_is_a_hint_with_the_evidence_and_the_agent_continues() -> None:
     notes, step_names, store = escalated(1)
     assert step_names == ["nudge"]
     assert notes.stop is None
@@ -288,7 +288,7 @@ def test_silence_on_top_of_a_loop_takes_a_step() -> None:
     assert session_check.look(store, "s1", POLICY, PLAN).taken is None
 
 
-def test_a_short_silence_is_not_told() -> None:
+def test_a_short_silence_is_not_recorded() -> None:
     clock, store = clocked()
     with_note(store, at_work(1000.0))
     clock.advance(session_check.LEAST_S - 1)

@@ -1,4 +1,4 @@
-"""The text blocks, letter by letter: whoever knows the document they come from finds them here."""
+"""The text blocks, compared exactly with their specification."""
 
 from switchgear._core.types import Circuit, Failure, Mode, OpenState, Override, Phase
 from switchgear._stuck import messages
@@ -45,7 +45,7 @@ def test_a_latched_circuit_promises_no_retry() -> None:
     assert "[Wait for reset]     - It stays open until it is reset" in block
 
 
-def test_a_circuit_that_is_tested_or_held_says_so() -> None:
+def test_a_circuit_that_is_tested_or_held_reports_it() -> None:
     circuit = Circuit("op/git", (), phase=Phase.HALF_OPEN)
     half_open = messages.circuit_tripped(circuit, TEN)
     assert "Failures: none counted\nState: HALF-OPEN (the next call is a test)" in half_open
@@ -105,7 +105,7 @@ def test_a_recovery_reads_as_in_the_seed() -> None:
     )
 
 
-def test_a_recovery_that_fails_says_where_it_leaves_the_circuit() -> None:
+def test_a_recovery_that_fails_reports_where_it_leaves_the_circuit() -> None:
     assert messages.recovery_ends(Phase.OPEN, ok=False) == (
         "Test result: FAILURE\n\nCircuit OPEN. Waiting for the next test."
     )

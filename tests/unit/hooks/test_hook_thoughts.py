@@ -1,4 +1,4 @@
-"""What Gemini CLI and Qwen Code said before a call is read from the transcripts that they really write."""
+"""The text of Gemini CLI and Qwen Code before a call is read from their real transcripts."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What agents use, read from their transcripts: context and cost told after each tool, each answer once."""
+"""Usage of agents, read from their transcripts: context and cost recorded after each tool, each answer once."""
 
 import json
 from pathlib import Path

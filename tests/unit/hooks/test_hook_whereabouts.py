@@ -1,4 +1,4 @@
-"""Where a session lives: what is told apart, and what is the same by another name."""
+"""The host of a session: which hosts are distinguished, and which are the same under another name."""
 
 import os
 from pathlib import Path

@@ -108,7 +108,7 @@ def test_a_nonzero_exit_in_opencode_is_no_failure_of_the_shell(
     assert operation_signal(signal, "shell", facts).ok is True
 
 
-def test_a_tool_of_opencode_that_failed_says_why() -> None:
+def test_a_failed_tool_of_opencode_has_its_error() -> None:
     made = {"output": "", "metadata": {"error": "the server is gone"}}
     call = {"tool": "x_search", "sessionID": "s1", "callID": "c1"}
     facts = read_opencode({"k": "tool.execute.after", "input": call, "output": made})

@@ -1,4 +1,4 @@
-"""The plugin for OpenCode and the extension for pi: ours alone, and they do what they are told."""
+"""The plugin for OpenCode and the extension for pi: only our file is changed, and the plugins obey the hook's decision."""
 
 import json
 import shutil
@@ -212,7 +212,7 @@ def test_opencode_reports_the_parent_of_a_sub_agent_its_usage_and_its_reply(
 @pytest.mark.parametrize(
     ("tool", "timeout_s"), [("slow", 1), ("broken", 60), ("silent", 60), ("garbled", 60)]
 )
-def test_a_hook_that_does_not_answer_refuses_the_call_and_says_so(
+def test_a_hook_that_does_not_answer_refuses_the_call_and_reports_it(
     agent: str, tool: str, timeout_s: int, tmp_path: Path
 ) -> None:
     (done, told), _ = play(agent, tmp_path, [tool], timeout_s=timeout_s)

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,10 @@ def drip(line: socket.socket, stopped: threading.Event) -> bytes:
     """Send a byte now and then, so that no single wait is long; what came back in the end."""
     line.settimeout(0.02)
     while not stopped.is_set():
-        try:
+        with suppress(OSError):  # closed by now: the response can still be read
             line.sendall(b"x")
-            if found := line.recv(65536):
-                return found
-            return b""
+        try:
+            return line.recv(65536)
         except TimeoutError:
             continue
         except OSError:

@@ -484,7 +484,7 @@ def test_saved_work_that_is_deleted_or_moved_is_restored(project: Path) -> None:
     assert git("rev-parse", name) == commit
 
 
-def test_a_repair_that_fails_is_reported_and_nothing_goes_on(
+def test_a_repair_that_fails_is_reported_and_nothing_continues(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(data: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""ASGI: a refusal is 503 with Retry-After, the health endpoint tells the circuits."""
+"""ASGI: a refusal is 503 with Retry-After, the health endpoint shows the circuits."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`panel.lock`: who has it, who waits, what its circuit hears, and what is raised when."""
+"""`panel.lock`: holders, waiters, the signals of its circuit, and the errors."""
 
 import asyncio
 import pickle
@@ -55,7 +55,7 @@ def test_waiters_are_visible_and_recorded_on_the_circuit(panel: Panel, clock: Fa
     assert detector.reason == "waited 4 s (threshold 60 s)"
 
 
-def test_those_who_wait_are_served_in_order(panel: Panel, clock: FakeClock) -> None:
+def test_waiters_acquire_the_lock_in_order(panel: Panel, clock: FakeClock) -> None:
     had: list[str] = []
     first = panel.lock("db", owner="ada")
     first.acquire()

@@ -1,4 +1,4 @@
-"""What is said to be saved is saved, whatever an agent did to the repository, and the rest is named."""
+"""Work that is reported as saved is saved, whatever an agent did to the repository; the rest is listed."""
 
 import errno
 import os
@@ -262,7 +262,7 @@ def test_saving_has_a_deadline_and_what_was_not_reached_is_named(
     assert blob(project, "new04") == b"xxxx"
 
 
-def test_a_save_that_is_cancelled_says_that_nothing_was_saved(project: Path) -> None:
+def test_a_save_that_is_cancelled_reports_that_nothing_was_saved(project: Path) -> None:
     tree = tree_of(project)
     tree.mark()
     (project / "new").write_text("new\n")

@@ -52,7 +52,7 @@ def test_a_worktree_is_like_one_that_git_adds(project: Path, tmp_path: Path) -> 
     assert not ours.exists()
 
 
-def test_a_branch_that_exists_goes_on(project: Path, tmp_path: Path) -> None:
+def test_a_branch_that_exists_continues(project: Path, tmp_path: Path) -> None:
     add_worktree(project, tmp_path / "first", "switchgear/b/t", "HEAD")
     git(tmp_path / "first", "commit", "-q", "--allow-empty", "-m", "work")
     git(project, "worktree", "remove", str(tmp_path / "first"))

@@ -1,4 +1,4 @@
-"""What a second opinion is asked and may answer: whatever is malformed or hostile is no opinion."""
+"""The request and answers of a second opinion: a malformed or hostile answer is no opinion."""
 
 import json
 

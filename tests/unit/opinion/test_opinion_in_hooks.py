@@ -1,4 +1,4 @@
-"""The second opinion in a guarded session: asked when hot, applied before the step, never an excuse."""
+"""The second opinion in a guarded session: requested when hot, applied before the step, never admits a refused call."""
 
 import json
 import time

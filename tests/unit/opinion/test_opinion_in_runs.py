@@ -1,4 +1,4 @@
-"""The second opinion in `switchgear run`: asked before the agent is stopped, with the same bounds."""
+"""The second opinion in `switchgear run`: requested before the agent is stopped, with the same limits."""
 
 from pathlib import Path
 

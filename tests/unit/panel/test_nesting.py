@@ -211,7 +211,7 @@ def test_calls_inside_a_finished_probe_are_refused_like_others() -> None:
     assert breaker.totals.refused == 1
 
 
-def test_an_operator_who_holds_the_circuit_open_is_obeyed_inside_a_probe() -> None:
+def test_a_hold_open_applies_inside_a_probe() -> None:
     breaker, _ = probing()
 
     def held() -> None:

@@ -230,7 +230,7 @@ def test_permits_of_no_circuit_are_an_error(panel: Panel) -> None:
 # Orders and the operator token
 
 
-def test_orders_need_the_token_where_one_is_configured(clock: FakeClock) -> None:
+def test_overrides_need_the_token_where_one_is_configured(clock: FakeClock) -> None:
     digest = hashlib.sha256(b"open sesame").hexdigest()
     owner = Panel("memory:", clock=clock, operator_token_sha256=digest, token="open sesame")
     owner.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
@@ -285,7 +285,7 @@ def test_vacuum_forgets_abandoned_circuits_and_old_events_but_no_decision(
     assert len(panel.events()) == 2
 
 
-def test_a_breaker_of_a_memory_panel_says_why_it_does_not_pickle(panel: Panel) -> None:
+def test_pickling_a_breaker_of_a_memory_panel_raises_with_the_reason(panel: Panel) -> None:
     with pytest.raises(TypeError, match="lives in this process and does not pickle"):
         pickle.dumps(panel.breaker("api"))
 
@@ -379,7 +379,7 @@ def test_the_digest_of_the_token_stays_with_the_store(clock: FakeClock) -> None:
     owner.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
 
 
-def test_the_token_is_changed_only_by_who_has_the_present_one(clock: FakeClock) -> None:
+def test_the_token_is_changed_only_with_the_present_one(clock: FakeClock) -> None:
     old, new = (hashlib.sha256(word).hexdigest() for word in (b"old", b"new"))
     panel = Panel("memory:", clock=clock, operator_token_sha256=old, token="old")
     panel.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
@@ -476,3 +476,9 @@ def test_a_view_costs_the_same_however_many_breakers_the_panel_has(
         for _ in range(20):
             assert panel.view("api-7") is not None
         assert len(applied) < 20, "nothing is pending: at most what settles in the background"
+
+
+def test_a_limit_instead_of_a_policy_is_refused_with_what_to_write() -> None:
+    options: dict[str, Any] = {"threshold": 3}
+    with Panel("memory:") as panel, pytest.raises(TypeError, match=r"no 'threshold'.* Policy\("):
+        panel.breaker("api", **options)

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import sys
+import threading
 import time
 import tracemalloc
 import weakref
@@ -218,3 +220,30 @@ def test_two_programs_in_two_folders_do_not_meet(
             if name == "one" and expected == "closed":
                 panel.breaker("api").record(Signal(ok=False, count=5))
     assert not list((outside / "one").iterdir())
+
+
+def test_a_panel_can_be_reloaded_while_other_threads_create_breakers() -> None:
+    panel = Panel("memory:")
+    stopped = threading.Event()
+
+    def create(thread: int) -> None:
+        for number in range(4000):
+            if stopped.is_set():
+                return
+            panel.breaker(f"op/{thread}/{number}")
+
+    threads = [threading.Thread(target=create, args=(thread,)) for thread in range(3)]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(100):
+            panel.reload({})
+            list(panel._breakers)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(LIMIT_S)
+        sys.setswitchinterval(interval_s)
+        panel.close()

@@ -323,7 +323,7 @@ def test_a_refused_connection_of_urllib_is_an_outage() -> None:
     assert found.kind is ProviderErrorKind.OUTAGE
 
 
-def test_only_an_error_that_says_so_itself_was_turned_away() -> None:
+def test_only_an_error_with_such_a_status_means_that_no_work_was_done() -> None:
     class Answered(Exception):
         status_code: object = 429
 

@@ -1,4 +1,4 @@
-"""How long a response asks its client to wait, and what a response means for the circuit."""
+"""The wait that a response requests, and what a response means for the circuit."""
 
 from email.utils import formatdate
 from types import SimpleNamespace

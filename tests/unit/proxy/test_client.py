@@ -1,12 +1,23 @@
 """What upstreams may do with a connection: the proxy forwards it, reports it, or ends it in time."""
 
+import json
 import socket
 import time
 
 import pytest
 
 from switchgear._proxy.guard import GuardSettings
-from unit.proxy_stage import FakeUpstream, Heard, answers, ask, message, proxying, reply
+from timeouts import eventually
+from unit.proxy_stage import (
+    FakeUpstream,
+    Heard,
+    answers,
+    ask,
+    message,
+    proxying,
+    read_message,
+    reply,
+)
 
 OK = reply(message())
 
@@ -124,3 +135,37 @@ def test_unrequested_bytes_end_the_connection() -> None:
         for _ in range(3):
             got = stage.post(ask())
             assert (got.status, got.json()) == (200, message())
+
+
+def test_a_second_response_in_the_same_segment_changes_nothing_of_the_first() -> None:
+    more = b"HTTP/1.1 403 Forged\r\nx-more: 1\r\ncontent-length: 4\r\n\r\nmore"
+    with proxying(FakeUpstream(answers(OK + more))) as stage, stage.open() as client:
+        body = json.dumps(ask()).encode()
+        head = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n"
+        request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        rest = b""
+        for _ in range(2):
+            client.sendall(request)
+            got, rest = read_message(client, rest)
+            assert got is not None
+            assert (got.line, json.loads(got.body)) == ("HTTP/1.1 200 Status", message())
+            assert "x-more" not in got.headers()
+        assert rest == b""
+
+
+@pytest.mark.parametrize("end", [b"0\r\nx-trailer: ", b"5;x="])
+def test_endless_trailers_and_extensions_of_an_upstream_are_a_failure(end: bytes) -> None:
+    sent = 0
+
+    def speak(client: socket.socket, _: Heard) -> None:
+        nonlocal sent
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        client.sendall(head + b"5\r\n{    \r\n" + end)
+        while sent < 64 * 1024 * 1024:
+            sent += client.send(b"a" * 65_536)
+
+    with proxying(FakeUpstream(speak)) as stage:
+        assert stage.post(ask()).status == 200
+        breaker = stage.panel.breaker("provider/anthropic/claude-sonnet-4-5")
+        eventually(lambda: breaker.totals.failed == 1, "the failure is recorded")
+    assert sent < 16 * 1024 * 1024

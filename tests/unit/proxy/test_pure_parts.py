@@ -10,7 +10,13 @@ from switchgear._providers.upstreams import DEFAULT_URLS, Upstream, upstream
 from switchgear._proxy import lanes
 from switchgear._proxy.headers import request_headers
 from switchgear._proxy.hints import with_hint
-from switchgear._proxy.history import PendingCall, is_user_turn, turns_of
+from switchgear._proxy.history import (
+    PendingCall,
+    dump_response,
+    is_user_turn,
+    load_response,
+    turns_of,
+)
 from switchgear._proxy.identity import identify
 from switchgear._proxy.refusals import ProxyRefusal, Reaction, answer
 from switchgear._proxy.routes import BadRoute, route, upstream_url
@@ -116,6 +122,9 @@ def test_the_session_is_identified_by_the_most_reliable_source() -> None:
     assert who(**body).session == "in-body"
     assert who(metadata={"user_id": "user_1_account_2_session_abc"}).session == "abc"
     assert who(protocol=RESPONSES, prompt_cache_key="cache", input=[]).session == "cache"
+    for conversation in ("conv_1", {"id": "conv_1"}):
+        found = who(protocol=RESPONSES, conversation=conversation, prompt_cache_key="cache")
+        assert (found.session, found.source) == ("conv_1", "conversation")
     assert who(messages=body["messages"]).source == "first turn"
 
 
@@ -223,6 +232,22 @@ def test_results_alone_find_the_calls_of_the_response_they_continue() -> None:
     found = turns_of(RESPONSES, {"input": [RESPONSES_LOOP[3]]}, made)
     assert found[0].calls[0].args == {"cmd": "make"}
     assert turns_of(RESPONSES, {"input": [RESPONSES_LOOP[3]]}) == []
+
+
+def test_the_calls_of_a_stored_response_survive_storage_without_secrets() -> None:
+    long = {"text": "é" * 10_000}
+    calls = [PendingCall("c1", "shell", {"cmd": "make"}), PendingCall("c2", "write", long)]
+    session, found = load_response(dump_response("s", calls))
+    assert (session, found[0]) == ("s", calls[0])
+    assert len(found[1].args) < 10_000
+    other = dump_response("s", [calls[1]._replace(args={"text": "é" * 10_001})])
+    assert load_response(other)[1][0].args != found[1].args
+    secret = dump_response(
+        "s", [PendingCall("c", "shell", "curl -H 'api-key: sk-ant-abcdefghijklmn'")]
+    )
+    assert "abcdefghijklmn" not in secret
+    for junk in ("", "s", "{}", "[1]", '["s", 5]', '["s", [[1, 2, 3], 4]]'):
+        load_response(junk)
 
 
 def test_the_author_of_the_last_message_is_known() -> None:

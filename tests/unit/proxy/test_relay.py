@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from unit.proxy_stage import (
     message_stream,
     proxying,
     read_all,
+    received,
     reply,
 )
 
@@ -84,7 +86,7 @@ def test_a_stream_passes_byte_for_byte_and_its_parts_as_they_come() -> None:
         client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
         data = b""
         while b"event: message_start" not in data:
-            data += client.recv(65536)
+            data += received(client)
         first_read.set()
         data += read_all(client)
     body = data.partition(b"\r\n\r\n")[2]
@@ -266,7 +268,7 @@ def test_cache_reads_and_writes_have_their_own_prices() -> None:
         assert stage.settled("proxy") == 300 + 3_000 + 3_750 + 150
 
 
-def test_an_exhausted_budget_refuses_for_good_and_says_what_to_do() -> None:
+def test_an_exhausted_budget_stops_the_agent_and_names_the_solution() -> None:
     with behind_proxy(answers(reply(message())), guard=GuardSettings(budget_node="proxy")) as (
         up,
         stage,
@@ -362,7 +364,7 @@ def test_a_client_that_disconnects_pays_for_what_was_streamed_and_gets_the_rest_
             )
             data = b""
             while b"message_start" not in data:
-                data += client.recv(65536)
+                data += received(client)
         assert went.wait(LIMIT_S)
         spent = stage.settled("proxy")
         assert 3_000 < spent < 3_200  # a thousand tokens in, a few out
@@ -460,41 +462,43 @@ def test_a_hold_of_the_parent_stops_its_sub_agents() -> None:
         eventually(lambda: stage.post(ask(), headers=child).status == 400, "the hold is seen")
 
 
-def test_a_continued_response_feeds_its_calls_once() -> None:
-    def response(number: int) -> bytes:
-        call = {
-            "type": "function_call",
-            "call_id": f"call_{number}",
-            "name": "shell",
-            "arguments": '{"cmd": "make"}',
-        }
-        body = {
-            "id": f"resp_{number}",
-            "object": "response",
-            "status": "completed",
-            "model": "gpt-5",
-            "output": [call],
-        }
-        return reply({**body, "usage": {"input_tokens": 10, "output_tokens": 1}})
+def called(number: int) -> bytes:
+    """A response of the Responses API that calls the same command again."""
+    call = {"type": "function_call", "call_id": f"call_{number}", "name": "shell"}
+    body = {"id": f"resp_{number}", "object": "response", "status": "completed", "model": "gpt-5"}
+    output = [{**call, "arguments": '{"cmd": "make"}'}]
+    return reply({**body, "output": output, "usage": {"input_tokens": 10, "output_tokens": 1}})
 
-    with behind_proxy(answers(*(response(number) for number in range(40)))) as (_, stage):
-        body: dict[str, Any] = {"model": "gpt-5", "input": "fix the build", "tools": []}
-        first = stage.post(body, "/v1/responses", {"authorization": "Bearer k"})
+
+@pytest.mark.parametrize("named_by", ["response", "conversation", "header"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_continued_response_feeds_its_calls_once(
+    tmp_path: Path, workers: int, named_by: str
+) -> None:
+    store = f"sqlite:///{tmp_path}/state.db"
+    up = FakeUpstream(answers(*(called(number) for number in range(40))))
+    same = {"conversation": "conv_1"} if named_by == "conversation" else {}
+    headers = {"authorization": "Bearer k"}
+    if named_by == "header":
+        headers["x-switchgear-session"] = "mine"
+    with contextlib.ExitStack() as stack:
+        stages = [stack.enter_context(proxying(up, store=store)) for _ in range(workers)]
+        body: dict[str, Any] = {"model": "gpt-5", "input": "fix the build", "tools": [], **same}
+        first = stages[0].post(body, "/v1/responses", headers)
         statuses = []
         for number in range(30):
-            result = {
-                "type": "function_call_output",
-                "call_id": f"call_{number}",
-                "output": "Exit code: 1",
-            }
-            body = {"model": "gpt-5", "previous_response_id": f"resp_{number}", "input": [result]}
-            got = stage.post(body, "/v1/responses", {"authorization": "Bearer k"})
+            result = {"type": "function_call_output", "call_id": f"call_{number}"}
+            body = {"model": "gpt-5", "input": [{**result, "output": "Exit code: 1"}], **same}
+            if named_by != "conversation":
+                body["previous_response_id"] = f"resp_{number}"
+            stage = stages[number % workers if named_by != "conversation" else 0]
+            got = stage.post(body, "/v1/responses", headers)
             assert got.headers["x-switchgear-session"] == first.headers["x-switchgear-session"]
             statuses.append(got.status)
             if got.status != 200:
                 break
     assert statuses[-1] == 400
-    assert len(statuses) > 3
+    assert 3 < len(statuses) < 8
 
 
 def test_a_warning_reaches_the_model_only_where_hints_are_enabled() -> None:
@@ -506,6 +510,18 @@ def test_a_warning_reaches_the_model_only_where_hints_are_enabled() -> None:
                 break
     last = json.loads(up.heard[-1].body)["messages"][-1]["content"][-1]["text"]
     assert last.startswith("[switchgear]")
+
+
+def test_a_hint_is_not_added_to_a_compressed_request() -> None:
+    with behind_proxy(answers(reply(message())), hint=True) as (up, stage):
+        for calls in range(1, 31):
+            history = loop_history(calls, "nothing to do", failed=False)
+            raw = gzip.compress(json.dumps(ask(messages=history)).encode())
+            got = stage.post(raw, "/s/a/v1/messages", {"content-encoding": "gzip"})
+            if "x-switchgear-warning" in got.headers:
+                break
+    assert "x-switchgear-warning" in got.headers
+    assert up.heard[-1].body == raw
 
 
 # The log

@@ -18,6 +18,7 @@ from unit.proxy_stage import (
     ask,
     message,
     proxying,
+    read_all,
     reply,
 )
 
@@ -69,6 +70,7 @@ def length(body: bytes) -> bytes:
         b"GET /v1\\models HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /v1/models HTTP/2.0\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
@@ -76,7 +78,7 @@ def test_ambiguous_and_malformed_requests_are_rejected_and_reach_no_upstream(raw
     up = FakeUpstream(answers(reply(message())))
     with proxying(up) as stage:
         got = stage.raw(raw)
-    assert got.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501"))
+    assert got.startswith((b"HTTP/1.1 4", b"HTTP/1.1 50"))
     assert got.count(b"HTTP/1.1 ") == 1
     assert b"connection: close" in got
     assert not up.heard
@@ -141,11 +143,78 @@ def test_too_many_and_too_large_headers_are_rejected() -> None:
     with proxying(up) as stage:
         many = stage.raw(HEAD + b"X-A: 1\r\n" * 300 + b"\r\n")
         large = stage.raw(HEAD + b"X-A: " + b"a" * 600_000 + b"\r\n\r\n")
+        name = stage.raw(HEAD + b"A" * 70_000 + b": 1\r\n\r\n")
+        sum_of_all = stage.raw(HEAD + (b"X-A: " + b"a" * 1_000 + b"\r\n") * 70 + b"\r\n")
         long = stage.raw(b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert many.startswith(b"HTTP/1.1 431")
     assert large.startswith(b"HTTP/1.1 431")
+    assert name.startswith(b"HTTP/1.1 431")
+    assert sum_of_all.startswith(b"HTTP/1.1 431")
     assert long.startswith(b"HTTP/1.1 414")
     assert not up.heard
+
+
+@pytest.mark.parametrize("end", [b"0\r\nX-Trailer: ", b"5;x=", b"0\r\n" + b"X-A: 1\r\n" * 1000])
+@pytest.mark.parametrize("path", [b"/v1/messages", b"/v1/files"])
+def test_endless_trailers_and_extensions_of_chunks_are_rejected(path: bytes, end: bytes) -> None:
+    up = FakeUpstream(answers(reply(message())))
+    endless = (b"b" if end.endswith(b"=") else b"a: b\r\n") * 500_000
+    with proxying(up) as stage:
+        head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" % path
+        got = stage.raw(head + b"5\r\nhello\r\n" + end + endless)
+        assert stage.post(ask()).status == 200
+    assert got.startswith(b"HTTP/1.1 431")
+    assert [heard.body for heard in up.heard if b"/v1/messages" in heard.head] == [BODY]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/files", "/s//v1/messages"])
+def test_a_client_that_sends_too_much_reads_why_and_no_reset(path: str) -> None:
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up, body_bytes=10_000, limits=Limits(body_bytes=10_000)) as stage:
+        got = stage.post(b"x" * 20_000_000, path)
+        assert got.status == (400 if "//" in path else 413)
+        assert b"switchgear proxy" in got.body
+        assert stage.post(ask()).status == 200
+
+
+def test_the_rest_of_a_rejected_request_is_not_read_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("switchgear._proxy.http1._LINGER_S", 0.2)
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up, body_bytes=10_000) as stage, stage.open() as client:
+        client.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 413")
+
+        def is_closed() -> bool:
+            try:
+                client.sendall(b"x" * 1000)
+            except OSError:
+                return True
+            return False
+
+        eventually(is_closed, "the connection is closed")
+
+
+def test_a_body_in_chunks_of_one_byte_is_forwarded_whole() -> None:
+    up = FakeUpstream(answers(reply(message())))
+    raw = json.dumps(ask("x" * 100_000)).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in raw) + b"0\r\n\r\n"
+    with proxying(up) as stage:
+        head = HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert stage.raw(head + chunks).startswith(b"HTTP/1.1 200")
+    assert up.heard[0].body == raw
+
+
+def test_a_response_to_head_has_no_body_even_where_the_proxy_answers() -> None:
+    up = FakeUpstream(answers(reply(message())))
+    up.close()
+    with proxying(up) as stage:
+        head = b"HEAD /v1/models HTTP/1.1\r\nHost: localhost\r\n"
+        got = stage.raw(head + b"\r\n" + head + b"Connection: close\r\n\r\n")
+    assert got.count(b"HTTP/1.1 502") == 2
+    assert b"upstream" not in got
+    assert got.endswith(b"\r\n\r\n")
 
 
 def test_slow_headers_and_bodies_end_at_their_deadlines() -> None:
@@ -213,7 +282,18 @@ def test_a_client_that_reads_nothing_stops_the_upstream_and_not_the_memory() -> 
         assert sent < 64 * 1024 * 1024
 
 
-@pytest.mark.parametrize("location", ["https://evil.example/v1/messages", "//evil.example/x"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://evil.example/v1/messages",
+        "//evil.example/x",
+        "/\\evil.example/x",
+        "\\\\evil.example",
+        "/v1/same\r\nlocation: https://evil.example/",
+        "http://[evil",
+        "http://127.0.0.1@evil.example/",
+    ],
+)
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/models"])
 def test_redirects_to_another_host_are_neither_followed_nor_returned(
     location: str, path: str
@@ -245,6 +325,28 @@ def test_only_local_hosts_are_served_without_a_token(host: str) -> None:
         assert stage.request("GET", "/v1/models", headers={"Host": "[::1]:1"}).status == 200
     assert got.status == 421
     assert len(up.heard) == 2
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "http://localhost.evil.example", "null"]
+)
+def test_pages_of_other_sites_are_not_served(origin: str) -> None:
+    up = FakeUpstream(answers(reply(message())))
+    with proxying(up, keys={"anthropic": "sk-ant-of-the-proxy"}) as stage:
+        assert stage.post(ask(), headers={"Origin": origin}).status == 403
+        assert not up.heard
+        for ours in ("http://localhost:3000", "http://127.0.0.1", "vscode-file://vscode-app"):
+            assert stage.post(ask(), headers={"Origin": ours}).status == 200
+
+
+def test_a_key_in_the_query_is_not_sent_to_an_upstream_with_its_own() -> None:
+    path = "/v1beta/models/gemini-2.5-pro:generateContent"
+    up = FakeUpstream(answers(reply({"candidates": []})))
+    with proxying(up, keys={"google": "theirs"}) as stage:
+        stage.post({"contents": []}, f"{path}?alt=json&key=AIzaMine&key=AIzaMine2&x=1")
+        stage.post({"contents": []}, f"{path}?key=AIzaMine")
+    assert [heard.line.split()[1] for heard in up.heard] == [f"{path}?alt=json&x=1", path]
+    assert not any(b"AIza" in heard.head for heard in up.heard)
 
 
 def test_with_a_token_every_request_needs_it_and_it_goes_no_further() -> None:

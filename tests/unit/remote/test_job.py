@@ -95,9 +95,12 @@ def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
     jobs.claim("r1", "one", LEASE_S)
     for _ in range(5):
         clock.advance(LEASE_S - 1)
-        assert jobs.renew("r1", 1, LEASE_S) is Stop.NO
+        assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NO
     jobs.request_stop("r1", Stop.NOW)
-    assert jobs.renew("r1", 1, LEASE_S) is Stop.NOW
+    assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NOW
+    assert jobs.look("r1", 1).stop is Stop.NOW
+    with pytest.raises(LeaseLost):
+        jobs.look("r1", 2)
 
 
 def test_progress_and_its_iterations_are_saved_together(jobs: Jobs) -> None:
@@ -126,7 +129,7 @@ def test_a_job_with_a_worker_is_not_withdrawn(jobs: Jobs) -> None:
     jobs.save("r1", 1, record={}, outcome=outcome())
 
 
-def test_an_older_worker_leaves_a_job_of_newer_code_alone_and_a_note_says_so() -> None:
+def test_an_older_worker_skips_a_job_of_newer_code_with_a_note() -> None:
     ledger = MemoryLedger("memory:", FakeClock())
     jobs = Jobs(ledger)
     newer = {**RemoteJob(SPEC).dump(), "schema": SCHEMA + 1}
@@ -183,7 +186,9 @@ def test_a_parcel_arrives_as_it_was_sent(size: int) -> None:
     jobs.drop(parcel)
 
 
-def test_a_parcel_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parcel_that_is_too_large_is_an_error_with_a_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("switchgear._remote.jobs.LARGEST_BYTES", 10)
     with pytest.raises(ParcelTooLarge, match="--repository URL"):
         Jobs(MemoryLedger("memory:", FakeClock())).send("p", b"x" * 11)

@@ -118,7 +118,7 @@ def test_the_index_of_the_user_is_not_touched(project: Path) -> None:
     assert (git(project, "ls-files", "-s"), git(project, "status", "--porcelain")) == before
 
 
-def test_a_folder_without_a_repository_or_a_commit_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_repository_or_a_commit_reports_it(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match="not in a git repository"):
         snapshot(tmp_path, "r1")
     git(tmp_path, "init", "-q")
@@ -176,7 +176,7 @@ def test_an_empty_folder_in_which_nothing_was_done_stays_empty(tmp_path: Path) -
     assert apply(project, start, work, "now") is None
 
 
-def test_a_bundle_that_builds_on_what_is_not_here_says_so(project: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_builds_on_what_is_not_here_reports_it(project: Path, tmp_path: Path) -> None:
     start, other = sent(project, tmp_path)
     (other / "more").write_text("more\n")
     saved(other, tmp_path / "notes", "transfer/w")
@@ -198,7 +198,7 @@ def test_a_bundle_of_many_objects_arrives_whole(project: Path, tmp_path: Path) -
     assert git(other, "fsck", "--strict") == ""
 
 
-def test_a_damaged_bundle_says_so(project: Path) -> None:
+def test_a_damaged_bundle_reports_it(project: Path) -> None:
     with pytest.raises(TransferError, match="could not be read"):
         receive(b"no bundle", project, "HEAD", "refs/switchgear/runs/r1")
 

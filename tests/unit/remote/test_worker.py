@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from switchgear import Panel
+from switchgear._hooks.session import Notes
 from switchgear._remote import jobs as jobs_module
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
 from switchgear._remote.job import MOST_LOSSES
@@ -19,10 +20,12 @@ from switchgear._remote.worker import WorkerContext, execute
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.inbox import announce, has_messages, inbox_name
 from switchgear._run.record import RunFolder
 from switchgear._run.result import RunResult
+from switchgear._run.run_lock import folder_lock
 from switchgear._run.view import RunView
-from switchgear._stores.base import MemoryLedger
+from switchgear._stores.base import MemoryLedger, Transaction
 from timeouts import LIMIT_S
 
 AGENT = """\
@@ -128,6 +131,8 @@ def test_an_attempt_elsewhere_is_shown_as_one_here(crew: Crew) -> None:
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, CENT)
     assert (crew.project / "work.txt").read_text() == "work\n"
     assert crew.lines.calls == ["started", "iteration ended", "ended"]
+    [shown] = crew.lines.results
+    assert shown.receipt_file == str(crew.here.runs / "r1" / "receipt.txt")
     assert crew.jobs.get("r1") is None
     assert list((crew.folder / "worker" / "work").iterdir()) == []
 
@@ -215,3 +220,28 @@ def test_a_task_with_which_every_worker_is_lost_ends(
     expected = f"{MOST_LOSSES} workers in a row were lost during iteration 1, the last one was "
     assert result.reason.startswith(expected)
     assert crew.published == MOST_LOSSES
+
+
+def test_no_other_process_of_the_host_runs_the_task_meanwhile(crew: Crew) -> None:
+    with folder_lock(crew.here.runs / "r1", "run r1"):
+        outcome = crew.run()
+    assert (outcome.result, outcome.began) == (None, False)
+    assert "run r1 is already running" in outcome.problem
+    assert crew.published == 0
+
+
+def test_a_message_of_an_operator_reaches_the_run_on_its_host(crew: Crew) -> None:
+    (crew.folder / "agent.sh").write_text(f"sleep {LIMIT_S}\n")
+
+    class Aborting(Lines):
+        def started(self, run: dict[str, Any]) -> None:
+            def stop(tx: Transaction) -> None:
+                tx.note = Notes("sh", stop="enough").dump()
+
+            crew.here.panel.store.transact(inbox_name("r1"), stop)
+            announce(crew.here.runs / "r1")
+
+    crew.lines = Aborting()
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.reason) == (ExitReason.INTERRUPTED, "enough")
+    assert not has_messages(crew.here.runs / "r1")

@@ -87,7 +87,7 @@ def test_every_iteration_is_there_with_its_outcome_cost_and_error() -> None:
     assert sum(tag == "details" for tag, _ in read.tags) == 8 + 1, "and the options"
 
 
-def test_it_says_how_it_ended_why_what_was_kept_and_how_to_go_on() -> None:
+def test_it_shows_the_end_the_reason_what_was_kept_and_how_to_continue() -> None:
     read = Reader(page(run(end=end(), readings=readings(0.6)), [facts()]))
     for said in (
         "circuit_breaker",
@@ -312,7 +312,7 @@ def test_a_link_that_an_agent_put_in_its_place_is_not_followed(tmp_path: Path) -
     assert precious.read_text(encoding="ascii") == "as it was"
 
 
-def test_the_verb_writes_it_again_and_says_where(
+def test_the_verb_writes_it_again_and_prints_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = record(tmp_path)

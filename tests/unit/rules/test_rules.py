@@ -415,7 +415,9 @@ def test_a_verdict_is_one_short_line_that_a_terminal_only_shows() -> None:
         ({"name": "x", "why": 1, "tools": ["x"]}, "Rule.why is 1"),
     ],
 )
-def test_a_bad_rule_says_what_is_wrong_with_it(fields: dict[str, object], message: str) -> None:
+def test_an_invalid_rule_raises_an_error_with_the_reason(
+    fields: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError) as caught:
         Rule(**fields)  # type: ignore[arg-type]
     assert message in str(caught.value)
@@ -466,7 +468,7 @@ def test_a_guard_halts_at_the_first_broken_rule_and_everything_after_it() -> Non
     assert guard.ask("Bash", {"command": "ls"}) is None
 
 
-def test_a_guard_in_shadow_mode_says_what_it_would_refuse() -> None:
+def test_a_guard_in_shadow_mode_reports_what_it_would_refuse() -> None:
     breaker = constitutional()
     breaker.shadow(by="ada", why="trying it")
     guard = RuleGuard(breaker, BUILT_IN, PLACE)

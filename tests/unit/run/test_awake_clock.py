@@ -42,7 +42,7 @@ def test_threads_that_were_suspended_together_count_it_once() -> None:
     assert 1.0 <= clock() - before_s[0] <= 1.5
 
 
-def test_the_clock_never_runs_backwards_for_who_did_not_wait() -> None:
+def test_the_clock_never_runs_backwards_without_a_wait() -> None:
     raw = Raw()
     clock = AwakeClock(raw)
     seen = [clock()]

@@ -1,4 +1,4 @@
-"""A file of tasks: what it says is understood, and what is wrong is told with its line."""
+"""A file of tasks: how it is parsed, and errors with their line."""
 
 from pathlib import Path
 
@@ -126,7 +126,7 @@ def test_two_tasks_of_one_name_are_reported_with_both_lines(tmp_path: Path) -> N
     assert "tasks.yaml:3: tasks[1].name: is 'a': another task of that name is in line 2" in said
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     said = wrong(tmp_path, f"{TASK}, files: x, loc: y}}\n  - {{name: b, task: c}}\nparallel: no")
     assert len(said.splitlines()) == 4
 

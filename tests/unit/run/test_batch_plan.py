@@ -1,4 +1,4 @@
-"""What may begin, what is blocked and by whom, what cannot be ordered, and who shares the money."""
+"""Which tasks may begin, which are blocked and by what, cycles, and shares of the budget."""
 
 from collections.abc import Iterable
 

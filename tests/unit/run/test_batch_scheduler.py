@@ -1,4 +1,4 @@
-"""How a batch is conducted: order, blocking, timeouts, the door of spawning agents, money, going on.
+"""Scheduling of a batch: order, blocking, timeouts, the circuit for starting agents, budgets, resuming.
 
 The attempts are stand-ins, so that every end can be had at once; `tests/e2e` has real ones.
 """
@@ -311,7 +311,7 @@ def test_a_policy_tries_again_only_so_often(stage: Stage, policy: str) -> None:
 
 
 @pytest.mark.parametrize(("choice", "status"), [("accept", "partial"), ("skip", "skipped"), ("resume", "done"), ("retry", "done")])  # fmt: skip
-def test_a_person_who_is_there_chooses(stage: Stage, choice: str, status: str) -> None:
+def test_at_a_terminal_the_user_chooses(stage: Stage, choice: str, status: str) -> None:
     asked: list[str] = []
 
     def choose(block: str, options: tuple[Option, ...]) -> str:
@@ -392,7 +392,7 @@ def test_a_policy_closes_the_circuit_by_force_only_so_often_and_then_waits(stage
     assert len(stage.view.waits) == 1
 
 
-def test_a_circuit_that_is_held_open_aborts_who_waits(stage: Stage) -> None:
+def test_a_circuit_that_is_held_open_aborts_a_waiting_batch(stage: Stage) -> None:
     stage.panel.breaker(SPAWN, TRIPS_AT_ONCE).hold_open(by="me", why="maintenance")
     stage.policy = TRIPS_AT_ONCE
     assert stage.run(tasks(a=""), fails_first).name == "aborted"

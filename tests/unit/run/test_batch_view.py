@@ -108,7 +108,18 @@ def test_the_summary_has_every_task_and_why_it_is_not_done() -> None:
     ]
 
 
-def test_the_end_says_how_to_go_on() -> None:
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_the_summary_fits_a_narrow_terminal(width: int) -> None:
+    checkpoint = "git -C /a/long/path diff HEAD refs/switchgear/runs/20261118-023054-011a594"
+    name = "documentation-of-the-whole-parser-and-its-comments"
+    lines = table({name: DONE._replace(checkpoint=checkpoint), "b": DONE}, width)
+    assert [line for line in lines if len(line) > width] in ([], [f"  {checkpoint}"])
+    assert f"  {checkpoint}" in lines  # whole, to be copied
+    assert lines[1].startswith("doc")
+    assert lines[1].endswith("$0.12")
+
+
+def test_the_end_shows_how_to_continue() -> None:
     failed = {"a": DONE, "b": Progress(Status.FAILED)}
     assert in_words("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
         "batch id: incomplete: 1 of 2 tasks done, $0.12",

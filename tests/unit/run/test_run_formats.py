@@ -41,7 +41,7 @@ ERROR: file or directory not found: tests/unit/test_parser_of_comments_and_strin
         ("", ""),
     ],
 )  # fmt: skip
-def test_the_line_that_says_what_went_wrong_is_found(output: str, line: str) -> None:
+def test_the_line_with_the_error_is_found(output: str, line: str) -> None:
     assert error_line(output) == line
 
 

@@ -1,4 +1,4 @@
-"""The live view of a run: what it shows, and in how much room."""
+"""The live view of a run: its content at each screen size."""
 
 from typing import Any
 
@@ -253,7 +253,7 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE, st.integers(20, 140), st.integers(1, 50), st.sampled_from((ASCII, UNICODE)))
-def test_whatever_an_agent_says_fits_and_is_harmless(
+def test_any_text_of_an_agent_fits_and_is_harmless(
     text: str, width: int, height: int, signs: Any
 ) -> None:
     stand = Stand(task=text, agent=text, circuit=text)

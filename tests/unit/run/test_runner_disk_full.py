@@ -1,4 +1,4 @@
-"""A full disk ends a run with its own reason; what can be saved is saved, and the way on is said."""
+"""A full disk ends a run with its own reason; what can be saved is saved, and the message shows how to continue."""
 
 import errno
 import json
@@ -110,7 +110,7 @@ def test_a_measurement_that_cannot_be_written_down_ends_the_run(
     check(stage, stage.run(WORKS))
 
 
-def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
+def test_a_save_that_does_not_fit_into_git_is_an_archive_elsewhere(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pack = saved_refs._pack
@@ -146,7 +146,7 @@ def test_what_is_not_saved_anywhere_is_reported(
     assert any("nowhere else either" in note for note in result.notes)
 
 
-def test_a_disk_with_no_room_costs_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_a_full_disk_costs_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "free_bytes", lambda _: 999_999)
     result = stage.run("write('n1', 'x')")
     assert result.exit_reason is ExitReason.DISK_FULL
@@ -173,7 +173,7 @@ def test_a_run_goes_on_after_space_was_freed(stage: Stage, monkeypatch: pytest.M
     assert (result.exit_reason, result.state.iterations) == ("max_iterations", 4)
 
 
-def test_the_room_that_is_kept_back_is_given_back(stage: Stage) -> None:
+def test_the_reserved_disk_space_is_released(stage: Stage) -> None:
     result = stage.run("write('a', 'b')")
     assert stage.record is not None
     assert result.success

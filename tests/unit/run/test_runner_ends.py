@@ -282,7 +282,7 @@ write('a', 'b')
     assert stage.run(body).exit_reason == "completed"
 
 
-def test_a_provider_error_is_none_where_the_agent_says_that_it_succeeded(stage: Stage) -> None:
+def test_a_provider_error_does_not_count_if_the_agent_reports_success(stage: Stage) -> None:
     body = "write('a', 'b'); tell(type='error', message='529 overloaded', final=True)\n"
     body += "tell(type='result', text='done by another model', success=True)"
     assert stage.run(body).exit_reason == "completed"
@@ -387,3 +387,17 @@ def test_an_unknown_price_is_reported_once_a_run(stage: Stage) -> None:
         note for facts in stage.view.facts for note in facts["notes"] if "unknown cost: " in note
     ]
     assert len(told) == 1
+
+
+def test_files_that_were_not_saved_are_not_counted_as_kept(stage: Stage) -> None:
+    body = "write('a', 'work'); open('large', 'wb').truncate(1 << 40)"
+    result = stage.run(body)
+    assert result.checkpoint is not None
+    assert (result.checkpoint.files, result.checkpoint.changed) == (("a",), 1)
+    assert "not saved (larger than 100 MB): 1 file: large" in result.notes
+
+
+def test_work_of_which_nothing_was_saved_is_not_called_kept(stage: Stage) -> None:
+    result = stage.run("open('large', 'wb').truncate(1 << 40)")
+    assert result.checkpoint is None
+    assert "not saved (larger than 100 MB): 1 file: large" in result.notes

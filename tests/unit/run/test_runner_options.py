@@ -165,7 +165,7 @@ def test_a_rate_limit_beyond_the_time_left_ends_the_run(stage: Stage) -> None:
     assert "60 min" in result.reason
 
 
-def test_shadow_says_what_would_have_stopped_it_and_goes_on(stage: Stage) -> None:
+def test_shadow_reports_what_would_have_stopped_it_and_continues(stage: Stage) -> None:
     runner = stage.runner(FAILS, shadow=True, max_iterations=5)
     result = runner.run()
     assert result.exit_reason == "max_iterations"
@@ -190,7 +190,7 @@ def test_validate_finds_the_projects_own_tests(stage: Stage) -> None:
     assert runner.context.options.validate == "python3 -m pytest -q"
 
 
-def test_validate_that_finds_nothing_says_so_and_goes_on(stage: Stage) -> None:
+def test_validate_without_a_test_command_is_reported_and_continues(stage: Stage) -> None:
     result = stage.run("write('a', 'b')", validate=AUTO)
     assert result.exit_reason == "completed"
     assert "no test command was found" in stage.view.notes[0]

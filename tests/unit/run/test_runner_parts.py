@@ -93,7 +93,7 @@ def test_a_validation_that_hangs_is_ended_with_all_it_started(tmp_path: Path) ->
     )
 
 
-def test_a_validation_that_is_interrupted_says_nothing_of_the_work(tmp_path: Path) -> None:
+def test_an_interrupted_validation_is_not_evidence(tmp_path: Path) -> None:
     interrupt = Interrupt()
     interrupt.ask()
     done = validate("sleep 60", tmp_path, deadline_s=None, interrupt=interrupt)

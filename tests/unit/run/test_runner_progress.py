@@ -1,4 +1,4 @@
-"""The progress ledger within a run: an agent that stands still in new words is warned, stopped, helped."""
+"""The progress detectors in a run: an agent without progress is warned, stopped and restarted."""
 
 from pathlib import Path
 

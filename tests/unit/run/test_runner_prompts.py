@@ -1,4 +1,4 @@
-"""What the agent is told: the task, where things stand, and the evidence before it is too late."""
+"""The prompt of an agent: the task, the results so far, and the evidence before a trip."""
 
 from pathlib import Path
 

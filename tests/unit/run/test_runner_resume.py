@@ -1,6 +1,7 @@
 """A run goes on where it stopped: the same circuit, the money spent, the time used, the evidence."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,14 @@ def test_the_rate_limit_remembers_what_was_started(stage: Stage) -> None:
     assert stage.view.waits[0][1] == pytest.approx(3000, abs=1)
 
 
-def test_starting_again_on_an_open_circuit_says_so(stage: Stage) -> None:
+def test_starting_again_on_an_open_circuit_reports_it(stage: Stage) -> None:
     fails = "fail('cannot do it')"
     stage.run(fails)
     stage.record = None
     again = stage.run(fails)
     assert (again.exit_reason, again.state.iterations) == ("circuit_breaker", 0)
     assert "is open: 3 failures in a row" in again.reason
-    assert "retries in 30 s" in again.reason
+    assert re.search(r"retries in \d+ s", again.reason)
 
 
 def test_after_the_cooldown_one_retry_decides(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Hooks per call and per refusal, sinks that are added later, sinks that nobody would await."""
+"""Hooks per call and per refusal, sinks that are added later, and coroutine functions as sinks."""
 
 import asyncio
 import pickle

@@ -100,7 +100,7 @@ def test_a_program_without_logging_set_up_shows_a_trip_in_one_line() -> None:
     ]
 
 
-def test_a_command_says_a_trip_once(tmp_path: Path) -> None:
+def test_a_command_prints_a_trip_once(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/state.db"
     args = ["record", "api", "failure", "--count", "5", "--store", store]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Sinks tell of every event, on one line each, and cannot hurt the breaker."""
+"""Sinks write every event on one line, and cannot affect the breaker."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def test_log_writes_one_line_for_each_event(caplog: pytest.LogCaptureFixture) ->
     )
 
 
-def test_log_says_who_ordered_what_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_contains_operator_override_and_reason(caplog: pytest.LogCaptureFixture) -> None:
     order = MOVED._replace(
         kind=EventKind.ORDERED, reason="mode held_open", by="ada", why="repairs", retry_after_s=None
     )

@@ -1,4 +1,4 @@
-"""What a store has yet to hear: bounded, in order as far as possible, and the sums exact."""
+"""Updates that are not saved yet: bounded, in order as far as possible, with exact sums."""
 
 import pytest
 

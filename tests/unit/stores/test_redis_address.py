@@ -24,7 +24,9 @@ from switchgear._stores.redis.clients import parsed
         ("redis://[::1]:7000/0", "redis://[::1]:7000/0", "redis://[::1]:7000/0", False),
     ],
 )  # fmt: skip
-def test_a_url_says_where_and_how(url: str, label: str, for_redis: str, cluster: bool) -> None:
+def test_a_url_determines_host_and_options(
+    url: str, label: str, for_redis: str, cluster: bool
+) -> None:
     address = parsed(url)
     assert (address.label, address.url, address.cluster) == (label, for_redis, cluster)
     assert address.secret == ("pw" if "pw" in url else None)

@@ -1,4 +1,4 @@
-"""Damage in a SQLite file or row: set aside, said, never taken for "closed", never lost."""
+"""Damage in a SQLite file or row: set aside, reported, never treated as "closed", never lost."""
 
 import json
 import shutil
@@ -132,7 +132,7 @@ def test_a_kill_between_setting_aside_and_creating_the_new_file_is_remembered(pa
     assert [event.kind for event in done.events] == [UNREADABLE]
 
 
-def test_many_who_meet_the_damage_at_once_set_it_aside_once(path: Path) -> None:
+def test_concurrent_processes_set_a_damaged_file_aside_once(path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     stores = [SqliteStore(path) for _ in range(8)]
     together(*[lambda store=store: store.apply("api", POLICY, FAILED, NOW_S) for store in stores])

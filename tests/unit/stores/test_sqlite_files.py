@@ -1,4 +1,4 @@
-"""The file of a SQLite store: who may read it, what is in its way, and which errors tell so."""
+"""The file of a SQLite store: permissions, obstacles, and their errors."""
 
 import os
 import subprocess

@@ -373,7 +373,7 @@ def run(*args: str) -> Result:
 
 
 @pytest.mark.parametrize("loss", ["log and index removed", "database and log removed"])
-def test_the_command_says_that_state_is_lost_and_what_to_do(
+def test_the_command_reports_that_state_is_lost_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A SQLite file that is locked, full or read-only: told apart, and nothing is half-written."""
+"""A SQLite file that is locked, full or read-only: distinct errors, and nothing is half-written."""
 
 import shutil
 import signal
@@ -120,7 +120,7 @@ def test_a_full_disk_is_reported_and_nothing_is_half_written(path: Path) -> None
         subprocess.run(["umount", "-l", str(tiny)], check=True)
 
 
-def test_on_a_full_disk_a_store_can_be_looked_at_and_says_why_it_cannot_be_written(
+def test_on_a_full_disk_a_store_can_be_looked_at_and_reports_why_it_cannot_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(SqliteStore(path)) as store:

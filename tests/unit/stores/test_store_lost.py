@@ -11,7 +11,7 @@ from switchgear._panel.panel import Panel
 from unit.lost_store import BAD, POLICY, STRICT, Bench
 
 
-def test_calls_go_on_and_an_event_says_so() -> None:
+def test_calls_continue_and_an_event_records_it() -> None:
     bench = Bench()
     bench.store.cut()
     assert bench.breaker.call(len, "abc") == 3
@@ -169,7 +169,7 @@ def test_a_store_that_is_lost_again_during_the_replay_records_nothing_twice() ->
     assert (totals.failed, totals.succeeded) == (3, 2)
 
 
-def test_a_full_store_is_gone_too_and_the_event_says_that_it_is_full() -> None:
+def test_a_full_store_is_gone_too_and_the_event_reports_that_it_is_full() -> None:
     bench = Bench()
     bench.store.cut(StoreFull("flaky:", "no space left", "make room"))
     bench.breaker.record(BAD)

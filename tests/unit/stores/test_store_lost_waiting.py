@@ -1,4 +1,4 @@
-"""While a shared store is gone: who waits for it and for whom, under threads and at the end."""
+"""While a shared store is unavailable: which callers wait, with threads and at close."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The ladder of interventions: each rung once per incident, kept in the store, reset by progress."""
+"""The escalation: each step once per incident, kept in the store, reset by progress."""
 
 import signal
 import subprocess

@@ -38,7 +38,7 @@ def test_a_learned_timeout_is_the_mean_and_four_deviations() -> None:
     assert chosen.why == "mean 100 s + 4 x 8.2 s of 6 similar tasks"
 
 
-def test_with_too_few_similar_tasks_the_size_decides_and_says_so() -> None:
+def test_with_too_few_similar_tasks_the_size_decides_and_the_reason_names_it() -> None:
     chosen = timeout(RULES._replace(policy="learned"), AUTH, [1.0] * 4)
     assert chosen.seconds == 285.0
     assert chosen.why.endswith("4 of the 5 similar tasks needed to learn")

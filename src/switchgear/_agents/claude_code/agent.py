@@ -162,7 +162,7 @@ class Claude(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Edits and commands are allowed, because no person can be asked; stdin has the prompt."""
+        """Edits and commands are allowed, because there is no user to confirm; the prompt is on stdin."""
         del cwd
         tools = "Bash,Edit,Glob,Grep,MultiEdit,NotebookEdit,Read,Task,TodoWrite,WebFetch,Write"
         argv = ["claude", "-p", "--output-format", "stream-json", "--verbose"]

@@ -49,7 +49,7 @@ class Trust(NamedTuple):
     """What Codex reports about the hooks of Switchgear."""
 
     asked: bool
-    """Whether Codex could be asked at all."""
+    """Whether Codex could be queried at all."""
     seen: int = 0
     """How many Switchgear commands it has found."""
     trusted: int = 0

@@ -123,7 +123,7 @@ class Gemini(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Every tool is allowed and the directory trusted, because no person can be asked."""
+        """Every tool is allowed and the directory trusted, because there is no user to confirm."""
         del cwd
         argv = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo"]
         argv += ["--skip-trust", *(("--model", model) if model else ())]

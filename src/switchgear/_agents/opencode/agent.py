@@ -276,7 +276,7 @@ def _documents(folder: str) -> Iterator[Any]:
 
 
 def _opened(path: str) -> sqlite3.Connection:
-    """Open for reading only; where not even its helper files may be written, as it lies there."""
+    """Open for reading only; if its helper files cannot be written either, open it as immutable."""
     place = quote(os.path.abspath(path))
     problem = ""
     for how in ("mode=ro", "immutable=1"):

@@ -48,7 +48,7 @@ class Qwen(Agent):
     def invocation(
         self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
     ) -> Invocation:
-        """Every tool is allowed, because no person can be asked."""
+        """Every tool is allowed, because there is no user to confirm."""
         del cwd
         argv = ["qwen", "--output-format", "stream-json", "--approval-mode", "yolo"]
         argv += ["--model", model] if model else []

@@ -214,7 +214,7 @@ class OutcomeSources(NamedTuple):
     """Where outcomes come from, in order: labels, given ones, the recording, what is inferred."""
 
     labels: Mapping[str, bool | None] = {}
-    """By `label_key`; `None`: a person does not know either, and nothing is inferred."""
+    """By `label_key`; `None`: labelled as unknown, so nothing is inferred."""
     given: Mapping[str, bool] = {}
     """By the id of a run or of its task."""
     least_confidence: float | None = ENOUGH

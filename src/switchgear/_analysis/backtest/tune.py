@@ -193,9 +193,9 @@ def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
     groups = len({profile.group for profile in profiles if profile.solved is not None})
     needed = fewest_solved(asked)
     if solved < needed:
-        best = f"they show a rate of {3 / solved:.1%} at best" if solved else "nothing is known"
+        best = f", and they show a rate of {3 / solved:.1%} at best" if solved else ""
         return TooLittle(
-            f"{solved:,} runs are known to be solved, and {best}: with n solved runs and no false "
+            f"{solved:,} runs are known to be solved{best}: with n solved runs and no false "
             f"stop the rate is below 3/n. For {asked:.2%} it takes {needed:,} ({FOLDS} folds)"
         )
     if unsolved < FEWEST_UNSOLVED:
@@ -305,7 +305,7 @@ def tune(read: Recordings, policy: Policy, asked: float, tally: RecordingTally) 
 
 
 class _Tuning(NamedTuple):
-    """What is asked for, once it is known that there are runs enough."""
+    """The proposal, once there are enough runs."""
 
     read: Recordings
     policy: Policy

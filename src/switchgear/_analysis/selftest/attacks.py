@@ -203,7 +203,7 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
 EVERYTHING = frozenset({*Signal._fields, "step.thought", "act without a tool"})
 """The facts that there are, as `masked` names them."""
 _ASKS = 40
-"""How often an open circuit is asked: one that admits a share must refuse at least one."""
+"""Number of calls to an open circuit: one that admits a share must refuse at least one."""
 _MOST_TOGETHER = 3
 """How many weighed detectors are attacked one after the other, at most."""
 

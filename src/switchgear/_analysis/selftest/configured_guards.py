@@ -83,11 +83,11 @@ class Listening(MemoryStore):
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
-        self.heard: dict[str, set[str]] = defaultdict(set)
+        self.received: dict[str, set[str]] = defaultdict(set)
 
     def note(self, key: str, message: Message) -> None:
         if isinstance(message, Record):
-            self.heard[family_of(key)] |= facts_of(message.signal)
+            self.received[family_of(key)] |= facts_of(message.signal)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         self.note(key, message)
@@ -148,7 +148,7 @@ def _heard(
     clock = FakeClock(EPOCH_S)
     store = Listening(clock)
     drive(config, root, store, clock)
-    return store.heard
+    return store.received
 
 
 def _hooks(config: Config, root: str, store: Listening, clock: FakeClock) -> None:

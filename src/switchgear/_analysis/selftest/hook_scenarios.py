@@ -74,10 +74,10 @@ def _repeated(
     began_s = agent.clock()
     agent.hear(Moment.PROMPT)
     for number in range(1, PATIENCE + 1):
-        heard = agent.call("Bash", {"command": "make all"}, **outcome)
+        received = agent.call("Bash", {"command": "make all"}, **outcome)
         agent.clock.advance(1.0)
         if agent.opened():
-            return _cut(agent, attack, number, began_s, heard, name=name)
+            return _cut(agent, attack, number, began_s, received, name=name)
     kinds, reason = agent.hot()
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
     return failed(name, attack, PATH, f"{PATIENCE:,} such calls are admitted{warm}: {reason}")
@@ -148,7 +148,7 @@ def _cut(
     attack: str,
     number: int,
     began_s: float,
-    heard: Ruling | None = None,
+    received: Ruling | None = None,
     *,
     name: str = GUARD,
 ) -> GuardRow:
@@ -156,11 +156,11 @@ def _cut(
     kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
     by = " + ".join(kinds)
-    if heard is None or heard.action == "allow":
-        heard = agent.before("Read", {"file_path": "README.md"})
-    if heard.action == "allow":
+    if received is None or received.action == "allow":
+        received = agent.before("Read", {"file_path": "README.md"})
+    if received.action == "allow":
         return failed(name, attack, PATH, f"it opens ({reason}), and the hooks report nothing")
-    return GuardRow(name, attack, PATH, by, number, seconds, reason=f"{heard.action}: {reason}")
+    return GuardRow(name, attack, PATH, by, number, seconds, reason=f"{received.action}: {reason}")
 
 
 # Rules

@@ -80,7 +80,7 @@ NAME = "selftest"
 FIRST = "first"
 """The provider that the stand-in works with."""
 _ASKS = 40
-"""How often an open circuit is asked: one that admits a share must refuse at least one."""
+"""Number of calls to an open circuit: one that admits a share must refuse at least one."""
 
 
 def stand_in() -> Crew:
@@ -197,7 +197,7 @@ class VirtualHooks:
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
         known: Compiled = loaded(compile_config(config, root), root)
-        # No nudge before the stop: a nudge closes the circuit again, and what opened it is asked.
+        # No nudge before the stop: a nudge closes the circuit again, and the test reads what opened it.
         plan = known.interventions._replace(when_alone=())
         self.known = known._replace(interventions=plan)
         self.clock = clock

@@ -238,7 +238,7 @@ class Chosen(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Leave to stand in a queue."""
+    """A place in a queue."""
 
     breaker: CircuitBreaker | None = None
     permit: Permit | None = None
@@ -257,7 +257,7 @@ class Gate(Protocol):
         """How long to wait after a provider failed the work; `None`: give up."""
 
     def queue(self, lock: str) -> Waiting | None:
-        """Leave to wait for a lock; `None`: do something else."""
+        """A place in the queue of a lock; `None`: refused, do other work."""
 
     def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
         """It waits for so long now, or has the lock at last; `False`: it must leave the queue."""

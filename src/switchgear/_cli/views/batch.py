@@ -29,15 +29,28 @@ if TYPE_CHECKING:
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
 """Columns that are read from the right."""
+_SHORTEST = 8
+"""How short a name may become."""
 
 
-def table(progress: Mapping[str, Progress]) -> list[str]:
-    """The summary: a line for each task, and below it why it is not done."""
+def table(progress: Mapping[str, Progress], width: int | None = None) -> list[str]:
+    """The summary: a line for each task, and below it why it is not done.
+
+    Where it is wider than `width`, the checkpoints are below the tasks, and long names are cut.
+    """
     rows = [_row(name, each) for name, each in progress.items()]
     widths = [max(cell_len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]
-    lines = [_line(HEAD, widths)]
+    below = width is not None and sum(widths) + 2 * (len(HEAD) - 1) > width
+    if below:
+        widths = widths[:-1]
+        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max((width or 0) - rest, _SHORTEST))
+    lines = [_line(HEAD[: len(widths)], widths)]
     for row, (_, each) in zip(rows, progress.items(), strict=True):
-        lines.append(_line(row, widths))
+        cells = (fitted(row[0], widths[0], UNICODE), *row[1 : len(widths)])
+        lines.append(_line(cells, widths))
+        if below and each.checkpoint:
+            lines.append(f"  {row[-1]}")
         if each.status not in SATISFIED and each.reason:
             lines.append(f"  {clean(each.reason, 600)}")
         if each.branch is not None and each.status in SATISFIED:

@@ -265,12 +265,15 @@ def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -
     return line.append(what_happened(event, signs))
 
 
+_OVERRIDES = {"mode auto": "released", "mode shadow": "put in shadow"}
+
+
 def what_happened(event: Event, signs: Signs) -> str:
     reason = clean(event.reason)
     by = f" by {clean(event.by, 60)}" if event.by else ""
     if event.kind is EventKind.ORDERED:
-        ordered = "mode auto (released)" if reason == "mode auto" else words(reason)
-        return f"ordered {ordered}{by}: {clean(event.why)}"
+        override = _OVERRIDES.get(reason) or words(reason.removeprefix("mode "))
+        return f"{override}{by}: {clean(event.why)}"
     if event.kind is EventKind.HOLD_ENDED:
         return f"{words(reason)}, held{by}: {clean(event.why)}"
     if event.kind is not EventKind.MOVED:

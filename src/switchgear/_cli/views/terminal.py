@@ -126,7 +126,7 @@ class LiveScreen:
         self._thread: threading.Thread | None = None
 
     problem: str | None = None
-    """Why it is not drawn any more; the work goes on all the same."""
+    """Why it is not drawn any more; the work continues."""
 
     def begin(self) -> None:
         """From now on it is drawn."""
@@ -181,7 +181,7 @@ class LiveScreen:
 
 
 SLICE_S = 0.2
-"""How often to check whether the answer is still wanted."""
+"""How often to check whether an answer is still needed, in seconds."""
 
 
 def is_attended() -> bool:

@@ -20,7 +20,7 @@ export class ApiError extends Error {
 async function answer(response) {
   if (response.ok) return response;
   let found = {};
-  try { found = await response.json(); } catch { /* no JSON: the status says it */ }
+  try { found = await response.json(); } catch { /* not JSON: the status is enough */ }
   throw new ApiError(response.status, found.code || "", found.error || `status ${response.status}`);
 }
 

@@ -167,10 +167,22 @@ function Heat({ share, label = "heat" }) {
 const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 const Trouble = ({ error }) => error ? html`<p class="note error" role="alert">${error}</p>` : null;
 const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+// Where the page was not loaded over TLS or from this machine, browsers have no clipboard but this.
+function copySelected(text) {
+  const area = document.createElement("textarea"), last = document.activeElement;
+  area.value = text;
+  area.className = "hidden";
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  if (last) last.focus();
+}
 function Copy({ text, label }) {
   const [done, set] = useState(false);
   const copy = async () => {
-    try { await navigator.clipboard.writeText(text); set(true); setTimeout(() => set(false), 1500); } catch { /* the text can be selected */ }
+    try { await navigator.clipboard.writeText(text); } catch { copySelected(text); }
+    set(true); setTimeout(() => set(false), 1500);
   };
   return html`<button class="plain small" onClick=${copy} aria-label=${done ? "Copied" : label || `Copy ${text}`}>${done ? "Copied" : label ? "Copy link" : "Copy"}</button>`;
 }
@@ -212,7 +224,7 @@ function ask(dialog) { store.dialog = dialog; changed(); }
 const override = (name, action) => ask({ url: `/v1/circuits/${encodeURIComponent(name)}/override`, action, about: name, words: OVERRIDES[action], hold: /hold|shadow/.test(action) });
 const intervene = (id, action) => ask({ url: `/v1/sessions/${encodeURIComponent(id)}/intervene`, action, about: id, words: INTERVENTIONS[action], hint: action === "nudge", more: action === "extend" });
 const interveneRun = (run, action) => ask({ url: `/v1/runs/${encodeURIComponent(run.id)}/intervene`, action, about: run.id, words: RUN_ACTIONS[action], hint: action === "nudge", limits: action === "extend" ? run.may_extend : null });
-const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason says how it was resolved."], verdict: true });
+const closeIncident = (id) => ask({ url: `/v1/incidents/${encodeURIComponent(id)}/close`, about: id, words: ["Close incident", "The reason describes how it was resolved."], verdict: true });
 const answerRequest = (row, action) => ask({ url: `/v1/requests/${encodeURIComponent(row.id)}/answer`, action, about: `${row.wish}: ${row.reason}`,
   words: action === "grant" ? ["Grant", "The agent reads your reason at its next step. Time extends the limit of its session; money changes no budget by itself."] : ["Deny", "The agent reads your reason at its next step."] });
 
@@ -345,10 +357,10 @@ function Now({ word }) {
   const stopped = now.sessions.filter((row) => row.state === "stopped").length;
   return html`<${Head} title="Now" />
     <div class="tiles">
-      <div class=${`tile ${stopped ? "bad" : ""}`}><b>${stopped}</b>stopped sessions</div>
-      <div class=${`tile ${refusing ? "bad" : ""}`}><b>${refusing}</b>open circuits</div>
+      <div class=${`tile ${stopped ? "bad" : ""}`}><b>${stopped}</b>stopped session${stopped === 1 ? "" : "s"}</div>
+      <div class=${`tile ${refusing ? "bad" : ""}`}><b>${refusing}</b>open circuit${refusing === 1 ? "" : "s"}</div>
       <div class=${`tile ${waiting ? "warn" : ""}`}><b>${waiting}</b>probing</div>
-      <div class=${`tile ${count("budget") ? "warn" : ""}`}><b>${count("budget")}</b>budgets nearly spent</div>
+      <div class=${`tile ${count("budget") ? "warn" : ""}`}><b>${count("budget")}</b>budget${count("budget") === 1 ? "" : "s"} nearly spent</div>
       <div class="tile"><b>${live}</b>live of ${plural(now.sessions.length, "session")}</div>
       <div class="tile"><b>${dollars(spend)}</b>per minute${known.length && unknown ? `, ${unknown} unknown` : ""}</div>
     </div>
@@ -432,7 +444,7 @@ function useHeats(page, row, steps = []) {
 function CircuitParts({ page, row, steps = [] }) {
   const groups = grouped(page.failures);
   const heats = useHeats(page, row, steps);
-  return html`<div class="card"><h2>State over time</h2><${Timeline} events=${page.events} now_s=${nowS()} state=${stateOf(row)} /></div>
+  return html`<div class="card"><h2>State over time</h2><${Timeline} events=${page.events} now_s=${nowS()} state=${stateOf(row)} cooled_s=${page.opened_at_s == null ? null : page.opened_at_s + page.cooldown_s} /></div>
     <h2>Detectors</h2><${Detectors} detectors=${page.detectors} />
     <div class="columns"><div class="card"><h2>Heat over time</h2>
       ${heats[0].length > 1 ? html`<${Lines} label="Heat in percent over time" series=${[{ label: "heat %", color: "--amber", value: (value) => `${Math.round(value)} %` }]} data=${heats} range=${[0, 100]} />` : html`<p class="dim">One reading so far: ${percent(row.heat)}.</p>`}</div>
@@ -485,7 +497,7 @@ function Session({ id }) {
       ["Spent", `${dollars(data.spent_micros)}${data.spend_micros_per_min ? `, ${perMinute(data.spend_micros_per_min)}` : ""}`],
       ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${number(page.score.points)} of ${number(page.score.threshold)} points</span></div>` : null],
       ["Tried", data.tried.join(", ")], ["Waiting for the agent", data.pending.join(" · ")]]} />
-      ${data.indicators.length ? html`<h3>Evidence of the last trip</h3><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
+      ${data.indicators.length ? html`<h2 class="minor">Evidence of the last trip</h2><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${data.possible} all=${INTERVENTIONS} act=${(action) => intervene(id, action)} /></div>
     <h2>Last steps</h2>${data.steps.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Time</th><th>Step</th><th>Result</th><th class="number">Heat</th></tr></thead><tbody>
       ${[...data.steps].reverse().map((step) => html`<tr><${Cell} label="Time"><span class="nowrap">${clock(step.at_s)}</span><//><${Cell} label="Step" wide><span class="mono">${step.call}</span>${step.error ? html`<br /><span class="dim small">${step.error}</span>` : null}<//>
@@ -545,7 +557,7 @@ function Run({ id }) {
       ["Took", `${span(run.seconds)}${left}`], ["Iterations", run.max_iterations ? `${made.length} of ${run.max_iterations}` : made.length],
       ["Cost", `${costOf(run)}${run.budget_micros ? ` of ${dollars(run.budget_micros)}` : ""}`], ["Waiting for the agent", run.pending.join(" · ")], ["Reason", end.reason],
       ["Continue", end.resume ? html`<code>${end.resume}</code> <${Copy} text=${end.resume} />` : null]]} />
-      ${(end.evidence || []).length ? html`<h3>Evidence</h3><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
+      ${(end.evidence || []).length ? html`<h2 class="minor">Evidence</h2><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${run.possible} all=${RUN_ACTIONS} act=${(action) => interveneRun(run, action)} /></div>
     ${made.length ? html`<div class="columns charts"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
       <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}`, axis: (value) => `$${value.toFixed(2)}` }]} data=${charts.cost} /></div>
@@ -555,7 +567,7 @@ function Run({ id }) {
         <${Cell} label="Evidence" wide>${each.error || (each.errors && each.errors[0] && each.errors[0].text) || each.remark || ""}${(each.files || []).length ? html`<br /><span class="dim small">${each.files.slice(0, 5).join(", ")}</span>` : null}${(each.readings || []).filter((reading) => reading.heat >= 0.5).map((reading) => html`<br /><span class="dim small">${reading.reason}</span>`)}${each.log ? html`<${Log} id=${run.id} iteration=${each.number} />` : null}<//>
         <${Cell} label="Steps" number>${each.steps ?? ""}<//><${Cell} label="Files" number>${each.files_changed ?? ""}<//><${Cell} label="Tests" number>${each.tests_passing ?? ""}<//><${Cell} label="Heat" number>${percent(each.heat)}<//>
         <${Cell} label="Cost" number>${each.cost_micros == null ? "unknown" : dollars(each.cost_micros)}<//><${Cell} label="Took" number>${span(each.seconds)}<//></tr>`)}</tbody></table></div>` : html`<${Empty}>No iteration has ended.<//>`}
-    ${run.status === "running" || run.status === "paused" ? html`<div class="card"><h2>The iteration at work</h2><${Log} id=${run.id} iteration=${made.length + 1} key=${made.length} /></div>` : null}
+    ${run.status === "running" || run.status === "paused" ? html`<div class="card"><h2>Current iteration</h2><${Log} id=${run.id} iteration=${made.length + 1} key=${made.length} /></div>` : null}
     ${kept ? html`<h2>Saved work</h2><div class="card"><p>${plural(kept.changed || 0, "file")} changed${kept.added_lines == null ? "" : `, +${kept.added_lines} −${kept.removed_lines} lines`}</p><p><code>${kept.how}</code> <${Copy} text=${kept.how} /></p><${Diff} id=${run.id} /></div>` : null}
     <h2>Events</h2><${Events} events=${run.events} circuit=${false} />`;
 }
@@ -626,7 +638,7 @@ function Incident({ id }) {
   return html`<${Head} title=${`Incident ${id}`} state=${closed ? "closed" : "open"} /><div class="card"><${Facts} of=${[["Circuit", html`<${Name} kind="circuit" name=${data.circuit} />`], ["Severity", data.severity], ["Status", data.status], ["Reason", data.reason],
       ["Opened", clock(data.opened_at_s)], ["Lasted", data.lasted_s == null ? null : span(data.lasted_s)], ["Action", data.action], ["Agents", list(data.agents)], ["Rerouted", list(data.rerouted)],
       ["Closed", data.closed_by ? `by ${data.closed_by}: ${data.closed_why}` : null], ["Verdict", data.mark ? words(data.mark).replaceAll("-", " ") : null]]} />
-      ${(data.evidence || []).length ? html`<h3>Evidence</h3><ul>${counted(data.evidence).map(([each, count]) => html`<li>${count > 1 ? html`<b>${count}×</b> ` : null}${each}</li>`)}</ul>` : null}
+      ${(data.evidence || []).length ? html`<h2 class="minor">Evidence</h2><ul>${counted(data.evidence).map(([each, count]) => html`<li>${count > 1 ? html`<b>${count}×</b> ` : null}${each}</li>`)}</ul>` : null}
       ${isOperator() && !closed ? html`<div class="row" role="group" aria-label="Interventions"><button class="primary" onClick=${() => closeIncident(id)}>Close incident</button></div>` : null}</div>
     <h2>Report</h2><pre tabindex="0">${data.report}</pre>`;
 }
@@ -638,7 +650,7 @@ function SignIn() {
   const [value, set] = useState("");
   return html`<main class="signin" id="main"><h1 class="brand"><img src="/icon.svg" alt="" />Switchgear</h1><form class="card" onSubmit=${(event) => { event.preventDefault(); api.signIn(value); begin(); }}>
     <${Trouble} error=${error} /><label><span>Token</span><input type="password" required autofocus autocomplete="current-password" value=${value} onInput=${(e) => set(e.target.value)} /></label>
-    <p class="dim small">The tokens are in <code>.switchgear/operator.token</code> and, to look only, in <code>.switchgear/read.token</code> of the project.</p><button class="primary">Sign in</button></form></main>`;
+    <p class="dim small">The project has the tokens in <code>.switchgear/operator.token</code> and, for read-only access, in <code>.switchgear/read.token</code>.</p><button class="primary">Sign in</button></form></main>`;
 }
 
 function Help() {

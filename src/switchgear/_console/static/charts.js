@@ -33,7 +33,7 @@ export function Lines({ series, data, label, time = true, height = 190, range = 
 }
 
 // What state a circuit was in, from its events; before the first one it was in the state that this one ended.
-export function Timeline({ events, now_s, state }) {
+export function Timeline({ events, now_s, state, cooled_s }) {
   if (!events.length) return html`<p class="dim">No event is stored: the circuit has not changed its state.</p>`;
   const first = events[0], long = Math.max(now_s - first.at_s, 1), width = 1000, lead = 60;
   const from = first.at_s, x = (at) => lead + ((at - from) / long) * (width - lead);
@@ -43,6 +43,12 @@ export function Timeline({ events, now_s, state }) {
     const is = event.mode !== "auto" ? event.mode : event.after;
     parts.push({ is, from: event.at_s, until, event });
   });
+  const last = parts[parts.length - 1];
+  if (state === "half_open" && last.is === "open" && cooled_s != null) {
+    // No event marks the end of the cooldown before the next call.
+    last.until = Math.min(Math.max(cooled_s, last.from), now_s);
+    parts.push({ is: "half_open", from: last.until, until: now_s, event: { reason: "the cooldown is over" } });
+  }
   const states = [...new Set([first.before, ...parts.map((part) => part.is)])];
   const said = `State over time, from ${clock(from)} to now; now ${words(state)}.`;
   return html`<figure class="chart" aria-label=${said} role="img">

@@ -1,4 +1,4 @@
-// Numbers, times and money as people say them.
+// Numbers, times and money in a readable form.
 export const dollars = (micros) => micros == null ? "unknown" : `$${(micros / 1e6).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 export const perMinute = (micros) => micros == null ? "" : `${dollars(micros)}/min`;
 export const percent = (share) => share == null ? "" : `${Math.floor(Math.min(Math.max(share, 0), 1) * 100 + 1e-9)} %`;

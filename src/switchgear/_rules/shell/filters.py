@@ -214,6 +214,7 @@ _VALUED = {
     **dict.fromkeys(("fd", "fdfind"), "etEdjSo"),
     "tree": "LPI",
     "du": "dtX",
+    "git": "xX",
 }
 """Short options that have a value, by program."""
 _VALUED_LONG = frozenset(
@@ -263,12 +264,15 @@ def finds(rest: Sequence[str]) -> list[str]:
             break
         starts.append(word)
     name = "empty" if "-empty" in rest else ANY  # an empty name protects nothing
+    names: list[str] = []
     path, before, depth = "", "", ""
-    for test, value in zip(rest, rest[1:], strict=False):
+    for test, value in zip(rest, [*rest[1:], ""], strict=False):
         if before in {"-not", "!"}:
             pass
         elif test in {"-name", "-iname"}:
-            name = value.replace("*", ANY)
+            names.append(value.replace("*", ANY))
+        elif test == "-prune" and value in {"-o", "-or", ")"}:  # what was described is left out
+            names, path = [], ""
         elif test in {"-path", "-ipath", "-wholename"}:
             path = "/".join("**" if part.strip("*") == "" else part for part in value.split("/"))
         elif test == "-maxdepth":
@@ -277,12 +281,13 @@ def finds(rest: Sequence[str]) -> list[str]:
     if path[:1] == "*" != path[1:2]:
         path = f"**/{path}"  # here a star stands for slashes, too
     path = path.replace("**", "\0").replace("*", ANY).replace("\0", "**")
-    if path and name == ANY:
+    if path and name == ANY and not names:
         is_whole = path.startswith(("/", "."))
         return [path] if is_whole else [f"{each}/{path}" for each in starts or ["."]]
     between = "" if depth in {"0", "1"} else "**/"
-    found = [f"{start}/{between}{name}" for start in starts or ["."]]
-    return [*(start for start in starts if name == ANY and start.strip("./")), *found]
+    found = [f"{start}/{between}{each}" for start in starts or ["."] for each in names or [name]]
+    whole = name == ANY and not names
+    return [*(start for start in starts if whole and start.strip("./")), *found]
 
 
 def _grepped(rest: list[str], text: str) -> str | None:

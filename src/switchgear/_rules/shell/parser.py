@@ -14,6 +14,7 @@ One pass over the text, whose length, depth and number of words are bounded.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from switchgear._rules.interpreter_code import INTERPRETERS, code_of, printed_by
 from switchgear._rules.patterns import ANY
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
 from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
@@ -22,6 +23,7 @@ from switchgear._rules.shell.words import (
     LONGEST_PATH,
     MARKS,
     MOST_LOOKS,
+    STREAM,
     UNKNOWN,
     Setting,
     TooLong,
@@ -153,7 +155,7 @@ def within(command: ShellCommand, pipe: str) -> ShellCommand:
     return command._replace(pipe=f"{pipe}/{command.pipe}")
 
 
-def _read(text: str, setting: Setting, depth: int) -> "_Reader":
+def _read(text: str, setting: Setting, depth: int, given: str | None = None) -> "_Reader":
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     if setting.work is None:
@@ -166,6 +168,7 @@ def _read(text: str, setting: Setting, depth: int) -> "_Reader":
         if mark in text:
             text = text.replace(mark, "")
     reader = _Reader(text, setting, depth)
+    reader.printed, reader.is_piped = given, given is not None
     reader.read()
     if reader.reads_loop:
         again = _Reader(text, setting, depth)
@@ -201,7 +204,8 @@ class _Reader(WordReader):
         self._documents: list[tuple[list[Redirect], int, str, bool, bool]] = []
         """Here documents to come: of which redirection, the word that ends them, whether tabs go,
         whether it was quoted."""
-        self._is_piped = False
+        self.is_piped = False
+        """Whether what was printed goes to the next command."""
         self._pipe = 0
         self._line = 0
         """The first command of the line."""
@@ -213,7 +217,7 @@ class _Reader(WordReader):
         """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
         self._loops: list[tuple[int, int]] = []
         """For each open loop, its first command, and the pipe that feeds it."""
-        self._files: dict[str, str | None] = {}
+        self._files: dict[str, list[str] | None] = {}
         """Files that commands write, and what they write, as far as it is known."""
         self._dots = False
         """Whether a star is also a name that begins with a dot."""
@@ -258,8 +262,13 @@ class _Reader(WordReader):
                 return names.strip()
         return UNKNOWN if inner.commands else ""
 
-    def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
-        """Read another text as commands of this one; `mark` distinguishes the same shell from another."""
+    def _inner(
+        self, text: str, mark: str = "", *, given: str | None = None, **env: str
+    ) -> "_Reader":
+        """Read another text as commands of this one; `mark` distinguishes the same shell from another.
+
+        `given` is what its first command reads.
+        """
         self._work.take_step(20)  # as much as that costs
         setting = self._setting._replace(
             cwd=self._cwd,
@@ -267,7 +276,7 @@ class _Reader(WordReader):
             functions=self._functions,
             work=self._work,
         )
-        inner = _read(text, setting, self._depth + 1)
+        inner = _read(text, setting, self._depth + 1, given)
         # What a substitution reads goes where its words go.
         self.commands += (
             command._replace(pipe=f"{self._pipe}/{mark}{command.pipe}")
@@ -281,7 +290,8 @@ class _Reader(WordReader):
 
     def _operator(self, sign: str) -> None:
         following = self._next()
-        if sign == "(" and len(self._words) == 1 and self._defines_function():
+        is_name = bool(self._words) and _RESERVED.issuperset(self._words[:-1])
+        if sign == "(" and is_name and self._defines_function():
             return
         self._at += 1
         self._work.take_step()
@@ -330,15 +340,15 @@ class _Reader(WordReader):
         words = self._without_reserved(words, redirects)
         while words and (name := _assigned(words[0])):
             self._assign(name, words.pop(0))
-        piped = self.printed if self._is_piped else None
+        piped = self.printed if self.is_piped else None
         if piped is None and words[:1]:
             bare = list(unwrapped(tuple(words)))
             if bare[0].rpartition("/")[2] in _TAKES_NAMES:
-                piped = self._names_for(bare, redirects, is_piped=self._is_piped)
+                piped = self._names_for(bare, redirects, is_piped=self.is_piped)
         if words or redirects:
             self.printed = None
         if words or redirects or sign != "(":
-            self._is_piped = sign == "|"
+            self.is_piped = sign == "|"
         secrets = tuple(sorted(self._secrets)) if words or redirects else ()
         if words or redirects:
             self._secrets.clear()
@@ -361,32 +371,69 @@ class _Reader(WordReader):
             if words[:1] == ["printenv"]:
                 command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
             shown = _printed(command, self._setting)
+            if shown is None and words[:1] == ["cat"]:
+                shown = self._written_text(words[1:])
             if _is_written(command):
                 self._note_written(command, shown)
                 command, shown = command._replace(written=shown), None
             self._note_copies(command, piped)
             self._keep(command)
+            self._feed_outputs(command, shown if shown is not None else command.written)
             self.printed = shown
             later, self._later_cwd = self._later_cwd, ""
             self._remember(words, command, sign)
             self._cwd = later or self._cwd
         self._pipe += sign != "|" and not (sign == "(" and not words and not redirects)
 
+    def _feed_outputs(self, command: ShellCommand, shown: str | None) -> None:
+        """What a command prints goes to the commands in its `>(…)`, as if they were in its pipe."""
+        texts, self._outputs = self._outputs, []
+        if texts and command.words[:1] == ("tee",):
+            given = [target for op, target in command.redirects if op == "<<<"]
+            shown = given[-1] if given else command.piped
+        for text in texts:
+            start = len(self.commands)
+            self._inner(text, given=shown)
+            for at in range(start, len(self.commands)):
+                self.commands[at] = self.commands[at]._replace(pipe=command.pipe)
+
+    def _written_text(self, files: Sequence[str]) -> str | None:
+        """What files have in them that commands before have written."""
+        texts = [self._text_in(join(self._cwd, file)) for file in files if file[:1] != "-"]
+        known = [text for text in texts if text is not None]
+        return "\n".join(known) if known else None
+
+    def _text_in(self, path: str) -> str | None:
+        """The same for one; what is read again and again comes to a lot, and is counted."""
+        parts = self._files.get(path)
+        if parts is None:
+            return None
+        text = "".join(parts)
+        self._work.take_value(text)
+        return text
+
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
         """What a file has in it that a command writes, for those behind it that read it."""
         for op, path in command.redirects:
-            if op.startswith((">", "&>")) and len(self._files) < MOST_LINES:
-                self._files[join(command.cwd, path)] = shown
+            if op.startswith((">", "&>")) and len(self._files) < MOST_LINES and path != STREAM:
+                file = join(command.cwd, path)
+                parts = self._files.get(file) if op.endswith(">>") else None
+                if shown is None or parts is None:
+                    self._files[file] = None if shown is None else [shown]
+                else:
+                    parts.append(shown)
 
     def _note_copies(self, command: ShellCommand, piped: str | None) -> None:
         """The same for `tee FILE` and `find -fprint FILE`."""
         program, *rest = command.words or ("",)
-        if program == "tee" and piped is not None:
+        texts = [target for op, target in command.redirects if op == "<<<"]
+        text = texts[-1] if texts else piped
+        if program in {"tee", "sponge"} and text is not None:
             for word in rest[:8]:
-                self._files[join(command.cwd, word)] = piped
+                self._files[join(command.cwd, word)] = [text]
         elif program == "find" and "-fprint" in rest[:-1]:
             file = rest[rest.index("-fprint") + 1]
-            self._files[join(command.cwd, file)] = "\n".join(finds(rest))
+            self._files[join(command.cwd, file)] = ["\n".join(finds(rest))]
 
     def _names_for(
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
@@ -416,7 +463,7 @@ class _Reader(WordReader):
     def _names_in(self, path: str) -> str | None:
         whole = join(self._cwd, path)
         if whole in self._files:
-            return self._files[whole]
+            return self._text_in(whole)
         names_in = self._setting.names_in
         if names_in is None or UNKNOWN in whole or self._work.looks >= MOST_LOOKS:
             return None
@@ -428,7 +475,7 @@ class _Reader(WordReader):
         while words and words[0] in _RESERVED:
             word = words.pop(0)
             if word in {"while", "until"}:
-                self._loops.append((len(self.commands), self._pipe if self._is_piped else -1))
+                self._loops.append((len(self.commands), self._pipe if self.is_piped else -1))
             elif word == "done" and self._loops:
                 self._feed_loop(*self._loops.pop(), redirects)
             if word == "done" and self._names_read and not self.line_values:
@@ -487,7 +534,11 @@ class _Reader(WordReader):
         finally:
             self._functions = known
         self._cwd = inner._cwd  # noqa: SLF001  the same shell
-        given = {name: value for name, value in inner._variables.items() if len(name) > 1}  # noqa: SLF001
+        given = {
+            name: value
+            for name, value in inner._variables.items()  # noqa: SLF001
+            if name[0].isalpha()
+        }
         self._variables.update(given)
         self.printed = inner.printed
 
@@ -500,12 +551,15 @@ class _Reader(WordReader):
             self._change_folder(first, rest, sign)
         elif first in _DECLARE:
             self._secrets.update(command.secrets)
+            refers = any(word[:1] == "-" and "n" in word for word in rest)
             for word in rest:
                 if name := _assigned(word):
                     self._assign(name, word)
+                    if refers:
+                        self._references[name] = word.partition("=")[2]
             self._secrets.clear()
-        elif first == "set" and "--" in rest:
-            given = rest[rest.index("--") + 1 :]
+        elif first == "set" and ("--" in rest or (rest and rest[0][:1] not in {"-", "+"})):
+            given = rest[rest.index("--") + 1 :] if "--" in rest else rest
             self._variables.update({"@": parted(given), "*": parted(given)})
             self._variables.update({str(at): word for at, word in enumerate(given[:9], 1)})
         elif first in {"read", "mapfile", "readarray"}:
@@ -518,6 +572,8 @@ class _Reader(WordReader):
                 name, equals, text = word.partition("=")
                 if equals:
                     self._functions[name] = f'{text} "$@"'
+        elif first == "hash" and rest[:1] == ["-p"] and len(rest) > 2:
+            self._functions[rest[2]] = f'{rest[1]} "$@"'
         elif first in {"shopt", "setopt", "set"}:
             self._dots = self._dots or bool({"dotglob", "globdots", "glob_dots"} & set(rest))
         elif first in {"source", ".", "eval"}:
@@ -531,9 +587,17 @@ class _Reader(WordReader):
         text = texts[-1] if texts else command.piped
         known = text.split() if text and UNKNOWN not in text else self.line_values
         value = choice(known[:MOST_LINES]) if known else UNKNOWN
+        is_array = command.words[0] != "read" or any(
+            word[:1] == "-" and "a" in word for word in rest
+        )
+        if is_array and known:
+            value = parted(known[:MOST_LINES])
         names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
         self._names_read += names
         self._variables.update(dict.fromkeys(names, value))
+        files = {FILE + join(command.cwd, path) for op, path in command.redirects if op == "<"}
+        if files:
+            self._held.update(dict.fromkeys(names, frozenset(files)))
 
     def _change_folder(self, how: str, rest: list[str], sign: str) -> None:
         where = [word for word in rest if word == "-" or not word.startswith(("-", "+"))]
@@ -685,7 +749,11 @@ class _Reader(WordReader):
         reader = self._inner(f": {inner}")
         for command in reversed(self.commands):
             if command.words[:1] == (":",):
-                self._variables[name] = parted(command.words[1:])
+                values = [
+                    word.partition("]=")[2] if word.startswith("[") and "]=" in word else word
+                    for word in command.words[1:]
+                ]
+                self._variables[name] = parted(values)
                 break
         if not name.replace("_", "a").isalnum():
             self._words.append(UNKNOWN)
@@ -713,6 +781,8 @@ def _printed(command: ShellCommand, setting: Setting) -> str | None:
         return None if given is None else filtered(program, rest, given)
     if program in {"find", "ls", "dir", "vdir"}:
         return listed(program, rest)
+    if program.startswith(INTERPRETERS):
+        return printed_by(code_of(command))
     if program == "xargs" and command.piped and UNKNOWN not in command.piped:
         inner = _behind_xargs(rest)
         words = (*inner, *command.piped.split()[:MOST_LINES])

@@ -28,6 +28,8 @@ MOST_LOOKS = 64
 DEEPEST = 12
 """Levels of commands in commands, and of defaults in defaults."""
 LONGEST_PATH = 4_096
+STREAM = "/dev/fd/63"
+"""What a program is given for a `>(…)`."""
 ENDS = " \t\r\n;&|()<>"
 """What ends a word that is not quoted."""
 
@@ -142,6 +144,10 @@ class WordReader:
         """Variables with keys that the present command uses."""
         self._held: dict[str, frozenset[str]] = {}
         """Variables with keys that others were made of."""
+        self._outputs: list[str] = []
+        """The texts in `>(…)` of the present command, which get what it prints."""
+        self._references: dict[str, str] = {}
+        """Variables that are other names of others: `declare -n`."""
         self._body_ends = 0
         """Up to where the body of a function is read, whose arguments are not known."""
 
@@ -181,9 +187,13 @@ class WordReader:
             self._work.take_step()
             sign = self._text[self._at]
             following = self._next()
-            if sign in "<>" and following == "(":
+            if sign == "<" and following == "(":
                 self._at += 1
                 parts.append(self._in_parentheses())
+            elif sign == ">" and following == "(":
+                self._at += 2
+                self._outputs.append(self._taken(self._closing("()")))
+                parts.append(STREAM)
             elif sign == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
                 self._at += 1  # @(a|b), !(a): any text
                 parts[-1] = parts[-1][:-1]
@@ -375,6 +385,9 @@ class WordReader:
 
     def _argument(self, name: str) -> str:
         """`$1`, `$@`: of a function or a `bash -c`; at the top there are none."""
+        if name != "0" and name.isdigit() and "shift" in self._text:  # any of them, in the end
+            given = self._argument("@").split(_SPLIT)
+            return choice(given) if len(given) > 1 else given[0]
         if name in self._variables:
             return self._variables[name]
         if self._at <= self._body_ends:
@@ -399,6 +412,8 @@ class WordReader:
     def _in_braces(self, inner: str) -> str:
         """`${NAME}` and what can be done to it."""
         if inner.startswith("!") and len(inner) > 1:
+            if inner in {"!#", "!@", "!*"}:  # the last argument
+                return self._argument("@").split(_SPLIT)[-1]
             name = self._variable(inner[1 : 1 + _name_length(inner[1:])])
             return self._variable(name) if name and UNKNOWN not in name else UNKNOWN
         length = _name_length(inner)
@@ -424,6 +439,8 @@ class WordReader:
             return value
         if UNKNOWN in value:
             return UNKNOWN
+        if rest.startswith(":") and (_SPLIT in value or name in {"@", "*"}):
+            return value  # some of several: all of them
         return _altered(value, self._sub(rest) if "$" in rest else rest)
 
     def _sub(self, text: str) -> str:
@@ -444,6 +461,8 @@ class WordReader:
             if holds_key(name):
                 self._secrets.add(name)
             self._secrets |= self._held.get(name, frozenset())
+        if name in self._references:
+            name = self._references[name]
         if name == "PWD":
             return self._cwd
         if name == "OLDPWD":

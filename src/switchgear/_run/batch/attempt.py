@@ -189,7 +189,7 @@ def _given_up(place: AttemptDependencies, loop: str) -> str | None:
             escalation_key(loop), lambda tx: given_up(tx.apply, loop, step_names)
         )
     except StoreError:
-        return None  # unknown; the end of the run is known all the same
+        return None  # unknown, but the end of the run is known
 
 
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
@@ -201,7 +201,7 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
         return None
     if limit_s is None:
         return state
-    # With more time, warnings that lie ahead again are given again.
+    # With more time, warnings whose mark is ahead again are delivered again.
     passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
     return state._replace(warned=passed)
 

@@ -104,12 +104,12 @@ Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
 
 class BatchDependencies(NamedTuple):
-    """What a batch needs beside its tasks: interrupt, view, and a way to ask the user."""
+    """What a batch needs beside its tasks: interrupt, view, and a prompt."""
 
     interrupt: Interrupt
     view: BatchView = BatchView()
     choose: Choose | None = None
-    """Asks the user; `None`: no terminal, and policies decide."""
+    """Prompts the user; `None`: no terminal, and policies decide."""
 
 
 class Scheduler:

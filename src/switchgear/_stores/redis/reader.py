@@ -117,6 +117,10 @@ def values(client: VerifiedReader, names: Names, glob: str) -> Iterator[tuple[st
                 yield key, raw
 
 
+OLDEST = "0-0"
+"""The place before the first event: `0` in every store."""
+
+
 def newest(client: VerifiedReader, stream: str, glob: str, limit: int) -> list[Entry]:
     """The last events of circuits whose names match, oldest first."""
     found: list[Entry] = []
@@ -132,6 +136,7 @@ def newest(client: VerifiedReader, stream: str, glob: str, limit: int) -> list[E
 
 def behind(client: VerifiedReader, stream: str, after: str, glob: str, limit: int) -> list[Entry]:
     """The events behind a cursor, oldest first. Raises ValueError for what is no cursor."""
+    after = OLDEST if after == "0" else after
     if not re.fullmatch(r"\d{1,19}-\d{1,19}", after):
         raise ValueError(f"after is {after!r}: it must be a cursor of this stream")
     found: list[Entry] = []

@@ -3,9 +3,9 @@ import { spawn } from "node:child_process"
 const SWITCHGEAR = {}
 const LONGEST = 20000
 
-// One event to the hook process, its ruling back. Never throws and never waits for ever. If the hook
-// cannot be asked, a call about to be made (`before`) is refused and any other event goes on; both are
-// said aloud.
+// Sends one event to the hook process and returns its ruling. Never throws, and always ends. If the hook
+// does not respond, a pending call (`before`) is refused and any other event continues; both are
+// reported.
 function ask(message, say, before) {
   return new Promise((resolve) => {
     let output = ""
@@ -24,7 +24,7 @@ function ask(message, say, before) {
       try {
         say(remark)
       } catch {
-        // nothing can be said here
+        // nothing can be printed here
       }
     }
     const timer = setTimeout(() => {
@@ -45,7 +45,7 @@ function ask(message, say, before) {
         end(ruling)
         if (ruling.remark) say(ruling.remark)
       })
-      // What a call about to be made is given is judged as a whole, or refused as too long.
+      // The arguments of a pending call are sent completely, or the call is refused as too long.
       child.stdin.end(JSON.stringify(message, before ? undefined : cut))
     } catch (error) {
       fail(error.message)

@@ -2,7 +2,7 @@ const KEPT_EVENTS = new Set(["session.created", "session.idle", "session.deleted
 
 const MOST_SESSIONS = 1000
 
-// The oldest is let go: an OpenCode server may live for weeks.
+// The oldest entry is dropped: an OpenCode server may run for weeks.
 function remember(known, key, value) {
   known.delete(key)
   known.set(key, value)
@@ -32,7 +32,7 @@ export const Switchgear = async ({ client, directory }) => {
     }
   }
 
-  // What an event is sent with: who sent the session, what it has used since the last time.
+  // Adds the parent session and the usage since the last event.
   const told = (message, sessionID, before = false) => {
     if (roots.has(sessionID)) message.rootID = roots.get(sessionID)
     if (costs.get(sessionID)) message.cost = costs.get(sessionID)
@@ -84,7 +84,7 @@ export const Switchgear = async ({ client, directory }) => {
       if (!KEPT_EVENTS.has(event.type)) return
       const info = properties.info ?? {}
       const sessionID = properties.sessionID ?? info.id
-      // OpenCode makes a session for each sub-agent, and says here whose it is.
+      // OpenCode creates a session for each sub-agent, and names its parent here.
       if (info.parentID) remember(roots, sessionID, roots.get(info.parentID) ?? info.parentID)
       await told({ k: "event", type: event.type, properties: { sessionID } }, sessionID)
     },

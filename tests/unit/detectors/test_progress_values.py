@@ -1,4 +1,4 @@
-"""The parts of the debts: how a step becomes numbers, what a book keeps, what is refused."""
+"""The parts of the progress detectors: how a step becomes numbers, the stored state, invalid input."""
 
 import json
 from typing import Any
@@ -71,7 +71,7 @@ def test_files_and_addresses_are_known_by_their_shape() -> None:
     assert len(facts("cat a.py src/b and https://x.test/y?z=1 but not this").paths) == 3
 
 
-def test_blank_lines_say_nothing_and_a_blank_result_is_silent() -> None:
+def test_blank_lines_are_ignored_and_a_blank_result_is_empty() -> None:
     assert facts(result="a\n\n  \nb").lines == facts(result="a\nb").lines
     assert facts(result=" \n").is_silent
     assert facts(result=None).is_silent
@@ -174,7 +174,7 @@ def test_a_state_is_new_or_come_back_or_neither() -> None:
     assert seen == [neither, neither, new, back, neither, neither, new]
 
 
-def test_a_book_is_small_whatever_happened() -> None:
+def test_the_stored_state_is_always_small() -> None:
     for debt in DEBTS:
         book = debt.start()
         for number in range(300):
@@ -223,7 +223,7 @@ def test_data_that_no_detector_dumped_is_refused(debt: Debt, at: int, value: Any
         debt.load(data)
 
 
-def test_a_book_is_loaded_as_it_was_dumped() -> None:
+def test_the_stored_state_is_loaded_as_it_was_dumped() -> None:
     debt, book = RepeatedThoughts(), ProgressMemory()
     for number in range(9):
         act = AgentStep(

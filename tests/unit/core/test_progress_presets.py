@@ -1,4 +1,4 @@
-"""What the progress ledger calls stuck, and what it must not: cases an agent could slip through.
+"""What the progress presets detect as stuck, and what they must not.
 
 Each is played on the preset `ledger`, by the real `step`.
 """
@@ -84,7 +84,7 @@ def test_rewording_the_same_thought_does_not_hide_it() -> None:
     assert "the same thought" in agent.why
 
 
-def test_an_agent_that_thinks_something_new_each_time_goes_on() -> None:
+def test_an_agent_that_thinks_something_new_each_time_continues() -> None:
     agent = Agent()
     thoughts = [
         "First I list what is in the repository",
@@ -124,7 +124,7 @@ def test_timestamps_in_the_output_are_nothing_new() -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_polling_that_sees_something_change_goes_on() -> None:
+def test_polling_that_sees_something_change_continues() -> None:
     agent = Agent()
     for n in range(60):
         assert agent.does("kubectl get job", f"12:00:{n:02} pods ready {n}/60") is Phase.CLOSED
@@ -139,7 +139,7 @@ def test_polling_that_sees_nothing_change_is_warned_and_stopped() -> None:
     assert agent.warned_at < stop
 
 
-def test_batch_work_over_fifty_files_goes_on() -> None:
+def test_batch_work_over_fifty_files_continues() -> None:
     agent = Agent()
     for n in range(50):
         assert agent.does(f"prettier --write src/part{n}.ts", "1 file formatted") is Phase.CLOSED
@@ -171,7 +171,7 @@ def test_the_same_words_over_new_files_that_all_fail_are_stopped() -> None:
     assert Phase.OPEN in phases
 
 
-def test_reading_a_long_file_page_by_page_goes_on() -> None:
+def test_reading_a_long_file_page_by_page_continues() -> None:
     agent = Agent()
     for n in range(50):
         page = "\n".join(f"    call({n * 20 + line})" for line in range(20))
@@ -237,7 +237,7 @@ def test_refactoring_while_all_tests_pass_costs_nothing() -> None:
         assert phase is Phase.CLOSED
 
 
-def test_one_deliberate_rollback_goes_on() -> None:
+def test_one_deliberate_rollback_continues() -> None:
     agent = Agent()
     for state in ("clean", "first try", "clean", "second try", "done"):
         assert agent.does(f"git work towards {state}", f"now {state}", state=state) is Phase.CLOSED

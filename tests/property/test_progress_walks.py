@@ -1,4 +1,4 @@
-"""Long walks of made-up agents: after each step a debt says what the full history says.
+"""Long random histories of agents: after each step a detector agrees with the full history.
 
 Few words, files, errors and states, so that all of them come again and again, in every order.
 """
@@ -91,7 +91,7 @@ def test_a_score_equals_the_one_of_the_full_history(kind: type[Any], tell: Any, 
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_stagnation_says_what_the_full_history_says(walk: int) -> None:
+def test_stagnation_agrees_with_the_full_history(walk: int) -> None:
     chance = Random(walk)
     detector = _detectors.Stagnation(chance.choice((1.5, 3.0, 9.0)))
     memory, told = detector.start(), naive_stagnation.Told()
