@@ -1,10 +1,11 @@
 """`switchgear backtest`: what a policy would have done in recorded sessions."""
 
 import importlib
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -115,16 +116,29 @@ jobs_option = click.option(
 )
 
 
+class _Confidence(click.FloatRange):
+    """A confidence as the output shows it, such as 70%, or as a share."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.strip().endswith("%"):
+            percent = click.FLOAT.convert(value.strip().removesuffix("%"), param, ctx)
+            value = percent / 100
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return found
+
+
 def outcome_options(verb: F) -> F:
     """Options for the outcomes of runs."""
     for option in (
         click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes."),
         click.option(
             "--confidence",
-            type=click.FloatRange(0.5, 1.0),
+            type=_Confidence(0.5, 1.0),
             default=0.7,
             show_default=True,
-            help="Count an inferred outcome from this confidence on.",
+            help="Count an inferred outcome from this confidence on, such as 80% or 0.8.",
         ),
         click.option(
             "--outcomes",

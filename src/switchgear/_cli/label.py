@@ -69,7 +69,12 @@ def summary(run: "RecordedRun") -> LabelledRun:
 
 @click.command(short_help="Label recorded runs as solved or not.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--run", "run_id", metavar="ID", help="Label only this run; needs --outcome.")
+@click.option(
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="Label only this run; the start of its id is enough. Needs --outcome.",
+)
 @click.option(
     "--outcome",
     type=click.Choice(_ANSWERS),
@@ -145,6 +150,10 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
     found = [row for row in rows if run_id in {row.id, row.key}]
     if len({row.key for row in found}) > 1:
         fail(f"--run {run_id!r}: {len(found)} runs have this id; name the file, not its folder")
+    if not found and run_id:
+        found = [row for row in rows if row.id.startswith(run_id)]
+        if len({row.key for row in found}) > 1:
+            fail(f"--run {run_id!r}: {len(found)} runs begin so; give more of the id")
     if not found:
         say(f"switchgear: --run {clean(run_id, 100)!r}: there is no such run", err=True)
         return NO_RUN

@@ -13,6 +13,7 @@ from switchgear._analysis.backtest.labels import add_label, all_labels, labels_f
 from switchgear._analysis.backtest.opinions import OpinionAccuracy
 from switchgear._analysis.backtest.outcomes import OutcomeSources, infer, label_key
 from switchgear._analysis.backtest.replay import judge
+from switchgear._breaker.presets import MEASURED
 from switchgear._cli import label as label_verb
 from switchgear._cli import main
 from switchgear._panel.panel import Panel
@@ -287,6 +288,38 @@ def test_a_label_beats_the_inference_and_can_be_forgotten(projects: Path) -> Non
     assert command("label", str(projects), "--run", "good", "--outcome", "forget").exit_code == 0
     found = json.loads(command("backtest", str(projects), "--json").output)
     assert found["outcomes"] == {"inferred": 2, "unknown": 1}
+
+
+def test_the_start_of_an_id_is_enough_if_only_one_run_begins_so(projects: Path) -> None:
+    transcript(projects, "good-2", solved=True)
+    done = command("label", str(projects), "--run", "wh", "--outcome", "solved")
+    assert (done.exit_code, done.output) == (0, "what: solved\n")
+    done = command("label", str(projects), "--run", "go", "--outcome", "solved")
+    assert (done.exit_code, "2 runs begin so" in done.output) == (2, True)
+    done = command("label", str(projects), "--run", "good", "--outcome", "unsolved")
+    assert (done.exit_code, done.output) == (0, "good: unsolved\n"), "the whole id comes first"
+    assert command("label", str(projects), "--run", "", "--outcome", "solved").exit_code == 3
+    assert read_labels() == {"claude:what": True, "claude:good": False}
+
+
+@pytest.mark.parametrize("share", ["80%", "0.8"])
+def test_a_confidence_is_a_percentage_or_a_share(projects: Path, share: str) -> None:
+    done = command("backtest", str(projects), "--json", "--confidence", share)
+    assert json.loads(done.output)["outcomes"] == {"inferred": 1, "unknown": 2}
+
+
+@pytest.mark.parametrize("share", ["x%", "20%", "101%", "%", "nan%"])
+def test_a_confidence_that_is_none_is_refused(projects: Path, share: str) -> None:
+    done = command("backtest", str(projects), "--confidence", share)
+    assert (done.exit_code, "--confidence" in done.output) == (2, True)
+
+
+def test_a_backtest_shows_the_measured_trade_off_of_each_preset(projects: Path) -> None:
+    arguments = ("--policy", "careful", "--compare", "eager", "--compare", "provider")
+    output = " ".join(command("backtest", str(projects), *arguments).output.split())
+    for preset in ("careful", "eager"):
+        assert f"{preset} on other recorded runs: {MEASURED[preset]}" in output
+    assert output.count("on other recorded runs") == 2
 
 
 def test_a_run_that_is_not_there_is_an_error_of_its_own(projects: Path) -> None:

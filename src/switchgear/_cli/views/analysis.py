@@ -10,6 +10,7 @@ from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._analysis.selftest.sandbox import GuardRow, GuardStatus
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS
+from switchgear._breaker.presets import MEASURED
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
 from switchgear._text.formats import dollars, duration
@@ -276,7 +277,11 @@ def _stop(screen: Screen, row: RunRow, judged: Judged, *, named: bool) -> None:
 
 def _remarks(screen: Screen, found: BacktestFindings) -> None:
     tally = found.tally
-    remarks = []
+    remarks = [
+        f"{counts.policy} on other recorded runs: {MEASURED[counts.policy]}"
+        for counts in found.counts
+        if counts.policy in MEASURED
+    ]
     if found.untimed:
         remarks.append(
             f"{plural(found.untimed, 'run')} without times: steps are taken as 1 s apart"
