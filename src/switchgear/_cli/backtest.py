@@ -121,7 +121,7 @@ class _Confidence(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and value.strip().endswith("%"):
-            percent = click.FLOAT.convert(value.strip().removesuffix("%"), param, ctx)
+            percent = click.FLOAT(value.strip().removesuffix("%"), param, ctx)
             value = percent / 100
         found = super().convert(value, param, ctx)
         if math.isnan(found):
