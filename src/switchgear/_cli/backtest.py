@@ -120,9 +120,12 @@ class _Confidence(click.FloatRange):
     """A confidence as the output shows it, such as 70%, or as a share."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and value.strip().endswith("%"):
-            percent = click.FLOAT(value.strip().removesuffix("%"), param, ctx)
-            value = percent / 100
+        text = value.strip() if isinstance(value, str) else ""
+        if text.endswith("%"):
+            try:
+                value = float(text.removesuffix("%")) / 100
+            except ValueError:
+                self.fail(f"{value!r} is not a percentage.", param, ctx)
         found = super().convert(value, param, ctx)
         if math.isnan(found):
             self.fail(f"{value!r} is not a number.", param, ctx)

@@ -411,7 +411,7 @@ class StuckResponse:
         limited = context.options.timeout_s is not None
         hint = None if self._reviewer is None else self._reviewer.take_hint()
         given = self._escalation.intervene(stuck.score, task, limited=limited, hint=hint)
-        context.view.noted(f"stuck, score {stuck.score.points:g}: {given.what}, by {given.by}")
+        context.view.noted(f"stuck, score {stuck.score.text}: {given.what}, by {given.by}")
         text = f"{given.block}\n\n{given.advice or ''}"
         context = context._replace(evidence=write_evidence(context.record.path, text))
         return self._done(context, state._replace(advice=given.advice), given)

@@ -8,6 +8,9 @@ from switchgear._core.policy import Policy, WeightedSum
 from switchgear._core.types import Reading
 from switchgear._detectors import Violation
 
+MOST_POINTS = 100.0
+SMALL_THRESHOLD = 10.0
+
 
 class Share(NamedTuple):
     """What one detector adds."""
@@ -18,23 +21,35 @@ class Share(NamedTuple):
     trips: bool
     reason: str
     alone: float = 0.0
-    """What a detector without a weight makes of the score before it trips."""
+    """What a detector without a weight makes of the score; it is not added to the others."""
+
+    @property
+    def effect(self) -> str:
+        """What it does to the score, in words; empty: nothing."""
+        if self.alone:
+            return f"{self.alone:.0f} on its own"
+        return f"+{self.points:g}" if self.trips else ""
 
 
 class Score(NamedTuple):
     """The sum of those that trip, its threshold, and the shares in the policy's order."""
 
     points: float
+    """At most 100, or the threshold if that is higher."""
     threshold: float
     shares: tuple[Share, ...]
+
+    @property
+    def text(self) -> str:
+        """In whole points, as everywhere; exact where a policy weighs with fractions of a few points."""
+        exact = self.threshold < SMALL_THRESHOLD
+        return f"{self.points:g}" if exact else f"{self.points:.0f}"
 
     @property
     def evidence(self) -> tuple[str, ...]:
         """The reasons of those that trip, each with its share, and of one that decides the score alone."""
         return tuple(
-            f"{each.reason} (+{each.points:g})"
-            if each.trips
-            else f"{each.reason} ({each.alone:.0f} on its own)"
+            f"{each.reason} ({each.effect})"
             for each in self.shares
             if each.trips or each.alone >= self.points > 0.0
         )
@@ -63,7 +78,8 @@ def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
             weighed += points
         alone = max(alone, own)
         shares.append(Share(detector.kind, points, trips, reading.reason, own))
-    return Score(max(weighed, alone), combine.threshold, tuple(shares))
+    most = max(MOST_POINTS, combine.threshold)
+    return Score(min(max(weighed, alone), most), combine.threshold, tuple(shares))
 
 
 def grounds_of(policy: Policy, readings: Sequence[Reading]) -> Score:

@@ -49,7 +49,7 @@ def test_an_agent_without_progress_in_new_words_is_stopped_with_the_score(
     prompt = stage.prompt(2)
     assert "AGENT APPEARS STUCK" in prompt
     assert "no progress for" in prompt
-    assert "(+60)" in prompt
+    assert "(60 on its own)" in prompt
     assert any(note.endswith("nudge, by the escalation") for note in stage.view.notes)
 
 

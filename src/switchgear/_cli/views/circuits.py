@@ -376,7 +376,7 @@ class Page:
     def _heat(self) -> None:
         view, signs = self._view, self._screen.signs
         score = score_of(view.policy, view.readings)
-        whole = "" if score is None else f", score {score.points:g} of {score.threshold:g}"
+        whole = "" if score is None else f", score {score.text} of {score.threshold:g}"
         self._section(f"Heat {percent(heat_of(view))}{whole}")
         names = detector_names(view.policy)
         width = max(map(len, names))
@@ -385,8 +385,8 @@ class Page:
             line = Text.assemble(f"  {clean(name):{width}}  ")
             line.append(bar(reading.heat, _BAR, signs), style)
             line.append(f"{percent(reading.heat):>5}  {clean(reading.reason)}")
-            if score is not None and score.shares[index].trips:
-                line.append(f" (+{score.shares[index].points:g})", "bold")
+            if score is not None and (effect := score.shares[index].effect):
+                line.append(f" ({effect})", "bold")
             self._screen.line(line, 4)
 
     def _failures(self) -> None:

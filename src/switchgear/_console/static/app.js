@@ -495,7 +495,7 @@ function Session({ id }) {
     <div class="card"><${Facts} of=${[["Task", data.task], ["Agent", data.agent], ["Project", data.project], ["Reason", data.reason], ["Last step", data.last_step],
       ["Last event", ago(data.heard_s, nowS())], ["Time limit", data.limit_s ? span(data.limit_s) : null],
       ["Spent", `${dollars(data.spent_micros)}${data.spend_micros_per_min ? `, ${perMinute(data.spend_micros_per_min)}` : ""}`],
-      ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${number(page.score.points)} of ${number(page.score.threshold)} points</span></div>` : null],
+      ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${page.score.threshold < 10 ? number(page.score.points) : Math.round(page.score.points)} of ${number(page.score.threshold)} points</span></div>` : null],
       ["Tried", data.tried.join(", ")], ["Waiting for the agent", data.pending.join(" · ")]]} />
       ${data.indicators.length ? html`<h2 class="minor">Evidence of the last trip</h2><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${data.possible} all=${INTERVENTIONS} act=${(action) => intervene(id, action)} /></div>
