@@ -51,6 +51,10 @@ _PLACE_KEYS = ("cwd", "workdir", "working_directory", "directory", "dir_path", "
 """Inputs that are the folder in which a command runs; the last ones only beside a command."""
 _FOLDER_KEYS = ("folder", "dir", "directory", "dir_path", "parent")
 _NAME_KEYS = ("name", "filename", "file_name", "file", "basename")
+_EDITORS = frozenset(("edit", "editor"))
+"""Words of tools with several commands, one of which is `view`."""
+_VIEW_KEYS = frozenset(("command", "path", "view_range"))
+"""The inputs of that command: another tool could ignore it, and take the others."""
 _SENDING = frozenset(("post", "put", "upload", "send", "publish", "share", "attach", "request"))
 """Words of tools that send what they are given."""
 _URL_KEYS = frozenset(("url", "uri", "urls", "endpoint", "href", "host", "hostname", "base_url"))
@@ -240,8 +244,8 @@ class _Gathering:
             if isinstance(folder, str) and folder:
                 self._cwd = join(self._cwd, self._at_home(folder))
                 self._setting = self._setting._replace(cwd=self._cwd)
-        if lower.get("command") == "view" and "path" in lower:  # of an editor with several orders
-            self._access = "reads"
+        if lower.get("command") == "view" and lower.keys() <= _VIEW_KEYS:
+            self._access = "reads" if _has_word(self._tool, _EDITORS) else self._access
         self._take_names(lower)
         self._take_git(lower)
         for count, (key, value) in enumerate(_values(named)):

@@ -28,15 +28,16 @@ from switchgear._rules.shell.parser import LONGEST_PATH, ShellCommand, TooLong, 
 _WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge"))
 _ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))
 _DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm", "rimraf", "del-cli"))
-_COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
+COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
 _TAKES_PATHS = _DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
 _UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  nothing is written there
 _BACKUPS = tuple(
     f"{folder}/{name}"
-    for folder in ("/tmp", "/var/tmp")  # noqa: S108  nothing is written there
+    for folder in _TEMPORARY
     for name in ("switchgear.", ".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi")
 )
-"""Copies of the guard's files in folders that are no project's."""
+"""Copies of the guard's files in folders that are no project's, see `without_backups`."""
 _GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
 _LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
 """Parts of long options whose value names what is left alone."""
@@ -147,6 +148,18 @@ def touched_by(command: ShellCommand) -> Touch:
         found.sweeps,
         found.patches,
     )
+
+
+def without_backups(touch: Touch, live: Sequence[str]) -> Touch:
+    """A copy without what it writes to temporary folders, where the folders in `live` are elsewhere.
+
+    `live` are those with the guard's own files: the workspace and the home.
+    """
+    if any(folder in _TEMPORARY or folder.startswith(_BACKUPS) for folder in live):
+        return touch
+    fields = (touch.writes, touch.deletes, touch.alters)
+    kept = [tuple(path for path in paths if not path.startswith(_BACKUPS)) for paths in fields]
+    return touch._replace(writes=kept[0], deletes=kept[1], alters=kept[2])
 
 
 def handled_by(command: ShellCommand) -> Touch:
@@ -346,7 +359,7 @@ def _moves(call: _Call) -> Touch:
 
 
 def _copies(call: _Call) -> Touch:
-    target = tuple(path for path in _target(call) if not path.startswith(_BACKUPS))
+    target = _target(call)
     program = call.command.words[0]
     clears = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
     takes = any(word == "--remove-source-files" for word in call.rest)
@@ -886,7 +899,7 @@ _HOW: dict[str, Callable[[_Call], Touch]] = {
     **dict.fromkeys(_DELETES_ALL, _deletes),
     **dict.fromkeys(_WRITES_ALL, _writes),
     **dict.fromkeys(_ALTERS_ALL, _alters),
-    **dict.fromkeys(_COPIES, _copies),
+    **dict.fromkeys(COPIES, _copies),
     **dict.fromkeys(("sed", "gsed"), _edits),
     **dict.fromkeys(("curl", "wget"), _downloads),
     **dict.fromkeys(_UNPACKS, _unpacks),

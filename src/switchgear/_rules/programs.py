@@ -21,7 +21,14 @@ from switchgear._rules.interpreter_code import (
     reads_input,
     variables_in,
 )
-from switchgear._rules.program_effects import Touch, handled_by, run_by_sed, touched_by
+from switchgear._rules.program_effects import (
+    COPIES,
+    Touch,
+    handled_by,
+    run_by_sed,
+    touched_by,
+    without_backups,
+)
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds, listed_below
 from switchgear._rules.shell.parser import (
@@ -328,7 +335,10 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
         touch = _touch_of(command)
         if command.words and not command.words[0].startswith(_WRAPPER):
             real[command.words] = None
-        for field, values in zip(Touch._fields, touch, strict=True):
+        judged = touch
+        if command.words and command.words[0] in COPIES:
+            judged = without_backups(touch, (setting.workspace, setting.home))
+        for field, values in zip(Touch._fields, judged, strict=True):
             if values:
                 found[field].update(dict.fromkeys(values))
         read += [(command.pipe, path) for path in touch.reads]

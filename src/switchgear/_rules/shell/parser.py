@@ -537,7 +537,7 @@ class _Reader(WordReader):
         given = {
             name: value
             for name, value in inner._variables.items()  # noqa: SLF001
-            if name[0].isalpha()
+            if name != "_" and name[:1].isidentifier()
         }
         self._variables.update(given)
         self.printed = inner.printed
