@@ -58,7 +58,7 @@ def swept(sweeps: Sequence[str], root: str) -> str:
         if kind in there or (kind in {"", "modified"} and "tracked" in there):
             return name
         if not kind and "uncommitted" in there:  # as in the index: what does the last commit have?
-            committed = _committed(project) if committed is None else committed
+            committed = _committed(root) if committed is None else committed
             if committed.get(own) != _blob_digest(path).hex():
                 return name
     return ""
@@ -70,16 +70,16 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _committed(project: str) -> dict[str, str]:
-    """The guard's files in the last commit, by name: the digests of their contents."""
+def _committed(root: str) -> dict[str, str]:
+    """The guard's files below `root` in the last commit, by path in git: digests of their contents."""
     import subprocess  # noqa: PLC0415  only where a tracked file may be thrown away
 
-    words = ["git", "-c", "core.fsmonitor=false", "ls-tree", "-rz", "HEAD"]
+    words = ["git", "-c", "core.fsmonitor=false", "ls-tree", "-rz", "--full-name", "HEAD"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         told = subprocess.run(  # noqa: S603  the arguments are ours
             [*words, "--", *_FILES, *_FOLDERS],
-            cwd=project,
+            cwd=root,
             env=environment,
             capture_output=True,
             timeout=GIT_S,
