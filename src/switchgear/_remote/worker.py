@@ -175,14 +175,18 @@ class _Saving(RunView):
         if facts["outcome"] != ExitReason.COMPLETED:
             self._save(run)  # the last iteration is saved with the end: a successor repeats neither
 
-    def finish(self, outcome: AttemptOutcome) -> None:
-        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`."""
+    def finish(self, outcome: AttemptOutcome, *, has_work: bool = True) -> None:
+        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`.
+
+        Without work of its own the job keeps that of the workers before.
+        """
         run = read_run(self.record) or dict(self._job.run or {})
-        parcel = NO_PARCEL
+        parcel, problem, self.keeps_folder = NO_PARCEL, "", False
         try:
             self._check_lease()
-            parcel = self._packed(ended=True)
-            problem = self._not_pushed
+            if has_work:
+                parcel = self._packed(ended=True)
+                problem = self._not_pushed
         except (
             NOT_SENT
         ) as error:  # the end still counts: another worker would repeat the work and its cost
@@ -299,7 +303,8 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
     except (TransferError, OSError) as problem:
         if renewal.lost:
             raise LeaseLost(str(problem)) from problem
-        saving.finish(AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1))
+        failed = AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1)
+        saving.finish(failed, has_work=False)
         return f"failed: {problem}"
     task = task_of(spec.task)
     progress = Progress(

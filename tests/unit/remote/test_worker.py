@@ -12,10 +12,11 @@ import pytest
 from switchgear import Panel
 from switchgear._hooks.session import Notes
 from switchgear._remote import jobs as jobs_module
+from switchgear._remote import worker
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
-from switchgear._remote.job import MOST_LOSSES
-from switchgear._remote.jobs import Jobs
-from switchgear._remote.parcel import UnpackedStarts
+from switchgear._remote.job import MOST_LOSSES, Parcel
+from switchgear._remote.jobs import NO_PARCEL, Jobs
+from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.worker import WorkerContext, execute
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
 from switchgear._run.batch.model import Progress, Status, Task
@@ -205,6 +206,26 @@ def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
     job = crew.jobs.get("r1")
     assert job is not None
     assert fetch(job.work.name)
+
+
+def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt, save, sent = worker._rebuilt, crew.jobs.save, list[Parcel]()
+
+    def fails(*given: Any) -> None:
+        rebuilt(*given)
+        raise TransferError("no space left")
+
+    def saved(*given: Any, **named: Any) -> None:
+        sent.append(named["work"])
+        save(*given, **named)
+
+    monkeypatch.setattr(worker, "_rebuilt", fails)
+    monkeypatch.setattr(crew.jobs, "save", saved)
+    assert crew.run().problem.endswith(": no space left")
+    assert sent == [NO_PARCEL]
+    assert not [*(crew.folder / "worker" / "work").iterdir()]
 
 
 def test_a_task_with_which_every_worker_is_lost_ends(
