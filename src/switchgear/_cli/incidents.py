@@ -66,7 +66,7 @@ def _full_id(kept: "Incidents", name: str) -> str:
     ids = [str(one["id"]) for one in kept.all()]
     if name == "last" and ids:
         return ids[-1]
-    starts = [each for each in ids if each.startswith(name)]
+    starts = [each for each in ids if name and each.startswith(name)]
     if len(starts) > 1 and name not in starts:
         shown = ", ".join(starts[:5]) + (", …" if len(starts) > 5 else "")
         fail(f"{name!r} is ambiguous: {len(starts)} incidents begin so ({shown})")
