@@ -6,7 +6,7 @@ writes, deletes or starts something. Texts that are put together of pieces are j
 
 from typing import TYPE_CHECKING
 
-from switchgear._rules.shell.words import holds_key, unescaped
+from switchgear._rules.shell.words import TooLong, holds_key, unescaped
 
 if TYPE_CHECKING:
     from switchgear._rules.shell.parser import ShellCommand
@@ -27,7 +27,7 @@ _ACTS = (
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 400
-"""Texts in quotes of one piece of code that are checked; code with more is refused."""
+"""Texts in quotes of one piece of code that are checked; of more, the first."""
 LONGEST_CODE = 100_000
 """Characters of code that are searched for what it computes."""
 _COMPUTES = (
@@ -110,10 +110,13 @@ _QUOTES = ("qx", "qq", "qw", "%x", "%q", "%Q", "%w", "%W")
 
 
 def bracketed_in(code: str) -> list[str]:
-    """The texts in the other quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`."""
+    """The texts in the other quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`. Raises `TooLong`."""
     found: list[str] = []
     for quote in (*_QUOTES, "unlink "):
-        for part in code.split(quote)[1:][:20]:
+        parts = code.split(quote)[1:]
+        if len(parts) > MOST_TEXTS:
+            raise TooLong(f"more than {MOST_TEXTS} texts in {quote.strip()} in one piece of code")
+        for part in parts:
             opens = part[:1] if quote != "unlink " else part[: part[:1] == "<"]
             if opens and not opens.isalnum() and not opens.isspace():
                 found.append(part[1:].partition(_PAIRS.get(opens, opens))[0])

@@ -103,7 +103,7 @@ class Touch(NamedTuple):
     alters: tuple[str, ...] = ()
     """Paths whose rights, owner or place in their folder change, with all that is below."""
     sweeps: tuple[str, ...] = ()
-    """What git throws away, as `kind:folder`: `untracked`, `ignored` or `modified` files of it."""
+    """What git throws away, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
     patches: tuple[str, ...] = ()
     """Files with patches that are applied."""
 
@@ -489,15 +489,24 @@ def _behind_w(text: str) -> Iterator[str]:
         yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
 
 
+_ESCAPED = "\ue009"
+"""Stands for a separator in a text that it separates."""
+
+
 def run_by_sed(words: Sequence[str]) -> Iterator[str]:
     r"""The commands that a script of sed runs: `1e ls`, `s/.*/ls/e`, or by an `e` alone what is there.
 
     >>> list(run_by_sed(["sed", "s/.*/ls -l/e", "a"])), list(run_by_sed(["sed", "s/e/f e/", "a"]))
     (['ls -l'], [])
+
+    Raises `TooLong`.
     """
     for word in words[1:]:
         texts: list[str] = []
-        for part in word.replace("\n", ";").split(";")[:100]:
+        parts = word.replace("\n", ";").split(";")
+        if len(parts) > MOST_TOKENS:
+            raise TooLong(f"more than {MOST_TOKENS} commands in one script of sed")
+        for part in parts:
             order = part.strip().lstrip("0123456789$,!~+{} ")
             if order.startswith("/"):  # an address that is a pattern
                 order = order[1:].partition("/")[2].lstrip("!{ ")
@@ -506,7 +515,8 @@ def run_by_sed(words: Sequence[str]) -> Iterator[str]:
             elif order.startswith("e "):
                 yield order[2:].rstrip("}")
             elif order[:1] == "s" and len(order) > 3 and not order[1].isalnum():
-                pieces = order.split(order[1])
+                escaped = order.replace(f"\\{order[1]}", _ESCAPED)
+                pieces = [text.replace(_ESCAPED, order[1]) for text in escaped.split(order[1])]
                 texts += pieces[2:3]
                 if len(pieces) > 3 and "e" in pieces[3].partition("w")[0].strip(" }"):
                     yield pieces[2]

@@ -547,3 +547,17 @@ def test_an_input_that_a_tool_ignores_makes_it_no_reader(tool: str, more: object
     inputs = {"command": "view", "path": ".claude/settings.json"}
     assert judge(BUILT_IN, tool, {**inputs, **dict(more)}, PLACE) is not None  # type: ignore[call-overload]
     assert judge(BUILT_IN, "str_replace_based_edit_tool", inputs, PLACE) is None
+
+
+@pytest.mark.parametrize("padding", [0, 30, 150, 500])
+@pytest.mark.parametrize(
+    ("before", "pad", "after"),
+    [
+        ("perl -e '", "qx{true};", "qx{rm .claude/settings.json}'"),
+        ("perl -e '", "unlink <a b>;", "unlink <.claude/*>'"),
+        ("sed '", "p;", "1e rm .claude/settings.json' f"),
+        ("sed '", "p;", r"s/x/rm .claude\/settings.json/e' f"),
+    ],
+)
+def test_padding_hides_no_command_in_code(before: str, pad: str, after: str, padding: int) -> None:
+    assert bash(before + padding * pad + after) is not None
