@@ -27,6 +27,7 @@ from switchgear._measure.git_command import (
 from switchgear._measure.saved_refs import NotSaved
 from switchgear._measure.tree import open_tree
 from switchgear._remote.job import Parcel
+from switchgear._text.redact import redact
 
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
@@ -245,7 +246,8 @@ def bring(
     except GitError as error:
         raise TransferError(f"{parcel.reference} could not be fetched: {error}") from error
     if found != parcel.commit:
-        raise TransferError(f"{parcel.reference} in {repository} is not the work that was saved")
+        where = redact(repository)  # the URL may contain a password
+        raise TransferError(f"{parcel.reference} in {where} is not the work that was saved")
 
 
 def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:

@@ -12,6 +12,7 @@ from switchgear._remote.parcel import (
     TransferError,
     UnpackedStarts,
     apply,
+    bring,
     bundled,
     receive,
     saved,
@@ -230,3 +231,14 @@ def test_a_folder_without_changes_is_packed_as_its_head(project: Path, tmp_path:
     work = brought(project, other, start, tmp_path)
     assert apply(project, start, work, "now") is None
     assert git(project, "status", "--porcelain") == " D new\n?? more\n"
+
+
+def test_a_message_about_a_repository_contains_no_password(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parcel, "run_git", lambda *_: "another commit\n")
+    work = Parcel("", "c" * 40, "h" * 40, "refs/switchgear/runs/r")
+    with pytest.raises(TransferError) as caught:
+        bring(bytes, project, work, "https://me:pass-word-1@git.example/x", "refs/switchgear/work")
+    assert "git.example/x is not the work that was saved" in str(caught.value)
+    assert "pass-word-1" not in str(caught.value)
