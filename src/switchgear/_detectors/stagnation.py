@@ -122,12 +122,12 @@ class Stagnation(Detector):
     equal result, and for every further one; a failure whose result resembles that of an earlier
     failure (up to 1; half if the action has a new word and the thought is a new one); an empty
     result (1); twice the resemblance of the thought to the last 8 thoughts, beyond 25 %; a turn
-    without a tool call that gets the reply of an earlier such turn (2.5); a return to an earlier
-    state of the files (1); the same tests fail although the files have changed (1). Credits: 0.3 for
-    every step; 1.25 for a new file or address in a step that does not fail, unless a number of the
-    last results goes up and down; 1.25 for a new set of failing tests. A result that differs in its
-    numbers only is the same result if the last number is within the range of at least two earlier
-    ones.
+    without a tool call that gets the reply of an earlier such turn, whatever its numbers (2.5); a
+    return to an earlier state of the files (1); the same tests fail although the files have changed
+    (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not fail,
+    unless a number of the last results goes up and down; 1.25 for a new set of failing tests. A
+    result that differs in its numbers only is the same result if the last number is within the
+    range of at least two earlier ones.
     """
 
     __slots__ = ("limit",)
@@ -392,7 +392,14 @@ def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
     if not earlier:
         return {}
     if step.lines:
-        most = max([_same_lines(step.lines, each.lines) for each in earlier])
+        most = max(
+            [
+                100
+                if each.lines and each.shape == step.shape
+                else _same_lines(step.lines, each.lines)
+                for each in earlier
+            ]
+        )
     else:
         most = max([alike(step.words, each.words) for each in earlier]) - USUAL
     return {TALKS: TALK * most // 100}

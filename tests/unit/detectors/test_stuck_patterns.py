@@ -44,6 +44,14 @@ def test_turns_without_a_tool_call_that_get_one_reply_are_stopped(reply: str) ->
     assert heat([step("", f"I plan {word}", reply) for word in WORDS[:8]]) >= 1
 
 
+def test_turns_without_a_tool_call_whose_reply_only_counts_them_are_stopped() -> None:
+    steps = [
+        step("", f"I plan {word}", f"No tool was called: attempt {n} of 10.")
+        for n, word in enumerate(WORDS[:8])
+    ]
+    assert heat(steps) >= 1
+
+
 def test_turns_without_a_tool_call_that_get_new_replies_go_on() -> None:
     assert heat([step("", f"I ask for {word}", f"It is {word}") for word in WORDS]) < 0.7
 
