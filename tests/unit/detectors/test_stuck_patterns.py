@@ -218,9 +218,10 @@ def test_a_refusal_that_is_no_error_is_stopped(reply: str) -> None:
     assert heat([step("book", str(pairs[n % 2]), reply) for n in range(9)]) >= 1
 
 
-def test_commands_that_all_time_out_are_stopped() -> None:
+@pytest.mark.parametrize("duration", ["{} s", "{}m 0.0s", "{}m30s"])
+def test_commands_that_all_time_out_are_stopped(duration: str) -> None:
     steps = [
-        step("bash", f"./{word}", f"timed out after {n} s", ok=False)
+        step("bash", f"./{word}", f"timed out after {duration.format(n)}", ok=False)
         for n, word in enumerate(WORDS[:20])
     ]
     assert heat(steps) >= 1
