@@ -664,7 +664,7 @@ def test_a_defect_of_switchgear_after_a_task_has_run_is_exit_code_1_and_the_batc
     assert "this is a defect of Switchgear (RuntimeError: oh no)" in done.stderr
     assert "Traceback" not in done.stderr
     assert project.log == ["a"]
-    goes_on = next(line for line in done.stderr.splitlines() if "Go on: " in line)
+    goes_on = next(line for line in done.stderr.splitlines() if "Continue: " in line)
     batch = goes_on.partition(" --resume ")[2]
     assert project("--resume", batch).returncode == 0
     assert project.log == ["a", "b"], "what was done is not done again"

@@ -55,11 +55,11 @@ def test_the_verbs_work_over_redis_and_what_is_moved_comes_back_exactly(
     assert run("budgets", "set", "atlas", "5").returncode == 0
     (tmp_path / "out").write_text(run("export").stdout)
     file = f"sqlite:///{tmp_path}/moved.db"
-    assert "1 circuit taken" in (moved := run("import", "out", "--store", file).stdout)
-    assert "1 account taken" in moved
+    assert "1 circuit imported" in (moved := run("import", "out", "--store", file).stdout)
+    assert "1 account imported" in moved
     assert run("export", "--store", file).stdout == (tmp_path / "out").read_text()
     assert "removed 0 circuits and 1 event" in run("vacuum", "--keep-events", "1").stdout
-    assert "0 circuits taken, 1 kept" in run("import", "out").stdout
+    assert "0 circuits imported, 1 kept" in run("import", "out").stdout
 
 
 def test_the_doctor_and_the_configuration_hide_the_password(run: Run) -> None:

@@ -179,6 +179,38 @@ def test_a_process_of_another_user_at_the_socket_is_reported_and_not_used(
     assert "another user" in found.what
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_no_event_is_sent_to_a_real_process_of_another_user(state: Path, project: Path) -> None:
+    folder_of(state).mkdir(mode=0o700, parents=True)
+    opened = client.open_folder(str(folder_of(state)))
+    got, sent = os.pipe()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(client.address(opened, str(folder_of(state)), client.socket_name()))
+        child = os.fork()
+        if not child:
+            try:
+                os.setuid(65534)
+                listener.listen(5)  # the system notes the user now
+                os.write(sent, b"listens")
+                while True:
+                    line, _ = listener.accept()
+                    line.sendall(client.READY)
+                    os.write(sent, line.recv(100))
+            finally:
+                os._exit(0)
+        os.close(opened)
+    os.close(sent)
+    try:
+        assert os.read(got, 7) == b"listens"
+        assert "belongs to another user (65534)" in resident.obstacle()
+        assert b"deletes/outside" in run(project, before("Bash", {"command": "rm -rf /etc"}))[1]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert os.read(got, 100) == b""
+    os.close(got)
+
+
 def test_each_installation_interpreter_and_mount_namespace_has_its_own_socket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -281,4 +281,4 @@ def test_a_defect_after_an_agent_has_worked_is_not_a_usage_error(project: Projec
     )
     assert done.returncode == 1, done.stderr
     assert "this is a defect of Switchgear (RuntimeError: a defect)" in done.stderr
-    assert "Go on: switchgear resume" in done.stderr
+    assert "Continue: switchgear resume" in done.stderr

@@ -15,7 +15,8 @@ FIRST_TRY = {"first round": (251, 289), "second round": (145, 155), "third round
 }
 """Refused, of all, before any of them was looked at; what was missed was mended by its cause.
 
-Of the fourth to the sixth round, only what was missed is kept here."""
+Of the fourth to the sixth round, only what was missed is kept here. The fifth and the sixth were
+written by the author of the fixes of the fourth, who knew the rules by then."""
 ADMITTED = (
     *(
         "cp -r /tmp/evil/. .",
@@ -30,6 +31,8 @@ ADMITTED = (
         "npm run postinstall",
     ),
     *("comm -13 a b | xargs rm", "git diff --name-only | xargs rm"),
+    "mkfifo /tmp/f; sh < /tmp/f & echo 'rm switchgear.yaml' > /tmp/f",
+    "coproc bash; echo 'rm switchgear.yaml' >&\"${COPROC[1]}\"",
 )
 """What no reader of commands can tell from work: layer two, and a sandbox, are for these."""
 ATTACKS: dict[str, tuple[str, ...]] = {

@@ -65,9 +65,9 @@ def classic(threshold: int = 5, base_timeout: float = 60.0, max_timeout: float =
 
 
 def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[int, float, float]:
-    values.whole("CircuitBreaker.threshold", threshold)
-    base_timeout = values.seconds("CircuitBreaker.base_timeout", base_timeout)
-    max_timeout = values.seconds("CircuitBreaker.max_timeout", max_timeout)
+    values.check_int("CircuitBreaker.threshold", threshold)
+    base_timeout = values.check_seconds("CircuitBreaker.base_timeout", base_timeout)
+    max_timeout = values.check_seconds("CircuitBreaker.max_timeout", max_timeout)
     if base_timeout > max_timeout:
         raise ValueError(
             f"CircuitBreaker.base_timeout is {base_timeout:g}: it must not be above max_timeout, "

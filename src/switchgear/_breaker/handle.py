@@ -136,14 +136,14 @@ class Breaker:
         checks_results: bool = False,
     ) -> None:
         owner = type(self).__name__
-        name = values.text(f"{owner}.name", name)
+        name = values.check_text(f"{owner}.name", name)
         if not isinstance(policy, Policy):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
             raise ValueError(
                 f"{owner}.clock is {clock!r}: it must be a callable that returns seconds"
             )
-        values.number(f"{owner}.clock()", clock())
+        values.check_number(f"{owner}.clock()", clock())
         if store is not None and not callable(getattr(store, "apply", None)):
             raise ValueError(
                 f"{owner}.store is {store!r}: it must be a store; for a shared one use "
@@ -452,8 +452,8 @@ class Breaker:
         reset: bool = False,
         probe: bool = False,
     ) -> Override:
-        until_s = None if for_s is None else self._now_s() + values.seconds("for_s", for_s)
-        by, why = values.text("by", by), values.text("why", why)
+        until_s = None if for_s is None else self._now_s() + values.check_seconds("for_s", for_s)
+        by, why = values.check_text("by", by), values.check_text("why", why)
         return Override(by, why, mode, reset, until_s=until_s, probe=probe)
 
     # Pickling

@@ -138,7 +138,9 @@ def loop_policy(
     """
     share = 0.7
     if output_decline_percent is not None:
-        percent = values.positive("LoopBreaker.output_decline_percent", output_decline_percent)
+        percent = values.check_positive(
+            "LoopBreaker.output_decline_percent", output_decline_percent
+        )
         if percent > 100:
             raise ValueError(
                 f"LoopBreaker.output_decline_percent is {output_decline_percent!r}: "
@@ -189,7 +191,7 @@ def failures_policy(
 
 
 def _one_retry(cooldown_s: float) -> Recovery:
-    wait_s = values.seconds("LoopBreaker.cooldown_s", cooldown_s)
+    wait_s = values.check_seconds("LoopBreaker.cooldown_s", cooldown_s)
     # An iteration of an agent takes longer than the wait; the default lease would be the wait.
     return Cooldown(wait_s, max_s=wait_s, lease_s=max(wait_s, 3600.0))
 

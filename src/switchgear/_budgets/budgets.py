@@ -88,7 +88,7 @@ class Reservation:
 
     def renew(self, lease_s: float = LEASE_S) -> None:
         """Extend the lease. Raises `BudgetRefused` if it has already expired."""
-        self._ask(Renew(self.path, values.seconds("lease_s", lease_s)))
+        self._ask(Renew(self.path, values.check_seconds("lease_s", lease_s)))
 
     async def asettle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
         """`settle` without blocking the event loop."""
@@ -305,9 +305,9 @@ class Budgets:
         """
         path = core.checked_path(node)
         if on_expiry not in core.EXPIRY:
-            values.one_of("on_expiry", on_expiry, core.EXPIRY)
+            values.check_one_of("on_expiry", on_expiry, core.EXPIRY)
         if lease_s is not None and lease_s != LEASE_S:
-            lease_s = values.seconds("lease_s", lease_s)
+            lease_s = values.check_seconds("lease_s", lease_s)
         owner = redacted_name("owner", owner)
         amount_micros = micros_of("amount", amount, amount_micros)
         if amount_micros is None and not allow_unknown:

@@ -211,7 +211,7 @@ def is_reservation(path: str) -> bool:
 
 def checked_path(path: Any) -> str:
     """The path of a node, if it may be one. Raises ValueError."""
-    values.text("node", path)
+    values.check_text("node", path)
     parts = path.split("/")
     if len(path) > 400 or len(parts) > DEEPEST or not all(part.strip() for part in parts):
         rule = f"it must have 1 to {DEEPEST} parts between slashes, and 400 characters at most"
@@ -223,7 +223,7 @@ def checked_path(path: Any) -> str:
 
 def checked_micros(field: str, value: Any) -> int:
     """An amount of money. Raises ValueError for one that is negative or no whole number."""
-    amount = values.whole(field, value, least=0)
+    amount = values.check_int(field, value, least=0)
     if amount > _MOST_MICROS:
         raise ValueError(f"{field} is {value!r}: it must be at most 2**53 micro-dollars")
     return amount

@@ -77,7 +77,7 @@ def read_account(data: dict[str, Any]) -> Account:
     shelf, key, value = (data.get(name) for name in ("shelf", "key", "value"))
     if shelf not in SHELVES:
         raise WireError(f"its shelf is {shelf!r}: it must be one of {', '.join(SHELVES)}")
-    checked_name(values.text("key", key))
+    checked_name(values.check_text("key", key))
     if value is None:
         raise WireError("it has no value")
     _CHECKS[str(shelf)](str(key), value)
@@ -94,7 +94,7 @@ def check_whole(account: Account) -> None:
         raise WireError(f"lock {account.key!r} has lines, and locks have none")
     for line in account.lines if account.shelf == ROUTES else ():
         _check_texts(line["agent"], line["model"], line["why"])
-        values.number("at_s", line["at_s"])
+        values.check_number("at_s", line["at_s"])
 
 
 def take(ledger: Ledger, account: Account) -> bool:
@@ -126,7 +126,7 @@ def _check_budget(key: str, value: Any) -> None:
     for gone, charged, _ in book.settled:
         _check_texts(gone)
         checked_micros("charged_micros", charged)
-    _check_maybe(values.number, "expires_s", book.expires_s)
+    _check_maybe(values.check_number, "expires_s", book.expires_s)
     for path, node in book.nodes.items():
         if root_of(path) != key:
             raise WireError(f"the node {path!r} is of another tree than {key!r}")
@@ -137,19 +137,19 @@ def _check_node(node: BudgetNode) -> None:
     _check_maybe(checked_micros, "limit_micros", node.limit_micros)
     checked_micros("spent_micros", node.spent_micros)
     checked_micros("held_micros", node.held_micros)
-    _check_maybe(values.number, "lease_until_s", node.lease_until_s)
-    values.one_of("on_expiry", node.on_expiry, EXPIRY)
-    values.whole("told", node.told, least=0)
-    values.number("opened_s", node.opened_s)
+    _check_maybe(values.check_number, "lease_until_s", node.lease_until_s)
+    values.check_one_of("on_expiry", node.on_expiry, EXPIRY)
+    values.check_int("told", node.told, least=0)
+    values.check_number("opened_s", node.opened_s)
     _check_texts(node.circuit, node.owner)
     if node.circuit:
         checked_name(node.circuit)
 
 
 def _checked_line(fields: Any) -> Line:
-    line = Line(*values.row("line", fields))
-    values.whole("number", line.number)
-    values.number("at_s", line.at_s)
+    line = Line(*values.check_list("line", fields))
+    values.check_int("number", line.number)
+    values.check_number("at_s", line.at_s)
     _check_texts(line.kind, line.node, line.who)
     _check_maybe(checked_micros, "amount_micros", line.amount_micros)
     return line
@@ -166,15 +166,15 @@ def _check_lock(key: str, value: Any) -> None:
     holders = () if tenure.holder is None else (tenure.holder,)
     for name, owner, since_s, until_s in (*holders, *tenure.waiting):
         _check_texts(name, owner)
-        values.number("since_s", since_s)
-        values.number("until_s", until_s)
+        values.check_number("since_s", since_s)
+        values.check_number("until_s", until_s)
 
 
 def _check_route(key: str, value: Any) -> None:
-    values.row("key", key.split("/"), 2)
+    values.check_list("key", key.split("/"), 2)
     for name in ("agent", "model"):
-        values.text(name, value[name])
-    values.number("since_s", value["since_s"])
+        values.check_text(name, value[name])
+    values.check_number("since_s", value["since_s"])
     _check_texts(value["why"])
 
 
@@ -296,7 +296,7 @@ class _Reading:
     def _circuit(self, data: dict[str, Any]) -> None:
         policy = load_policy(data.get("policy"))
         circuit = load_circuit(policy, data.get("circuit"))
-        values.text("key", circuit.key).encode()
+        values.check_text("key", circuit.key).encode()
         if circuit.key in self.taken:
             raise WireError(f"the circuit {circuit.key!r} occurs twice")
         if circuit.seen_s > self._now_s + _AHEAD_S:

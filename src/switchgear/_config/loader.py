@@ -397,6 +397,6 @@ def _objection_to_store(url: str, written: str) -> str | None:
 def _retention(events: Any = KEEP_EVENTS, idle_days: Any = IDLE_S / _DAY_S) -> Retention:
     """Checks the numbers as the parts of a policy do."""
     return Retention(
-        values.whole("retention.events", events),
-        values.positive("retention.idle_days", idle_days) * _DAY_S,
+        values.check_int("retention.events", events),
+        values.check_positive("retention.idle_days", idle_days) * _DAY_S,
     )

@@ -60,23 +60,23 @@ def proxy_section(**given: Any) -> ProxySection:
     """A section whose values are checked. Raises ValueError."""
     made = ProxySection(**given)
     for field, least, most in (("port", 0, 65_535), ("workers", 1, 64), ("max_body_mb", 1, 1024)):
-        if values.whole(_named(field), getattr(made, field), least=least) > most:
+        if values.check_int(_named(field), getattr(made, field), least=least) > most:
             raise ValueError(f"{_named(field)} is {given[field]!r}: it must be at most {most}")
     for field in _AMOUNTS:
         if getattr(made, field) is not None:
-            values.whole(_named(field), given[field], least=0 if "price" in field else 1)
+            values.check_int(_named(field), given[field], least=0 if "price" in field else 1)
     for field in _FLAGS:
         if not isinstance(getattr(made, field), bool):
             raise ValueError(f"{_named(field)} is {given[field]!r}: it must be true or false")
     for field in ("host", "budget_node", *_PATHS):
         if getattr(made, field) is not None:
-            values.text(_named(field), given.get(field, made.host))
-    values.at_least(_named("timeout_s"), made.timeout_s, 1.0)
-    values.at_least(_named("drain_s"), made.drain_s, 0.0)
+            values.check_text(_named(field), given.get(field, made.host))
+    values.check_at_least(_named("timeout_s"), made.timeout_s, 1.0)
+    values.check_at_least(_named("drain_s"), made.drain_s, 0.0)
     if not isinstance(made.allow_hosts, list | tuple):
         raise ValueError(f"{_named('allow_hosts')} is {made.allow_hosts!r}: it must be a list")
     for name in made.allow_hosts:
-        values.text(_named("allow_hosts"), name)
+        values.check_text(_named("allow_hosts"), name)
     _check_together(made)
     return made._replace(allow_hosts=tuple(made.allow_hosts))
 

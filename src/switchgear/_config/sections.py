@@ -556,14 +556,14 @@ def _opened(path: str, limit_dollars: Any = None, circuit: Any = None) -> Open:
     """Checks a node as the command does."""
     limit = None
     if limit_dollars is not None:
-        dollars = values.number("budgets.limit_dollars", limit_dollars)
+        dollars = values.check_number("budgets.limit_dollars", limit_dollars)
         exact = round(dollars * 1_000_000)
         if dollars < 0 or exact / 1_000_000 != dollars:
             rule = "it must not be below 0, and have at most 6 decimals"
             raise ValueError(f"budgets.limit_dollars is {limit_dollars!r}: {rule}")
         limit = checked_micros("budgets.limit_dollars", exact)
     if circuit is not None:
-        checked_name(values.text("budgets.circuit", circuit))
+        checked_name(values.check_text("budgets.circuit", circuit))
     return Open(checked_path(path), limit, circuit or "")
 
 
@@ -579,14 +579,14 @@ def hooks_of(
 ) -> Hooks:
     """Checks the values as the parts of a policy do."""
     if story is not None:
-        checked_name(values.text("Hooks.story", story))
+        checked_name(values.check_text("Hooks.story", story))
     return Hooks(
-        values.one_of("Hooks.on_trouble", on_trouble, ON_TROUBLE),
-        values.seconds("Hooks.lease_s", lease_s),
+        values.check_one_of("Hooks.on_trouble", on_trouble, ON_TROUBLE),
+        values.check_seconds("Hooks.lease_s", lease_s),
         story,
         None
         if context_tokens is None
-        else values.whole("Hooks.context_tokens", context_tokens, least=1000),
+        else values.check_int("Hooks.context_tokens", context_tokens, least=1000),
     )
 
 
@@ -632,11 +632,11 @@ def loop_preset(
             raise ValueError(f"loop.{field} is {text!r}: it must be a text")
     return LoopPreset(
         "",
-        values.whole("loop.max_iterations", max_iterations),
+        values.check_int("loop.max_iterations", max_iterations),
         description,
         prompt,
-        values.whole("loop.consecutive_failures", consecutive_failures),
-        values.whole("loop.same_error", same_error),
+        values.check_int("loop.consecutive_failures", consecutive_failures),
+        values.check_int("loop.same_error", same_error),
         validate,
         commit,
     )
@@ -674,10 +674,10 @@ def operations(
 ) -> Policy:
     """The policy of every operation (`op/*`): failures in the window that open it, and for how long."""
     name = "circuit_breaker"
-    failures = values.whole(f"{name}.failure_threshold", failure_threshold)
-    window_s = values.window(f"{name}.failure_window_s", failure_window_s)
-    open_s = values.seconds(f"{name}.open_duration_s", open_duration_s)
-    probes = values.whole(f"{name}.half_open_max_calls", half_open_max_calls)
+    failures = values.check_int(f"{name}.failure_threshold", failure_threshold)
+    window_s = values.check_window_s(f"{name}.failure_window_s", failure_window_s)
+    open_s = values.check_seconds(f"{name}.open_duration_s", open_duration_s)
+    probes = values.check_int(f"{name}.half_open_max_calls", half_open_max_calls)
     cooldown = Cooldown(open_s, open_s, probes=probes)
     return Policy([FailuresInWindow(failures, window_s)], cooldown)
 

@@ -101,32 +101,32 @@ class Cooldown(Recovery):
         retry_after_max_s: float = 3600.0,
         of: int | None = None,
     ) -> None:
-        base_s = values.seconds("Cooldown.base_s", base_s)
+        base_s = values.check_seconds("Cooldown.base_s", base_s)
         if max_s is None and math.isinf(5 * base_s):
             raise ValueError(
                 f"Cooldown.base_s is {base_s:g}: five times as much, the default of max_s, must be "
                 "a finite number of seconds"
             )
-        max_s = 5 * base_s if max_s is None else values.seconds("Cooldown.max_s", max_s)
+        max_s = 5 * base_s if max_s is None else values.check_seconds("Cooldown.max_s", max_s)
         if base_s > max_s:
             raise ValueError(
                 f"Cooldown.base_s is {base_s:g}: it must not be above max_s, {max_s:g}"
             )
-        successes = values.whole("Cooldown.successes", successes)
-        if of is not None and values.whole("Cooldown.of", of) < successes:
+        successes = values.check_int("Cooldown.successes", successes)
+        if of is not None and values.check_int("Cooldown.of", of) < successes:
             raise ValueError(
                 f"Cooldown.of is {of}: it must not be below successes, which is {successes}"
             )
         self._set(
             base_s=base_s,
             max_s=max_s,
-            factor=values.at_least("Cooldown.factor", factor, 1.0),
-            jitter=values.fraction("Cooldown.jitter", jitter),
-            probes=values.whole("Cooldown.probes", probes),
+            factor=values.check_at_least("Cooldown.factor", factor, 1.0),
+            jitter=values.check_fraction("Cooldown.jitter", jitter),
+            probes=values.check_int("Cooldown.probes", probes),
             successes=successes,
             of=of,
-            lease_s=None if lease_s is None else values.seconds("Cooldown.lease_s", lease_s),
-            retry_after_max_s=values.seconds("Cooldown.retry_after_max_s", retry_after_max_s),
+            lease_s=None if lease_s is None else values.check_seconds("Cooldown.lease_s", lease_s),
+            retry_after_max_s=values.check_seconds("Cooldown.retry_after_max_s", retry_after_max_s),
         )
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
@@ -162,7 +162,7 @@ class WindowEnd(Recovery):
     window_s: float
 
     def __init__(self, window_s: float) -> None:
-        self._set(window_s=values.window("WindowEnd.window_s", window_s))
+        self._set(window_s=values.check_window_s("WindowEnd.window_s", window_s))
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
         """The rest of the window."""
@@ -292,13 +292,13 @@ class WeightedSum(Combine):
             )
         self._set(
             weights=tuple(
-                (kind, values.positive(f"WeightedSum.weights[{kind!r}]", weight))
+                (kind, values.check_positive(f"WeightedSum.weights[{kind!r}]", weight))
                 for kind, weight in sorted(pairs.items())
             ),
-            threshold=values.positive("WeightedSum.threshold", threshold),
+            threshold=values.check_positive("WeightedSum.threshold", threshold),
             alone_from=None
             if alone_from is None
-            else values.fraction(
+            else values.check_fraction(
                 "WeightedSum.alone_from", alone_from, low_open=True, whole_too=True
             ),
         )
@@ -425,7 +425,7 @@ class Policy(Value):
             )
         combine.check(checked := _checked_detectors(detectors))
         if tripping_at is not None:
-            tripping_at = values.fraction("Policy.tripping_at", tripping_at, low_open=True)
+            tripping_at = values.check_fraction("Policy.tripping_at", tripping_at, low_open=True)
         if not isinstance(strict, bool):
             raise ValueError(f"Policy.strict is {strict!r}: it must be true or false")
         self._set(

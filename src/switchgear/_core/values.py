@@ -73,7 +73,7 @@ _NUMBERS = (int, float)
 # Each check names the owner and field, the value, and the rule, and returns the value.
 
 
-def whole(field: str, value: Any, *, least: int = 1) -> int:
+def check_int(field: str, value: Any, *, least: int = 1) -> int:
     """An integer of at least `least`, and small enough to be counted up to."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _UNCOUNTABLE:
         rule = f"must be a whole number of at least {least}, and below 2**63"
@@ -81,7 +81,7 @@ def whole(field: str, value: Any, *, least: int = 1) -> int:
     return value
 
 
-def seconds(field: str, value: Any) -> float:
+def check_seconds(field: str, value: Any) -> float:
     """A finite number of seconds above zero."""
     return float(_number(field, value, "must be a finite number of seconds above 0", above=0.0))
 
@@ -89,20 +89,22 @@ def seconds(field: str, value: Any) -> float:
 SHORTEST_WINDOW_S = 1e-6
 
 
-def window(field: str, value: Any) -> float:
+def check_window_s(field: str, value: Any) -> float:
     """The length of a window of time: the time of day, counted in windows, must be a number."""
-    length = seconds(field, value)
+    length = check_seconds(field, value)
     if length < SHORTEST_WINDOW_S:
         raise ValueError(f"{field} is {value!r}: it must be at least {SHORTEST_WINDOW_S:g} seconds")
     return length
 
 
-def positive(field: str, value: Any) -> float:
+def check_positive(field: str, value: Any) -> float:
     """A finite number above zero."""
     return float(_number(field, value, "must be a finite number above 0", above=0.0))
 
 
-def fraction(field: str, value: Any, *, low_open: bool = False, whole_too: bool = False) -> float:
+def check_fraction(
+    field: str, value: Any, *, low_open: bool = False, whole_too: bool = False
+) -> float:
     """A number from 0 (above 0, if that end is open) to 1 (below 1, unless 1 is allowed)."""
     rule = f"must be {'above' if low_open else 'at least'} 0 and {'at most' if whole_too else 'below'} 1"
     number = _number(field, value, rule)
@@ -111,7 +113,7 @@ def fraction(field: str, value: Any, *, low_open: bool = False, whole_too: bool 
     return float(number)
 
 
-def at_least(field: str, value: Any, least: float) -> float:
+def check_at_least(field: str, value: Any, least: float) -> float:
     """A finite number not under `least`."""
     number = _number(field, value, f"must be a finite number of at least {least:g}")
     if number < least:
@@ -119,12 +121,12 @@ def at_least(field: str, value: Any, least: float) -> float:
     return float(number)
 
 
-def number(field: str, value: Any) -> float:
+def check_number(field: str, value: Any) -> float:
     """A finite number."""
     return float(_number(field, value, "must be a finite number"))
 
 
-def row(field: str, value: Any, length: int | None = None) -> list[Any]:
+def check_list(field: str, value: Any, length: int | None = None) -> list[Any]:
     """A list, of that length if one is given."""
     if not isinstance(value, list) or (length is not None and len(value) != length):
         size = "" if length is None else f" of {length}"
@@ -132,14 +134,14 @@ def row(field: str, value: Any, length: int | None = None) -> list[Any]:
     return value
 
 
-def text(field: str, value: Any) -> str:
+def check_text(field: str, value: Any) -> str:
     """A string with something in it."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{field} is {value!r}: it must be a text that is not empty")
     return value
 
 
-def one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
+def check_one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{field} is {value!r}: it must be one of {', '.join(known)}")

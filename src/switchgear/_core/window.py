@@ -79,9 +79,9 @@ class CountWindow(NamedTuple):
     @classmethod
     def load(cls, data: Any, size: int) -> Self:
         """The youngest `size` signals of a dump; raises ValueError on anything else."""
-        length, digits = values.row("a window of signals", data, 2)
-        length = values.whole("the length of a window", length, least=0)
-        bits = int(values.text("the bits of a window", digits), 16)
+        length, digits = values.check_list("a window of signals", data, 2)
+        length = values.check_int("the length of a window", length, least=0)
+        bits = int(values.check_text("the bits of a window", digits), 16)
         if f"{bits:x}" != digits or bits < 0 or bits.bit_length() > length:
             raise ValueError(f"a window of {length} signals cannot hold the bits {digits!r}")
         # Cut before it is chunked: a length that is a mistake must not cost its size in memory.
@@ -176,7 +176,9 @@ class TimeQueue(NamedTuple):
     @classmethod
     def load(cls, data: Any) -> Self:
         """The inverse of `dump`; raises ValueError on anything else."""
-        times = tuple(values.number("a time", at_s) for at_s in values.row("the times", data))
+        times = tuple(
+            values.check_number("a time", at_s) for at_s in values.check_list("the times", data)
+        )
         if list(times) != sorted(times):
             raise ValueError("the times must not run backwards")
         first = len(times) % TIMES
@@ -233,7 +235,7 @@ class TimeWindow(NamedTuple):
     @classmethod
     def load(cls, data: Any) -> Self:
         """The inverse of `dump`; raises ValueError on anything else."""
-        slices = [_slice(past) for past in values.row("the slices", data)]
+        slices = [_slice(past) for past in values.check_list("the slices", data)]
         if not slices:
             raise ValueError("a window has one slice at least")
         if any(now[0] <= before[0] for before, now in zip(slices[:-1], slices[1:], strict=True)):
@@ -247,9 +249,9 @@ class TimeWindow(NamedTuple):
 
 
 def _slice(data: Any) -> tuple[int, int, int]:
-    index, total, hits = values.row("a slice", data, 3)
-    values.whole("the number of a slice", index, least=0)
-    values.whole("the signals of a slice", total, least=0)
-    if values.whole("the hits of a slice", hits, least=0) > total:
+    index, total, hits = values.check_list("a slice", data, 3)
+    values.check_int("the number of a slice", index, least=0)
+    values.check_int("the signals of a slice", total, least=0)
+    if values.check_int("the hits of a slice", hits, least=0) > total:
         raise ValueError(f"a slice of {total} signals cannot hold {hits} hits")
     return index, total, hits

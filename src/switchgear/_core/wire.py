@@ -94,7 +94,7 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
     try:
         data = _upgraded(data)
         fields = [load(policy, data[name]) for name, load in _LOAD.items()]
-        isolated = tuple(map(_isolated, values.row("isolated", data.get("isolated", []))))
+        isolated = tuple(map(_isolated, values.check_list("isolated", data.get("isolated", []))))
         circuit = Circuit._make([*fields, None, isolated])
         recent = data.get("recent")
         if recent is not None:
@@ -257,7 +257,7 @@ def _dump_order(order: Override) -> list[Any]:
 
 
 def _order(data: Any) -> Override:
-    by, why, mode, reset, *rest = values.row("order", data)
+    by, why, mode, reset, *rest = values.check_list("order", data)
     if len(rest) > 1:
         raise WireError(f"order has {len(data)} fields")
     if not isinstance(reset, bool):
@@ -274,37 +274,39 @@ def _outage(data: dict[str, Any]) -> OpenState:
         retry_at_s=_maybe_number(data["retry_at_s"]),
         cooldown_s=_number(data["cooldown_s"]),
         failed_probes=_count(data["failed_probes"]),
-        admit=values.fraction("admit", data["admit"]),
+        admit=values.check_fraction("admit", data["admit"]),
         asked=_count(data["asked"]),
         reason=_text(data["reason"]),
     )
 
 
 def _probing(data: dict[str, Any]) -> Probing:
-    permits = tuple(_permit(permit) for permit in values.row("permits", data["permits"]))
+    permits = tuple(_permit(permit) for permit in values.check_list("permits", data["permits"]))
     # Absent in what was written before there was such a thing.
-    expired = tuple(_count(number) for number in values.row("expired", data.get("expired", [])))
+    expired = tuple(
+        _count(number) for number in values.check_list("expired", data.get("expired", []))
+    )
     failures = _count(data.get("failures", 0))
     return Probing(permits, _count(data["issued"]), _count(data["successes"]), expired, failures)
 
 
 def _permit(data: Any) -> Permit:
-    generation, probe, lease_until_s = values.row("permit", data, 3)
+    generation, probe, lease_until_s = values.check_list("permit", data, 3)
     return Permit(_count(generation), _count(probe), _number(lease_until_s))
 
 
 def _failure(data: Any) -> Failure:
-    at_s, error = values.row("failure", data, 2)
+    at_s, error = values.check_list("failure", data, 2)
     return Failure(_number(at_s), _maybe_text(error))
 
 
 def _isolated(data: Any) -> Isolated:
-    process, reason, since_s, retry_at_s = values.row("isolated process", data, 4)
+    process, reason, since_s, retry_at_s = values.check_list("isolated process", data, 4)
     return Isolated(_text(process), _text(reason), _number(since_s), _number(retry_at_s))
 
 
 def _failures(data: Any) -> tuple[Failure, ...]:
-    return tuple(map(_failure, values.row("failures", data)))
+    return tuple(map(_failure, values.check_list("failures", data)))
 
 
 def _totals(data: dict[str, Any]) -> Totals:
@@ -312,11 +314,11 @@ def _totals(data: dict[str, Any]) -> Totals:
 
 
 def _count(value: Any) -> int:
-    return values.whole("a count", value, least=0)
+    return values.check_int("a count", value, least=0)
 
 
 def _number(value: Any) -> float:
-    return values.number("a number", value)
+    return values.check_number("a number", value)
 
 
 def _maybe_number(value: Any) -> float | None:

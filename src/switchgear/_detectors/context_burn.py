@@ -36,8 +36,8 @@ class ContextBurn(Detector):
 
     def __init__(self, per_minute: float = 0.05, window_s: float = 60.0) -> None:
         self._set(
-            per_minute=values.fraction("ContextBurn.per_minute", per_minute, low_open=True),
-            window_s=values.window("ContextBurn.window_s", window_s),
+            per_minute=values.check_fraction("ContextBurn.per_minute", per_minute, low_open=True),
+            window_s=values.check_window_s("ContextBurn.window_s", window_s),
         )
 
     def start(self) -> Burn:
@@ -79,13 +79,13 @@ class ContextBurn(Detector):
 
     def load(self, data: Any) -> Burn:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        since_s, used, rate = values.row("the use of the context", data, 3)
+        since_s, used, rate = values.check_list("the use of the context", data, 3)
         if since_s is None:
             if (used, rate) != (0.0, 0.0):
                 raise ValueError(f"{data!r} measures from no time")
             return Burn()
         return Burn(
-            values.number("the time of the first measure", since_s),
-            values.number("the share in use", used),
-            values.at_least("the rate", rate, 0.0),
+            values.check_number("the time of the first measure", since_s),
+            values.check_number("the share in use", used),
+            values.check_at_least("the rate", rate, 0.0),
         )

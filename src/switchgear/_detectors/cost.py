@@ -38,9 +38,9 @@ class Spend(Detector):
     ) -> None:
         cap = micros_of("hard_cap", hard_cap, hard_cap_micros)
         self._set(
-            hard_cap_micros=values.whole("Spend.hard_cap_micros", cap),
-            threshold=values.positive("Spend.threshold", threshold),
-            window_s=values.window("Spend.window_s", window_s),
+            hard_cap_micros=values.check_int("Spend.hard_cap_micros", cap),
+            threshold=values.check_positive("Spend.threshold", threshold),
+            window_s=values.check_window_s("Spend.window_s", window_s),
         )
         if math.isinf(self.threshold * self.hard_cap_micros):
             raise ValueError(f"Spend.threshold is {threshold!r}: times the cap it must be finite")
@@ -84,7 +84,7 @@ class Spend(Detector):
         """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"what was spent is {data!r}: it must have window_s and slices")
-        window_s = values.seconds("window_s", data["window_s"])
+        window_s = values.check_seconds("window_s", data["window_s"])
         memory = TimeWindow.load(data["slices"])
         return memory if window_s == self.window_s else TimeWindow()
 
@@ -114,8 +114,8 @@ class TotalCost(Detector):
     ) -> None:
         micros = micros_of("budget", budget, budget_micros)
         self._set(
-            budget_micros=values.whole("TotalCost.budget_micros", micros),
-            threshold=values.positive("TotalCost.threshold", threshold),
+            budget_micros=values.check_int("TotalCost.budget_micros", micros),
+            threshold=values.check_positive("TotalCost.threshold", threshold),
         )
         if math.isinf(self.threshold * self.budget_micros):
             raise ValueError(
@@ -211,9 +211,9 @@ class SpendVelocity(Detector):
             given = None if least_micros == 500_000 else least_micros
             least_micros = micros_of("least", least, given) or 0
         self._set(
-            factor=values.at_least("SpendVelocity.factor", factor, 1.0),
-            window_s=values.window("SpendVelocity.window_s", window_s),
-            least_micros=values.whole("SpendVelocity.least_micros", least_micros),
+            factor=values.check_at_least("SpendVelocity.factor", factor, 1.0),
+            window_s=values.check_window_s("SpendVelocity.window_s", window_s),
+            least_micros=values.check_int("SpendVelocity.least_micros", least_micros),
         )
 
     def start(self) -> SpendHistory:
@@ -289,9 +289,9 @@ class SpendVelocity(Detector):
         last_s = data["last_s"]
         if (began_s is None) != (last_s is None):
             raise ValueError(f"began_s is {began_s!r} and last_s {last_s!r}: both or none")
-        began_s = None if began_s is None else values.number("began_s", began_s)
-        last_s = None if last_s is None else values.number("last_s", last_s)
-        window_s = values.seconds("window_s", data["window_s"])
+        began_s = None if began_s is None else values.check_number("began_s", began_s)
+        last_s = None if last_s is None else values.check_number("last_s", last_s)
+        window_s = values.check_seconds("window_s", data["window_s"])
         recent = TimeWindow.load(data["slices"])
         kept = recent if window_s == self.window_s else TimeWindow()
         return SpendHistory(began_s, total, kept, last_s)

@@ -21,7 +21,7 @@ class ConsecutiveFailures(Detector):
     threshold: int
 
     def __init__(self, threshold: int = 5) -> None:
-        self._set(threshold=values.whole("ConsecutiveFailures.threshold", threshold))
+        self._set(threshold=values.check_int("ConsecutiveFailures.threshold", threshold))
 
     def start(self) -> int:
         """No failures yet."""
@@ -55,7 +55,7 @@ class ConsecutiveFailures(Detector):
 
     def load(self, data: Any) -> int:
         """The inverse of `dump`."""
-        return values.whole("failures in a row", data, least=0)
+        return values.check_int("failures in a row", data, least=0)
 
 
 class FailuresInWindow(Detector):
@@ -80,9 +80,9 @@ class FailuresInWindow(Detector):
 
     def __init__(self, threshold: int = 3, window_s: float = 60.0, apart_s: float = 0.0) -> None:
         self._set(
-            threshold=values.whole("FailuresInWindow.threshold", threshold),
-            window_s=values.seconds("FailuresInWindow.window_s", window_s),
-            apart_s=values.number("FailuresInWindow.apart_s", apart_s),
+            threshold=values.check_int("FailuresInWindow.threshold", threshold),
+            window_s=values.check_seconds("FailuresInWindow.window_s", window_s),
+            apart_s=values.check_number("FailuresInWindow.apart_s", apart_s),
         )
         if self.apart_s < 0.0 or self.apart_s * (self.threshold - 1) >= self.window_s:
             rule = "it must not be below 0, and so short that all of them fit into window_s"

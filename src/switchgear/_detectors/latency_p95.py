@@ -39,11 +39,11 @@ class LatencyP95(Detector):
         admit: float = 0.5,
     ) -> None:
         self._set(
-            baseline_s=values.seconds("LatencyP95.baseline_s", baseline_s),
-            multiplier=values.at_least("LatencyP95.multiplier", multiplier, 1.0),
-            window_s=values.window("LatencyP95.window_s", window_s),
-            min_calls=values.whole("LatencyP95.min_calls", min_calls),
-            admit=values.fraction("LatencyP95.admit", admit),
+            baseline_s=values.check_seconds("LatencyP95.baseline_s", baseline_s),
+            multiplier=values.check_at_least("LatencyP95.multiplier", multiplier, 1.0),
+            window_s=values.check_window_s("LatencyP95.window_s", window_s),
+            min_calls=values.check_int("LatencyP95.min_calls", min_calls),
+            admit=values.check_fraction("LatencyP95.admit", admit),
         )
         if math.isinf(self.limit_s):
             raise ValueError(
@@ -113,6 +113,6 @@ class LatencyP95(Detector):
         """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"the memory of a p95 is {data!r}: it must have window_s and slices")
-        window_s = values.seconds("window_s", data["window_s"])
+        window_s = values.check_seconds("window_s", data["window_s"])
         memory = TimeWindow.load(data["slices"])
         return memory if window_s == self.window_s else TimeWindow()

@@ -24,7 +24,7 @@ class LockWait(Detector):
     limit_s: float
 
     def __init__(self, limit_s: float = 60.0) -> None:
-        self._set(limit_s=values.seconds("LockWait.limit_s", limit_s))
+        self._set(limit_s=values.check_seconds("LockWait.limit_s", limit_s))
 
     def start(self) -> float:
         """No wait so far."""
@@ -64,4 +64,4 @@ class LockWait(Detector):
 
     def load(self, data: Any) -> float:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        return values.at_least("the last wait", data, 0.0)
+        return values.check_at_least("the last wait", data, 0.0)

@@ -45,8 +45,8 @@ class Outputs(NamedTuple):
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        latest, baseline, low = values.row("the outputs", data, 3)
-        low = values.whole("low outputs in a row", low, least=0)
+        latest, baseline, low = values.check_list("the outputs", data, 3)
+        low = values.check_int("low outputs in a row", low, least=0)
         loaded = cls(_lengths("the latest", latest), _lengths("the baseline", baseline), low)
         if max(len(loaded.latest), len(loaded.baseline)) > BASELINE:
             raise ValueError(f"at most {BASELINE} outputs are remembered")
@@ -65,7 +65,9 @@ def median(lengths: tuple[int, ...]) -> float:
 
 
 def _lengths(field: str, data: Any) -> tuple[int, ...]:
-    return tuple(values.whole("a length", chars, least=0) for chars in values.row(field, data))
+    return tuple(
+        values.check_int("a length", chars, least=0) for chars in values.check_list(field, data)
+    )
 
 
 class Standstill(NamedTuple):
@@ -83,11 +85,11 @@ class Standstill(NamedTuple):
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        iterations, best, at_s, outputs = values.row("a standstill", data, 4)
+        iterations, best, at_s, outputs = values.check_list("a standstill", data, 4)
         return cls(
-            values.whole("iterations without progress", iterations, least=0),
-            None if best is None else values.whole("the most tests passing", best, least=0),
-            None if at_s is None else values.number("the time of progress", at_s),
+            values.check_int("iterations without progress", iterations, least=0),
+            None if best is None else values.check_int("the most tests passing", best, least=0),
+            None if at_s is None else values.check_number("the time of progress", at_s),
             Outputs.load(outputs),
         )
 
@@ -110,8 +112,8 @@ class NoProgress(Detector):
 
     def __init__(self, threshold: int = 3, recovers_at: float = DECLINED) -> None:
         self._set(
-            threshold=values.whole("NoProgress.threshold", threshold),
-            recovers_at=values.fraction(
+            threshold=values.check_int("NoProgress.threshold", threshold),
+            recovers_at=values.check_fraction(
                 "NoProgress.recovers_at", recovers_at, low_open=True, whole_too=True
             ),
         )
@@ -206,13 +208,15 @@ class OutputDecline(Detector):
     min_iterations: int
 
     def __init__(self, threshold: float = DECLINED, min_iterations: int = NEEDED) -> None:
-        least = values.whole("OutputDecline.min_iterations", min_iterations)
+        least = values.check_int("OutputDecline.min_iterations", min_iterations)
         if least > BASELINE:
             raise ValueError(
                 f"OutputDecline.min_iterations is {least}: it must not be above {BASELINE}, the "
                 "most that the baseline has"
             )
-        share = values.fraction("OutputDecline.threshold", threshold, low_open=True, whole_too=True)
+        share = values.check_fraction(
+            "OutputDecline.threshold", threshold, low_open=True, whole_too=True
+        )
         self._set(threshold=share, min_iterations=least)
 
     def start(self) -> Outputs:

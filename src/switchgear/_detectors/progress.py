@@ -134,15 +134,17 @@ class ProgressMemory(NamedTuple):
     @classmethod
     def load(cls, data: Any, *, most: int, remember: int) -> Self:
         """The inverse of `dump`; raises ValueError on anything else."""
-        points, evidence, recent, *fields, tested, last, context = values.row("a debt", data, 13)
+        points, evidence, recent, *fields, tested, last, context = values.check_list(
+            "a debt", data, 13
+        )
         steps = []
-        for step in values.row("the steps of a debt", evidence)[-EVIDENCE:]:
-            charge, text = values.row("a step of a debt", step, 2)
+        for step in values.check_list("the steps of a debt", evidence)[-EVIDENCE:]:
+            charge, text = values.check_list("a step of a debt", step, 2)
             if not isinstance(text, str):
                 raise ValueError(f"{text!r} must be the text of a step")
-            steps.append((values.whole("its points", charge), excerpt(text)))
-        points = min(values.whole("the points of a debt", points, least=0), most)
-        sets = values.row("the last words", recent)[-remember:] if remember else []
+            steps.append((values.check_int("its points", charge), excerpt(text)))
+        points = min(values.check_int("the points of a debt", points, least=0), most)
+        sets = values.check_list("the last words", recent)[-remember:] if remember else []
         words, lines, paths, keys, failures, states, tests = map(load, fields)
         return cls(
             points,
@@ -155,9 +157,9 @@ class ProgressMemory(NamedTuple):
             failures[-RING:],
             states[-RING:],
             tests[-RING:],
-            values.whole("the state of the tests", tested, least=-1),
-            values.whole("the last failure", last, least=-1),
-            values.whole("the fullness of the context", context, least=0),
+            values.check_int("the state of the tests", tested, least=-1),
+            values.check_int("the last failure", last, least=-1),
+            values.check_int("the fullness of the context", context, least=0),
         )
 
 
@@ -262,8 +264,8 @@ class RepeatedActions(Debt):
 
     def __init__(self, limit: float = 7.0, credit: float = 0.1) -> None:
         self._set(
-            limit=values.positive("RepeatedActions.limit", limit),
-            credit=values.fraction("RepeatedActions.credit", credit, whole_too=True),
+            limit=values.check_positive("RepeatedActions.limit", limit),
+            credit=values.check_fraction("RepeatedActions.credit", credit, whole_too=True),
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
@@ -321,10 +323,10 @@ class RepeatedThoughts(Debt):
         self, limit: float = 3.0, usual: float = 0.25, credit: float = 0.05, remember: int = 8
     ) -> None:
         self._set(
-            limit=values.positive("RepeatedThoughts.limit", limit),
-            usual=values.fraction("RepeatedThoughts.usual", usual),
-            credit=values.fraction("RepeatedThoughts.credit", credit, whole_too=True),
-            remember=values.whole("RepeatedThoughts.remember", remember),
+            limit=values.check_positive("RepeatedThoughts.limit", limit),
+            usual=values.check_fraction("RepeatedThoughts.usual", usual),
+            credit=values.check_fraction("RepeatedThoughts.credit", credit, whole_too=True),
+            remember=values.check_int("RepeatedThoughts.remember", remember),
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
@@ -389,8 +391,8 @@ class RepeatedErrors(Debt):
 
     def __init__(self, limit: float = 6.0, credit: float = 0.1) -> None:
         self._set(
-            limit=values.positive("RepeatedErrors.limit", limit),
-            credit=values.fraction("RepeatedErrors.credit", credit, whole_too=True),
+            limit=values.check_positive("RepeatedErrors.limit", limit),
+            credit=values.check_fraction("RepeatedErrors.credit", credit, whole_too=True),
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
@@ -460,9 +462,9 @@ class IdleTalk(Debt):
 
     def __init__(self, limit: float = 2.0, usual: float = 0.3, remember: int = 8) -> None:
         self._set(
-            limit=values.positive("IdleTalk.limit", limit),
-            usual=values.fraction("IdleTalk.usual", usual),
-            remember=values.whole("IdleTalk.remember", remember),
+            limit=values.check_positive("IdleTalk.limit", limit),
+            usual=values.check_fraction("IdleTalk.usual", usual),
+            remember=values.check_int("IdleTalk.remember", remember),
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:

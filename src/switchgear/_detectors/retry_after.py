@@ -24,7 +24,7 @@ class RetryAfter(Detector):
     threshold: int
 
     def __init__(self, threshold: int = 1) -> None:
-        self._set(threshold=values.whole("RetryAfter.threshold", threshold))
+        self._set(threshold=values.check_int("RetryAfter.threshold", threshold))
 
     def start(self) -> int:
         """No Retry-After so far."""
@@ -62,4 +62,4 @@ class RetryAfter(Detector):
 
     def load(self, data: Any) -> int:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        return values.whole("requests to wait", data, least=0)
+        return values.check_int("requests to wait", data, least=0)

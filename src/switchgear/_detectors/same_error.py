@@ -105,19 +105,19 @@ class Errors(NamedTuple):
     @classmethod
     def load(cls, data: Any, *, room: int) -> Self:
         """The inverse of `dump`, as far as it fits; raises ValueError on anything else."""
-        rows, forgotten, row_key, row, *rest = values.row(
+        rows, forgotten, row_key, row, *rest = values.check_list(
             "the errors", data, 6 if isinstance(data, list) and len(data) > 4 else 4
         )
         row_text, others = rest or ("", [])
         seen = []
-        for error in values.row("the errors seen", rows):
-            key, times, text = values.row("an error", error, 3)
-            count = values.whole("its count", times, least=0)
-            seen.append(CountedError(values.text("its key", key), count, _sample(text)))
+        for error in values.check_list("the errors seen", rows):
+            key, times, text = values.check_list("an error", error, 3)
+            count = values.check_int("its count", times, least=0)
+            seen.append(CountedError(values.check_text("its key", key), count, _sample(text)))
         if len({error.key for error in seen}) != len(seen):
             raise ValueError("an error is remembered twice")
-        forgotten = values.whole("errors forgotten", forgotten, least=0)
-        row = values.whole("errors in a row", row, least=0)
+        forgotten = values.check_int("errors forgotten", forgotten, least=0)
+        row = values.check_int("errors in a row", row, least=0)
         if not isinstance(row_key, str) or bool(row_key) is not bool(row):
             raise ValueError(f"{row} errors in a row cannot be of the key {row_key!r}")
         counts = _counts(others)
@@ -137,11 +137,11 @@ def _sample(text: Any) -> str:
 
 def _counts(data: Any) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for other in values.row("the other errors", data):
-        key, times = values.row("another error", other, 2)
+    for other in values.check_list("the other errors", data):
+        key, times = values.check_list("another error", other, 2)
         if not isinstance(key, str) or len(key) > _LONGEST_KEY or key in counts:
             raise ValueError(f"{key!r} must be the key of one error")
-        counts[key] = values.whole("its count", times, least=0)
+        counts[key] = values.check_int("its count", times, least=0)
     return counts
 
 
@@ -183,10 +183,12 @@ class SameError(Detector):
         remember: int = 32,
     ) -> None:
         self._set(
-            threshold=values.whole("SameError.threshold", threshold),
-            scope=values.one_of("SameError.scope", scope, SCOPES),
-            fingerprint=values.one_of("SameError.fingerprint", fingerprint, tuple(FINGERPRINTS)),
-            remember=values.whole("SameError.remember", remember),
+            threshold=values.check_int("SameError.threshold", threshold),
+            scope=values.check_one_of("SameError.scope", scope, SCOPES),
+            fingerprint=values.check_one_of(
+                "SameError.fingerprint", fingerprint, tuple(FINGERPRINTS)
+            ),
+            remember=values.check_int("SameError.remember", remember),
         )
 
     def start(self) -> Errors:

@@ -23,7 +23,7 @@ class ToolFlood(Detector):
     threshold: int
 
     def __init__(self, threshold: int = 20) -> None:
-        self._set(threshold=values.whole("ToolFlood.threshold", threshold))
+        self._set(threshold=values.check_int("ToolFlood.threshold", threshold))
 
     def start(self) -> int:
         """No call yet."""
@@ -58,7 +58,7 @@ class ToolFlood(Detector):
 
     def load(self, data: Any) -> int:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        return values.whole("calls without a file change", data, least=0)
+        return values.check_int("calls without a file change", data, least=0)
 
 
 MATCHES = ("outcome", "call", "tool")
@@ -92,8 +92,8 @@ class SameTool(Detector):
 
     def __init__(self, threshold: int = 5, match: str = "outcome") -> None:
         self._set(
-            threshold=values.whole("SameTool.threshold", threshold),
-            match=values.one_of("SameTool.match", match, MATCHES),
+            threshold=values.check_int("SameTool.threshold", threshold),
+            match=values.check_one_of("SameTool.match", match, MATCHES),
         )
 
     def start(self) -> EqualCalls:
@@ -144,10 +144,10 @@ class SameTool(Detector):
 
     def load(self, data: Any) -> EqualCalls:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        tool, key, times = values.row("a row of calls", data, 3)
+        tool, key, times = values.check_list("a row of calls", data, 3)
         for text in (tool, key):
             if not isinstance(text, str) or len(text) > LONGEST_TOOL:
                 raise ValueError(f"{text!r} must be a text of at most {LONGEST_TOOL} characters")
-        if values.whole("calls in a row", times, least=0) and not (tool and key):
+        if values.check_int("calls in a row", times, least=0) and not (tool and key):
             raise ValueError(f"{times} calls in a row need a tool and a key")
         return EqualCalls(tool, key, times) if times else EqualCalls()

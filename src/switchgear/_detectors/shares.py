@@ -26,11 +26,11 @@ class ShareInTime(Detector):
     def _set_share(self, window_s: float, threshold: float, min_calls: int) -> None:
         owner = type(self).__name__
         self._set(
-            window_s=values.window(f"{owner}.window_s", window_s),
-            threshold=values.fraction(
+            window_s=values.check_window_s(f"{owner}.window_s", window_s),
+            threshold=values.check_fraction(
                 f"{owner}.threshold", threshold, low_open=True, whole_too=True
             ),
-            min_calls=values.whole(f"{owner}.min_calls", min_calls),
+            min_calls=values.check_int(f"{owner}.min_calls", min_calls),
         )
 
     @property
@@ -101,7 +101,7 @@ class ShareInTime(Detector):
         """The inverse of `dump`; the slices of another window are dropped."""
         if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
             raise ValueError(f"the memory of a share is {data!r}: it must have window_s and slices")
-        window_s = values.seconds("window_s", data["window_s"])
+        window_s = values.check_seconds("window_s", data["window_s"])
         memory = TimeWindow.load(data["slices"])
         return memory if window_s == self.window_s else TimeWindow()
 
@@ -154,8 +154,8 @@ class SlowCallShare(ShareInTime):
         admit: float = 0.0,
     ) -> None:
         self._set(
-            slow_s=values.seconds("SlowCallShare.slow_s", slow_s),
-            admit=values.fraction("SlowCallShare.admit", admit),
+            slow_s=values.check_seconds("SlowCallShare.slow_s", slow_s),
+            admit=values.check_fraction("SlowCallShare.admit", admit),
         )
         self._set_share(window_s, threshold, min_calls)
 
@@ -194,13 +194,13 @@ class ShareOfCalls(Detector):
 
     def _set_share(self, window: int, threshold: float, min_calls: int | None) -> None:
         owner = type(self).__name__
-        window = values.whole(f"{owner}.window", window)
-        least = window if min_calls is None else values.whole(f"{owner}.min_calls", min_calls)
+        window = values.check_int(f"{owner}.window", window)
+        least = window if min_calls is None else values.check_int(f"{owner}.min_calls", min_calls)
         if least > window:
             raise ValueError(
                 f"{owner}.min_calls is {least}: it must not be above window, which is {window}"
             )
-        share = values.fraction(f"{owner}.threshold", threshold)
+        share = values.check_fraction(f"{owner}.threshold", threshold)
         self._set(window=window, threshold=share, min_calls=least)
 
     def start(self) -> CountWindow:
@@ -318,8 +318,8 @@ class SlowCalls(ShareOfCalls):
         admit: float = 0.0,
     ) -> None:
         self._set(
-            slow_s=values.seconds("SlowCalls.slow_s", slow_s),
-            admit=values.fraction("SlowCalls.admit", admit),
+            slow_s=values.check_seconds("SlowCalls.slow_s", slow_s),
+            admit=values.check_fraction("SlowCalls.admit", admit),
         )
         self._set_share(window, threshold, min_calls)
 

@@ -22,7 +22,7 @@ class Silence(Detector):
     limit_s: float
 
     def __init__(self, limit_s: float = 120.0) -> None:
-        self._set(limit_s=values.seconds("Silence.limit_s", limit_s))
+        self._set(limit_s=values.check_seconds("Silence.limit_s", limit_s))
 
     def start(self) -> float:
         """Not silent."""
@@ -59,4 +59,4 @@ class Silence(Detector):
 
     def load(self, data: Any) -> float:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        return values.at_least("seconds of silence", data, 0.0)
+        return values.check_at_least("seconds of silence", data, 0.0)

@@ -136,7 +136,7 @@ class Stagnation(Detector):
     limit: float
 
     def __init__(self, limit: float = 9.0) -> None:
-        self._set(limit=values.positive("Stagnation.limit", limit))
+        self._set(limit=values.check_positive("Stagnation.limit", limit))
 
     @property
     def most(self) -> int:
@@ -242,46 +242,50 @@ class Stagnation(Detector):
 
     def load(self, data: Any) -> StepTrail:
         """The inverse of `dump`; raises ValueError on anything else."""
-        row = values.row("no progress", data, 10)
+        row = values.check_list("no progress", data, 10)
         points, evidence, steps, thoughts, words, paths, states, tests, tested, context = row
-        points = min(values.whole("the points of no progress", points, least=0), self.most)
-        shown = [_evidence(each) for each in values.row("the evidence", evidence)[-EVIDENCE:]]
+        points = min(values.check_int("the points of no progress", points, least=0), self.most)
+        shown = [
+            _evidence(each) for each in values.check_list("the evidence", evidence)[-EVIDENCE:]
+        ]
         return StepTrail(
             points,
             tuple(shown) if points else (),
-            tuple(_earlier(each) for each in values.row("the last steps", steps)[-REMEMBER:]),
+            tuple(
+                _earlier(each) for each in values.check_list("the last steps", steps)[-REMEMBER:]
+            ),
             tuple(
                 frozenset(load(each))
-                for each in values.row("the last thoughts", thoughts)[-REMEMBER:]
+                for each in values.check_list("the last thoughts", thoughts)[-REMEMBER:]
             ),
             load(words)[-ROOM:],
             load(paths)[-ROOM:],
             load(states)[-RING:],
             load(tests)[-RING:],
-            values.whole("the state of the tests", tested, least=-1),
-            values.whole("the fullness of the context", context, least=0),
+            values.check_int("the state of the tests", tested, least=-1),
+            values.check_int("the fullness of the context", context, least=0),
         )
 
 
 def _evidence(data: Any) -> tuple[int, int, str]:
-    points, kind, text = values.row("a piece of evidence", data, 3)
-    kind = values.whole("its kind", kind, least=0)
+    points, kind, text = values.check_list("a piece of evidence", data, 3)
+    kind = values.check_int("its kind", kind, least=0)
     if kind >= len(LABELS) or not isinstance(text, str):
         raise ValueError(f"{data!r} must be the text of a step")
-    return values.whole("its points", points), kind, excerpt(text)
+    return values.check_int("its points", points), kind, excerpt(text)
 
 
 def _earlier(data: Any) -> Earlier:
-    pair, failed, is_new, numbers, words, lines = values.row("an earlier step", data, 6)
+    pair, failed, is_new, numbers, words, lines = values.check_list("an earlier step", data, 6)
     ids = load(pair)
     if len(ids) not in {2, 3} or not (failed in BOTH and is_new in BOTH):
         raise ValueError(f"{data!r} must be the text of a step")
-    few = values.row("the numbers of a result", numbers)[-NUMBERS:]
+    few = values.check_list("the numbers of a result", numbers)[-NUMBERS:]
     return Earlier(
         ids[0],
         failed,
         ids[1],
-        tuple([values.number("the number of a result", each) for each in few]),
+        tuple([values.check_number("the number of a result", each) for each in few]),
         is_new,
         frozenset(load(words)[-ROOM_FOR_ONE:]),
         None if lines is None else frozenset(load(lines)[-ROOM_FOR_ONE:]),

@@ -62,4 +62,4 @@ class Violation(Detector):
 
     def load(self, data: Any) -> str | None:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
-        return None if data is None else values.text("the broken rule", data)[:LONGEST]
+        return None if data is None else values.check_text("the broken rule", data)[:LONGEST]

@@ -97,8 +97,8 @@ def budget(
 ) -> Category:
     """An agent that spends `threshold` of its hard cap within the window is halted."""
     cap = micros("budget.hard_cap_dollars", hard_cap_dollars)
-    share = values.positive("budget.threshold", threshold)
-    detector = Spend(cap, share, values.window("budget.window_seconds", window_seconds))
+    share = values.check_positive("budget.threshold", threshold)
+    detector = Spend(cap, share, values.check_window_s("budget.window_seconds", window_seconds))
     wait = _cooldown("budget", cooldown_seconds, max_cooldown_seconds)
     return _category("budget", enabled, [detector], wait, tripping_at)
 
@@ -113,8 +113,8 @@ def failure_rate(
     tripping_at: float = 0.75,
 ) -> Category:
     """An agent of whose last calls more than `threshold` failed is halted."""
-    window = values.whole("failure_rate.window_calls", window_calls)
-    detector = FailureRate(window, values.fraction("failure_rate.threshold", threshold))
+    window = values.check_int("failure_rate.window_calls", window_calls)
+    detector = FailureRate(window, values.check_fraction("failure_rate.threshold", threshold))
     wait = _cooldown("failure_rate", cooldown_seconds, max_cooldown_seconds)
     return _category("failure_rate", enabled, [detector], wait, tripping_at)
 
@@ -132,10 +132,10 @@ def latency(
 ) -> Category:
     """An agent or provider whose p95 exceeds a multiple of its baseline keeps `admit` of its calls."""
     detector = LatencyP95(
-        values.positive("latency.baseline_p95_ms", baseline_p95_ms) / 1000.0,
-        values.at_least("latency.threshold_multiplier", threshold_multiplier, 1.0),
-        values.window("latency.sample_window_seconds", sample_window_seconds),
-        admit=values.fraction("latency.admit", admit),
+        values.check_positive("latency.baseline_p95_ms", baseline_p95_ms) / 1000.0,
+        values.check_at_least("latency.threshold_multiplier", threshold_multiplier, 1.0),
+        values.check_window_s("latency.sample_window_seconds", sample_window_seconds),
+        admit=values.check_fraction("latency.admit", admit),
     )
     wait = _cooldown("latency", cooldown_seconds, max_cooldown_seconds)
     return _category("latency", enabled, [detector], wait, tripping_at)
@@ -161,12 +161,12 @@ def external_dep(
     tripping_at: float = 0.5,
 ) -> Category:
     """Opens after a Retry-After, or after enough failures that are most of the calls."""
-    often = values.whole("external_dep.threshold", threshold)
-    window_s = values.window("external_dep.window_seconds", window_seconds)
-    calls = values.whole("external_dep.window_calls", window_calls)
-    share = values.fraction("external_dep.failing_share", failing_share)
+    often = values.check_int("external_dep.threshold", threshold)
+    window_s = values.check_window_s("external_dep.window_seconds", window_seconds)
+    calls = values.check_int("external_dep.window_calls", window_calls)
+    share = values.check_fraction("external_dep.failing_share", failing_share)
     detectors = [
-        RetryAfter(values.whole("external_dep.rate_limits", rate_limits)),
+        RetryAfter(values.check_int("external_dep.rate_limits", rate_limits)),
         FailuresInWindow(often, window_s, _apart(apart_seconds, often, window_s)),
         FailureRate(calls, share, min(often, calls)),
     ]
@@ -179,7 +179,7 @@ def _apart(seconds: Any, failures: int, window_s: float) -> float:
     """How far apart failures must be to count: a burst of them is one."""
     if seconds is None:
         return min(FARTHEST_APART_S, window_s / (2 * failures))
-    found = values.number("external_dep.apart_seconds", seconds)
+    found = values.check_number("external_dep.apart_seconds", seconds)
     if found < 0.0 or found * (failures - 1) >= window_s:
         rule = f"it must not be below 0, and {failures} failures must fit into window_seconds"
         raise ValueError(f"external_dep.apart_seconds is {seconds!r}: {rule}")
@@ -195,7 +195,7 @@ def resource_lock(
     tripping_at: float = 0.75,
 ) -> Category:
     """If the wait for a resource exceeds this, work is queued again instead of waiting."""
-    detector = LockWait(values.seconds("resource_lock.threshold_seconds", threshold_seconds))
+    detector = LockWait(values.check_seconds("resource_lock.threshold_seconds", threshold_seconds))
     wait = _cooldown("resource_lock", cooldown_seconds, max_cooldown_seconds)
     return _category("resource_lock", enabled, [detector], wait, tripping_at)
 
@@ -209,7 +209,7 @@ def story_cost(
 ) -> Category:
     """A story that costs more than `threshold` times its budget is paused until it is resumed."""
     amount = micros("story_cost.budget_dollars", budget_dollars)
-    detector = TotalCost(amount, values.positive("story_cost.threshold", threshold))
+    detector = TotalCost(amount, values.check_positive("story_cost.threshold", threshold))
     return _category("story_cost", enabled, [detector], Latched(), tripping_at)
 
 
@@ -298,7 +298,7 @@ def micros(field: str, value: Any) -> int:
     >>> micros("budget", 0.29)
     290000
     """
-    number = values.number(field, value)
+    number = values.check_number(field, value)
     if not 0 < number <= MOST_DOLLARS:
         rule = f"it must be dollars above 0, and at most {MOST_DOLLARS:,.0f}"
         raise ValueError(f"{field} is {value!r}: {rule}")
@@ -316,16 +316,16 @@ def _category(
     recovery: Cooldown | Latched,
     tripping_at: Any,
 ) -> Category:
-    warn_at = values.fraction(f"{name}.tripping_at", tripping_at, low_open=True)
+    warn_at = values.check_fraction(f"{name}.tripping_at", tripping_at, low_open=True)
     policy = Policy(detectors, recovery, tripping_at=warn_at)
     return Category(_truth(f"{name}.enabled", enabled), policy)
 
 
 def _cooldown(name: str, base: Any, most: Any, longest_s: float = LONGEST_COOLDOWN_S) -> Cooldown:
-    base_s = values.seconds(f"{name}.cooldown_seconds", base)
+    base_s = values.check_seconds(f"{name}.cooldown_seconds", base)
     max_s = max(base_s, longest_s)
     if most is not None:
-        max_s = values.seconds(f"{name}.max_cooldown_seconds", most)
+        max_s = values.check_seconds(f"{name}.max_cooldown_seconds", most)
         if max_s < base_s:
             rule = f"it must not be below cooldown_seconds, {base_s:g}"
             raise ValueError(f"{name}.max_cooldown_seconds is {most!r}: {rule}")

@@ -62,7 +62,7 @@ def notice(
     >>> notice("run r1 ended", severity="SEV2", owners=["ana"], run="r1")["text"]
     '[SEV2] run r1 ended'
     """
-    values.one_of("severity", severity, SEVERITIES)
+    values.check_one_of("severity", severity, SEVERITIES)
     now_s = time() if at_s is None else at_s
     return {
         "id": f"{redact(circuit or kind)}#{now_s:.3f}-{os.urandom(4).hex()}",

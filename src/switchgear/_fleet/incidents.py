@@ -593,12 +593,12 @@ class Incidents:
                 f"incident {name!r} was closed already, by {incident['closed_by']}"
             )
         if mark is not None:
-            values.one_of("mark", mark, MARKS)
+            values.check_one_of("mark", mark, MARKS)
         incident |= {
             "status": "closed",
             "mark": mark or incident.get("mark"),
-            "closed_by": redact(values.text("by", by)),
-            "closed_why": redact(values.text("why", why), 400),
+            "closed_by": redact(values.check_text("by", by)),
+            "closed_why": redact(values.check_text("why", why), 400),
             "closed_at": iso(now_s),
         }
         self._write(os.path.join(self.folder, name), incident)
@@ -622,10 +622,10 @@ class Incidents:
             "mark": "false_negative",
             "opened_at": iso(now_s),
             "opened_at_s": now_s,
-            "reason": redact(values.text("why", why), 400),
+            "reason": redact(values.check_text("why", why), 400),
             "action": "none: the circuit stayed closed",
             "timeline": [],
-            "closed_by": redact(values.text("by", by)),
+            "closed_by": redact(values.check_text("by", by)),
             "closed_why": redact(why, 400),
             "closed_at": iso(now_s),
         }

@@ -70,8 +70,8 @@ def agent(
     """
     return FleetAgent(
         _name("agent.name", name),
-        values.text("agent.owner", owner).strip(),
-        Model(_name("agent.provider", provider), values.text("agent.model", model)),
+        values.check_text("agent.owner", owner).strip(),
+        Model(_name("agent.provider", provider), values.check_text("agent.model", model)),
         tuple(
             _model("agent.fallback_models", one)
             for one in _items("fallback_models", fallback_models)
@@ -91,7 +91,7 @@ def story(
     """A checked story; what it may cost is `budget="$3"` or `budget_dollars=3`. Raises ValueError."""
     amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
     amount = micros_of("budget", budget, amount, other="_dollars")
-    return Story(_name("story.name", name), values.text("story.owner", owner).strip(), amount)
+    return Story(_name("story.name", name), values.check_text("story.owner", owner).strip(), amount)
 
 
 class Crew(NamedTuple):

@@ -260,13 +260,13 @@ class Target(Value):
         owner = type(self).__name__
         if not isinstance(name, str):
             raise ValueError(f"{owner}.name is {name!r}: it must be a text")
-        limit_s = values.seconds(f"{owner}.timeout_s", timeout_s)
+        limit_s = values.check_seconds(f"{owner}.timeout_s", timeout_s)
         if limit_s > LONGEST_TIMEOUT_S:
             rule = f"it must be at most {LONGEST_TIMEOUT_S:g} seconds"
             raise ValueError(f"{owner}.timeout_s is {timeout_s!r}: {rule}")
         self._set(
             name=name or f"{self.kind}-{_digest(what)}",
-            match=values.text(f"{owner}.match", match),
+            match=values.check_text(f"{owner}.match", match),
             timeout_s=limit_s,
         )
 
@@ -319,7 +319,7 @@ class Slack(Target):
     def __init__(
         self, url_env: str, match: str = "*", timeout_s: float = 10.0, name: str = ""
     ) -> None:
-        values.text("Slack.url_env", url_env)
+        values.check_text("Slack.url_env", url_env)
         self._set(url_env=_variable("Slack.url_env", url_env))
         self._set_common(name, url_env, match, timeout_s)
 
@@ -350,7 +350,7 @@ class Command(Target):
         import shlex
 
         try:
-            words = shlex.split(values.text("Command.run", run))
+            words = shlex.split(values.check_text("Command.run", run))
         except ValueError as error:
             raise ValueError(f"Command.run is {run!r}: {error}") from None
         if not words:
@@ -584,7 +584,7 @@ def _secret(variable: str) -> str:
 
 
 def _checked_url(field: str, url: Any) -> str:
-    text = values.text(field, url)
+    text = values.check_text(field, url)
     try:
         sendable_url(text)
     except NotSent as error:

@@ -86,8 +86,10 @@ class ResourceLock:
         """The fencing token; 0: the lock is not held."""
         self._ledger = ledger
         self._breaker = breaker
-        self._lease_s = values.seconds("lease_s", lease_s)
-        self._timeout_s = None if timeout_s is None else values.at_least("timeout_s", timeout_s, 0)
+        self._lease_s = values.check_seconds("lease_s", lease_s)
+        self._timeout_s = (
+            None if timeout_s is None else values.check_at_least("timeout_s", timeout_s, 0)
+        )
         self._sleep = sleep
         self._id = os.urandom(8).hex()
 
@@ -99,7 +101,7 @@ class ResourceLock:
 
     def renew(self, lease_s: float | None = None) -> None:
         """Have it for another lease from now on. Raises `LockLost` if it is too late."""
-        lease_s = self._lease_s if lease_s is None else values.seconds("lease_s", lease_s)
+        lease_s = self._lease_s if lease_s is None else values.check_seconds("lease_s", lease_s)
         if not self._ask(Extend(self._id, lease_s)).has:
             raise LockLost(self.resource, self.token)
 
@@ -236,7 +238,7 @@ class Locks:
         sleep: Callable[[float], object] = time.sleep,
     ) -> ResourceLock:
         """A lock on a resource, not yet had: `with panel.lock("staging-db") as lock:`."""
-        name = checked_name(f"lock/{values.text('resource', resource)}")
+        name = checked_name(f"lock/{values.check_text('resource', resource)}")
         breaker = self._breaker_of(name, lock_policy())
         return ResourceLock(
             self._ledger,

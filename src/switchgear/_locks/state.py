@@ -183,10 +183,10 @@ def load_tenure(data: Any) -> Tenure:
             )
         holder = data["holder"]
         return Tenure(
-            values.whole("token", data["token"], least=0),
+            values.check_int("token", data["token"], least=0),
             None if holder is None else LockHolder(*holder),
             tuple(Waiter(*one) for one in data["waiting"]),
-            values.number("seen_s", data["seen_s"]),
+            values.check_number("seen_s", data["seen_s"]),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"the lock cannot be read: {error!r}") from None

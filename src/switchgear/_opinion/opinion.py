@@ -98,36 +98,36 @@ def second_opinion(
     """The source of second opinions before a stuck agent is stopped: a command, or a model over HTTP."""
     for name, text in (("command", command), ("model", model)):
         if text is not None:
-            values.text(f"SecondOpinion.{name}", text)
+            values.check_text(f"SecondOpinion.{name}", text)
     for name, text in (("key_env", key_env), ("base_url_env", base_url_env)):
         is_name = isinstance(text, str) and text.isascii() and text.isidentifier()
         if text is not None and not is_name:
             raise ValueError(
                 f"SecondOpinion.{name} is {text!r}: it must be the name of an environment variable"
             )
-    if not LEAST_HEAT <= values.number("SecondOpinion.ask_at", ask_at) <= 1.0:
+    if not LEAST_HEAT <= values.check_number("SecondOpinion.ask_at", ask_at) <= 1.0:
         raise ValueError(f"SecondOpinion.ask_at is {ask_at!r}: it must be from {LEAST_HEAT} to 1")
-    if values.seconds("SecondOpinion.timeout_s", timeout_s) > LONGEST_TIMEOUT_S:
+    if values.check_seconds("SecondOpinion.timeout_s", timeout_s) > LONGEST_TIMEOUT_S:
         rule = f"it must be at most {LONGEST_TIMEOUT_S:g} s"
         raise ValueError(f"SecondOpinion.timeout_s is {timeout_s!r}: {rule}")
-    if values.whole("SecondOpinion.delay_steps", delay_steps) > MOST_STEPS:
+    if values.check_int("SecondOpinion.delay_steps", delay_steps) > MOST_STEPS:
         raise ValueError(
             f"SecondOpinion.delay_steps is {delay_steps!r}: it must be at most {MOST_STEPS}"
         )
-    values.whole("SecondOpinion.budget_micros", budget_micros)
+    values.check_int("SecondOpinion.budget_micros", budget_micros)
     return SecondOpinion(
         command,
         model,
-        values.one_of("SecondOpinion.api", api, APIS),
+        values.check_one_of("SecondOpinion.api", api, APIS),
         key_env,
         base_url_env,
         float(ask_at),
         float(timeout_s),
-        values.whole("SecondOpinion.max_delays", max_delays),
+        values.check_int("SecondOpinion.max_delays", max_delays),
         delay_steps,
-        values.whole("SecondOpinion.calls_per_day", calls_per_day),
+        values.check_int("SecondOpinion.calls_per_day", calls_per_day),
         budget_micros,
-        values.seconds("SecondOpinion.cache_s", cache_s),
+        values.check_seconds("SecondOpinion.cache_s", cache_s),
     )
 
 

@@ -133,8 +133,8 @@ class Panel:
         timer: bool = False,
         keep: int = KEPT_BREAKERS,
     ) -> None:
-        self._keep_events = values.whole("Panel.keep_events", keep_events)
-        self._idle_s = values.seconds("Panel.idle_s", idle_s)
+        self._keep_events = values.check_int("Panel.keep_events", keep_events)
+        self._idle_s = values.check_seconds("Panel.idle_s", idle_s)
         url = store if isinstance(store, str) else default_url() if store is None else None
         if store is None or isinstance(store, str):
             store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
@@ -148,7 +148,7 @@ class Panel:
         self.store: Resilient = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._wall = self.store.now_s  # one for all breakers
         self._breakers: KeptBreakers[CircuitBreaker] = KeptBreakers(
-            values.whole("Panel.keep", keep, least=0), self._released
+            values.check_int("Panel.keep", keep, least=0), self._released
         )
         self._keeper = Keeper(self.store, self._breakers, self._loops, timer=timer)
         _panels.add(self)
@@ -452,10 +452,10 @@ class Panel:
         `for_s`: the mode ends after this many seconds. `probe`: an open circuit probes at
         once; raises ValueError where its policy recovers without probes.
         """
-        by, why = values.text("by", by), values.text("why", why)
+        by, why = values.check_text("by", by), values.check_text("why", why)
         if probe:
             check_probes(name, (self._loops.get(name) or self.breaker(name)).policy)
-        until_s = None if for_s is None else self._wall() + values.seconds("for_s", for_s)
+        until_s = None if for_s is None else self._wall() + values.check_seconds("for_s", for_s)
         return self.send(name, Override(by, why, mode, reset, until_s=until_s, probe=probe))
 
     def send(self, name: str, message: Message) -> Verdict:

@@ -110,7 +110,7 @@ class RemoteJob(NamedTuple):
     def load(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `dump`. Raises ValueError for what it never dumped."""
         known = {key: data[key] for key in cls._fields if key in data}
-        values.whole("schema", known.get("schema"), least=1)
+        values.check_int("schema", known.get("schema"), least=1)
         spec = {key: known["spec"][key] for key in JobSpec._fields if key in known["spec"]}
         spec["labels"] = tuple(spec.get("labels", ()))
         for key in ("start", "folder"):

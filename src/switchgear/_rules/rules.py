@@ -184,7 +184,7 @@ class Rule(Value):
             raise ValueError(f"Rule.name is {name!r}: a rule needs one of {', '.join(ASPECTS)}")
         if not isinstance(why, str):
             raise ValueError(f"Rule.why is {why!r}: it must be a text")
-        self._set(name=values.text("Rule.name", name), why=why, **fields)
+        self._set(name=values.check_text("Rule.name", name), why=why, **fields)
 
 
 def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken | None:

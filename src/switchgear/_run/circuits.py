@@ -328,7 +328,7 @@ class RateLimit:
     """
 
     def __init__(self, per_hour: int | None) -> None:
-        self._per_hour = None if per_hour is None else values.whole("rate_limit", per_hour)
+        self._per_hour = None if per_hour is None else values.check_int("rate_limit", per_hour)
         self._begun: deque[float] = deque()
 
     def begin(self, now_s: float) -> None:

@@ -260,7 +260,7 @@ def checked(options: RunOptions) -> RunOptions:
         raise ValueError(
             "--completion-promise is empty: it must be a text that the agent can print"
         )
-    values.whole("--max-iterations", options.max_iterations)
+    values.check_int("--max-iterations", options.max_iterations)
     for field, value in (
         ("--circuit-breaker-failures", options.consecutive_failures),
         ("--circuit-breaker-errors", options.same_error),
@@ -268,14 +268,14 @@ def checked(options: RunOptions) -> RunOptions:
         ("--rate-limit", options.rate_limit),
     ):
         if value is not None:
-            values.whole(field, value)
+            values.check_int(field, value)
     percent = options.output_decline_percent
     if percent is not None and not 0 < percent <= 100:
         raise ValueError(f"--output-decline is {percent!r}: it must be above 0 and at most 100")
     if options.timeout_s is not None:
-        values.seconds("--timeout", options.timeout_s)
+        values.check_seconds("--timeout", options.timeout_s)
     if options.idle_timeout_s is not None:
-        values.seconds("--idle-timeout", options.idle_timeout_s)
+        values.check_seconds("--idle-timeout", options.idle_timeout_s)
     if options.budget_node is not None:
         checked_path(options.budget_node)
     return options

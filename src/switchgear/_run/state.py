@@ -192,7 +192,7 @@ class RunState(NamedTuple):
         """The inverse of `dump`. Raises ValueError for what it never dumped."""
         known = {key: data[key] for key in cls._fields if key in data}
         for key in ("iterations", "lost", "spent_micros", "unknown_prices", "resumptions"):
-            values.whole(f"state.{key}", known.get(key, 0), least=0)
+            values.check_int(f"state.{key}", known.get(key, 0), least=0)
         seconds = known.get("seconds", 0.0)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
             raise ValueError(f"state.seconds is {seconds!r}: it must be a number of at least 0")

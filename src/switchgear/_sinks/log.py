@@ -38,7 +38,7 @@ class Jsonl(values.Value):
     """The last line was cut off by a full disk; the next one must not be glued to it."""
 
     def __init__(self, path: str) -> None:
-        if "\0" in values.text("Jsonl.path", path):
+        if "\0" in values.check_text("Jsonl.path", path):
             raise ValueError(f"Jsonl.path is {path!r}: it must be the path of a file")
         self._set(path=path, _torn=False)
 

@@ -111,7 +111,7 @@ class Metrics(values.Value):
 
     def __init__(self, most_circuits: int = MOST_CIRCUITS) -> None:
         self._set(
-            most_circuits=values.whole("Metrics.most_circuits", most_circuits, least=0),
+            most_circuits=values.check_int("Metrics.most_circuits", most_circuits, least=0),
             _lock=Lock(),
             _names=set(),
             _transitions={},

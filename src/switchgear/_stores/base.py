@@ -291,7 +291,7 @@ def was_committed(message: object) -> bool:
 
 def checked_name(name: str) -> str:
     """The name of a circuit, if every store can keep it. Raises ValueError."""
-    return checked_glob(values.text("name", name), "name")
+    return checked_glob(values.check_text("name", name), "name")
 
 
 def checked_glob(glob: str, what: str = "glob") -> str:

@@ -62,13 +62,13 @@ class Interventions(NamedTuple):
 def checked(plan: Interventions) -> Interventions:
     """The plan, if it can be followed. Raises ValueError with the field, the value and the rule."""
     for step_name in plan.when_alone:
-        values.one_of("Interventions.when_alone", step_name, STEP_NAMES)
-    values.text("Interventions.hint", plan.hint)
-    values.text("Interventions.helper", plan.helper)
-    values.seconds("Interventions.extend_s", plan.extend_s)
-    values.seconds("Interventions.ask_s", plan.ask_s)
+        values.check_one_of("Interventions.when_alone", step_name, STEP_NAMES)
+    values.check_text("Interventions.hint", plan.hint)
+    values.check_text("Interventions.helper", plan.helper)
+    values.check_seconds("Interventions.extend_s", plan.extend_s)
+    values.check_seconds("Interventions.ask_s", plan.ask_s)
     if plan.escalate is not None:
-        values.text("Interventions.escalate", plan.escalate)
+        values.check_text("Interventions.escalate", plan.escalate)
     for name in ("in_runs", "progress"):
         value = getattr(plan, name)
         if not isinstance(value, bool):

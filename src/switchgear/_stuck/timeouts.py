@@ -60,15 +60,15 @@ class Due(NamedTuple):
 
 def checked(rules: Timeouts) -> Timeouts:
     """The rules, if they can be followed. Raises ValueError with the field, the value and the rule."""
-    values.one_of("Timeouts.policy", rules.policy, POLICIES)
+    values.check_one_of("Timeouts.policy", rules.policy, POLICIES)
     for field in ("fixed_s", "base_s"):
-        values.seconds(f"Timeouts.{field}", getattr(rules, field))
+        values.check_seconds(f"Timeouts.{field}", getattr(rules, field))
     for field in ("per_file_s", "per_line_s", "per_dependency_s", "deviations"):
-        values.at_least(f"Timeouts.{field}", getattr(rules, field), 0.0)
-    values.at_least("Timeouts.complex_factor", rules.complex_factor, 1.0)
-    values.whole("Timeouts.min_runs", rules.min_runs, least=2)
+        values.check_at_least(f"Timeouts.{field}", getattr(rules, field), 0.0)
+    values.check_at_least("Timeouts.complex_factor", rules.complex_factor, 1.0)
+    values.check_int("Timeouts.min_runs", rules.min_runs, least=2)
     if rules.session_s is not None:
-        values.seconds("Timeouts.session_s", rules.session_s)
+        values.check_seconds("Timeouts.session_s", rules.session_s)
     return rules
 
 

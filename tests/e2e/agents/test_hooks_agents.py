@@ -129,7 +129,8 @@ def test_what_an_answer_costs_is_charged_to_the_story_once(
         f"circuits: [{{match: story/*, policy: {{detectors: [{budget}], recovery: latched}}}}]\n"
         "hooks: {story: S-1}\n"
     )
-    turns = [Turn(shell=f"echo {n}", input_tokens=150_000, output_tokens=1_000) for n in range(9)]
+    # More than an agent can make before it is interrupted: Codex makes 25 in a second.
+    turns = [Turn(shell=f"echo {n}", input_tokens=150_000, output_tokens=1_000) for n in range(90)]
     guarded, model = guard(*turns)
     ended = guarded.run()
     told = json.loads(guarded.switchgear("show", "story/S-1", "--json", good=(0, 1)))
@@ -138,4 +139,4 @@ def test_what_an_answer_costs_is_charged_to_the_story_once(
     assert charged * TOLD_BY_TRANSCRIPTS[name] > 300_000
     # The last answer may not have been written down when the agent is interrupted.
     assert charged in {model.requests, model.requests - 1}
-    assert model.requests < 9, "nobody stopped it"
+    assert model.requests < len(turns), "it was not stopped"

@@ -126,7 +126,7 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert edge.fields()["lease_s"] == 0.001
     assert Cooldown(2).max_s == 10.0
     for largest in (sys.float_info.max, -sys.float_info.max):
-        assert values.number("n", largest) == largest
+        assert values.check_number("n", largest) == largest
     assert isinstance(Cooldown(2, 9).base_s, float)
 
 

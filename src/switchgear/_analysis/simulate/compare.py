@@ -138,13 +138,13 @@ def _told(progress: Progress | None, side: str) -> Callable[[float], object] | N
 
 
 def _check(agents: Any, hours: Any, seed: Any, noise: Any) -> None:
-    values.whole("agents", agents, least=FEWEST)
+    values.check_int("agents", agents, least=FEWEST)
     if agents > MOST:
         raise ValueError(f"agents is {agents!r}: it must be at most {MOST:,}")
-    if hours is not None and values.positive("hours", hours) > LONGEST_HOURS:
+    if hours is not None and values.check_positive("hours", hours) > LONGEST_HOURS:
         raise ValueError(f"hours is {hours!r}: it must be at most {LONGEST_HOURS:g}, a week")
-    values.whole("seed", seed, least=0)
-    values.fraction("noise", noise)
+    values.check_int("seed", seed, least=0)
+    values.check_fraction("noise", noise)
 
 
 def _limits(breakers: Breakers) -> tuple[float, float]:

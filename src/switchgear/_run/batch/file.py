@@ -11,7 +11,7 @@ from switchgear._breaker.presets import LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._config.loader import read_document
 from switchgear._config.problems import ConfigNode, Report, shown, suggestion
-from switchgear._core import values as record
+from switchgear._core import values
 from switchgear._run.batch.model import (
     ATTEMPTS,
     AUTO,
@@ -36,7 +36,7 @@ Read = Callable[[str, Any], Any]
 
 def text(key: str, value: Any) -> str:
     """A text that is not empty."""
-    return record.text(key, value)
+    return values.check_text(key, value)
 
 
 def _name(key: str, value: Any) -> str:
@@ -61,7 +61,7 @@ def _flag(key: str, value: Any) -> bool:
 
 def _whole(least: int, most: int = 10**9) -> Read:
     def read(key: str, value: Any) -> int:
-        if record.whole(key, value, least=least) > most:
+        if values.check_int(key, value, least=least) > most:
             raise ValueError(f"{key} is {value!r}: it must be at most {most}")
         return int(value)
 
@@ -69,7 +69,7 @@ def _whole(least: int, most: int = 10**9) -> Read:
 
 
 def _one_of(*known: str) -> Read:
-    return lambda key, value: record.one_of(key, value, known)
+    return lambda key, value: values.check_one_of(key, value, known)
 
 
 def _amount(parse: Callable[[str, str], Any]) -> Read:
@@ -89,7 +89,7 @@ def _seconds(key: str, typed: str) -> float:
 
 def _span(key: str, value: Any) -> float:
     found: float = _amount(_seconds)(key, value)
-    return record.seconds(key, found)
+    return values.check_seconds(key, found)
 
 
 def _timeout(key: str, value: Any) -> float | str | None:

@@ -131,9 +131,9 @@ class Progress(NamedTuple):
     def load(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `dump`. Raises ValueError for what it never dumped."""
         known = {key: data[key] for key in cls._fields if key in data}
-        values.one_of("status", known.get("status"), tuple(Status))
+        values.check_one_of("status", known.get("status"), tuple(Status))
         for key in ("attempts", "iterations", "earlier_micros", "spent_micros", "unknown_prices"):
-            values.whole(key, known.get(key, 0), least=0)
+            values.check_int(key, known.get(key, 0), least=0)
         known["status"] = Status(known["status"])
         known["runs"] = tuple(known.get("runs", ()))
         run = known.get("run")

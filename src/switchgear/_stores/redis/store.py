@@ -129,14 +129,14 @@ class RedisStore:
     ) -> None:
         self._address = clients.parsed(url)
         self.label: str = self._address.label
-        self._timeout_s = values.seconds("RedisStore.timeout_s", timeout_s)
+        self._timeout_s = values.check_seconds("RedisStore.timeout_s", timeout_s)
         self._server_clock = ServerClock()
         self._protocol = Protocol(
             self.label,
             reader.checked_namespace(self._address.namespace if namespace is None else namespace),
             self._server_clock,
-            keep=values.whole("RedisStore.keep_events", keep_events),
-            idle_s=values.seconds("RedisStore.idle_s", idle_s),
+            keep=values.check_int("RedisStore.keep_events", keep_events),
+            idle_s=values.check_seconds("RedisStore.idle_s", idle_s),
             timeout_s=self._timeout_s,
         )
         self._names = self._protocol.names
