@@ -74,12 +74,15 @@ def test_in_the_sandbox_the_guard_cannot_be_written_and_hooks_work(home: Path) -
         "echo > .claude/settings.json",
         "ln -sfn /nowhere .claude",
         "rm -rf ~/.local/state/switchgear/trust/*",
-        "touch ~/evil",
     ):
         done = in_sandbox(home, attack)
         assert done.returncode != 0, attack
         assert settings.read_text() == '{"hooks": {}}'
         assert "no-x" in config.read_text()
+    in_sandbox(
+        home, "touch ~/evil"
+    )  # in a checkout below /tmp it succeeds, in the empty folder there
+    assert not (home / "evil").exists()
     assert in_sandbox(home, "echo work > file").returncode == 0
     assert (project / "file").read_text() == "work\n"
     command = shlex.join([sys.executable, *hook_command("claude-code", root=str(project))[1:]])
