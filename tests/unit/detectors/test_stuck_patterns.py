@@ -271,6 +271,14 @@ def test_a_batch_with_uniform_rounds_continues() -> None:
     assert heat(steps) < 0.7
 
 
+def test_a_batch_whose_calls_differ_in_a_number_only_continues() -> None:
+    assert heat([step("convert", f"record {n}", "ok") for n in range(60)]) < 0.7
+
+
+def test_a_batch_that_starts_over_with_the_same_numbers_is_stopped() -> None:
+    assert heat([step("convert", f"record {n % 3}", "ok") for n in range(30)]) >= 1
+
+
 # 6. No sign at all: work that a small limit ended.
 
 
