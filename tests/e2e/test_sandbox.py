@@ -20,13 +20,15 @@ DOCUMENT = Path(__file__).parents[2] / "SECURITY.md"
 
 
 def usable() -> bool:
-    if shutil.which("bwrap") is None:
-        return False
+    if shutil.which("bwrap") is None or Path(__file__).is_relative_to("/tmp"):  # noqa: S108
+        return False  # the sandbox mounts an empty folder over /tmp: no Python of a checkout there
     probe = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not usable(), reason="bubblewrap cannot be used here")
+pytestmark = pytest.mark.skipif(
+    not usable(), reason="bubblewrap cannot be used here, or the checkout is below /tmp"
+)
 
 
 @pytest.fixture
@@ -74,6 +76,7 @@ def test_in_the_sandbox_the_guard_cannot_be_written_and_hooks_work(home: Path) -
         "echo > .claude/settings.json",
         "ln -sfn /nowhere .claude",
         "rm -rf ~/.local/state/switchgear/trust/*",
+        "touch ~/evil",
     ):
         done = in_sandbox(home, attack)
         assert done.returncode != 0, attack
