@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from switchgear import Signal
 from switchgear._cli import main
+from switchgear._cli.incidents import _full_id
 from switchgear._config import load_config
 from switchgear._fleet.categories import default_breakers
 from switchgear._fleet.fleet import Fleet
@@ -537,3 +538,13 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, args: list[str], me
 
 def test_incidents_need_no_fleet_in_the_configuration(tmp_path: Path) -> None:
     assert list(Incidents(str(tmp_path / "none")).all()) == []
+
+
+def test_an_empty_id_is_not_the_start_of_the_only_incident() -> None:
+    class One:
+        def all(self) -> list[dict[str, str]]:
+            return [{"id": "20261118-1"}]
+
+    kept: Any = One()
+    assert _full_id(kept, "") == ""
+    assert _full_id(kept, "2026") == _full_id(kept, "last") == "20261118-1"
