@@ -444,6 +444,9 @@ class _Reader(WordReader):
                 return self._names_in(value)
             if name.startswith("--arg-file="):
                 return self._names_in(name.partition("=")[2])
+            attached = self._names_in(name[2:]) if name[:2] == "-a" and name[2:] else None
+            if attached is not None:  # -afile
+                return attached
         for op, target in redirects:
             if op == "<":
                 return self._names_in(target)
