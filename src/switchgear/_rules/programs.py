@@ -430,7 +430,7 @@ def _follow(paths: dict[str, None], links: Sequence[tuple[str, str]]) -> None:
     """Add the paths to which links lead that the same text makes; also a link behind a link."""
     for _ in range(2):
         if len(paths) * len(links) > MOST_FOLLOWED:
-            raise TooLong("too many paths behind links")
+            raise TooLong(f"more than {MOST_FOLLOWED} paths in one call")
         for path in tuple(paths):
             for name, end in links:
                 if path.startswith(f"{name}/"):
