@@ -106,6 +106,6 @@ def test_a_replica_can_be_read_but_not_written(server: Server, store: RedisStore
 
 def test_a_cluster_url_for_a_single_server_is_an_error(server: Server) -> None:
     store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}")
-    with pytest.raises(StoreUnavailable, match="no Cluster"):
+    with pytest.raises(StoreUnavailable, match="not a Cluster"):
         tell(store)
     store.close()

@@ -20,13 +20,15 @@ DOCUMENT = Path(__file__).parents[2] / "SECURITY.md"
 
 
 def usable() -> bool:
-    if shutil.which("bwrap") is None:
-        return False
+    if shutil.which("bwrap") is None or Path(__file__).is_relative_to("/tmp"):
+        return False  # the sandbox mounts an empty folder over /tmp: no Python of a checkout there
     probe = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not usable(), reason="bubblewrap cannot be used here")
+pytestmark = pytest.mark.skipif(
+    not usable(), reason="bubblewrap cannot be used here, or the checkout is below /tmp"
+)
 
 
 @pytest.fixture
@@ -80,6 +82,10 @@ def test_in_the_sandbox_the_guard_cannot_be_written_and_hooks_work(home: Path) -
         assert done.returncode != 0, attack
         assert settings.read_text() == '{"hooks": {}}'
         assert "no-x" in config.read_text()
+    in_sandbox(
+        home, "touch ~/evil"
+    )  # in a checkout below /tmp it succeeds, in the empty folder there
+    assert not (home / "evil").exists()
     assert in_sandbox(home, "echo work > file").returncode == 0
     assert (project / "file").read_text() == "work\n"
     command = shlex.join([sys.executable, *hook_command("claude-code", root=str(project))[1:]])

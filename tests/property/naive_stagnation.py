@@ -159,7 +159,9 @@ def acted(told: Told, step: Stood, thought: frozenset[str], names: set[str]) -> 
             again = max(again, resemblance(step.said, [each.said]) * result)
         if step.failed and each.failed:
             fails = max(fails, result)
-    if step.is_new:
+    like = [each for each in before if each.tool == step.tool and each.said == step.said]
+    is_next = not step.failed and like and all(each.call != step.call for each in like)
+    if step.is_new or is_next:
         again = 0
     elif before and before[-1].is_new and not step.failed and not goes_up_and_down(before, step):
         again //= 2

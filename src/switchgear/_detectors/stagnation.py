@@ -118,16 +118,17 @@ class Stagnation(Detector):
     """Trips when the agent has made no progress for `limit` steps (default 9).
 
     Costs: the resemblance of the action times that of the result, to the most similar of the last 8
-    steps with the same tool (up to 1 step), and 1 more for the third equal call in a row with an
+    steps with the same tool (up to 1 step; nothing if the call does not fail and differs from all
+    calls like it in a number), and 1 more for the third equal call in a row with an
     equal result, and for every further one; a failure whose result resembles that of an earlier
     failure (up to 1; half if the action has a new word and the thought is a new one); an empty
     result (1); twice the resemblance of the thought to the last 8 thoughts, beyond 25 %; a turn
-    without a tool call that gets the reply of an earlier such turn (2.5); a return to an earlier
-    state of the files (1); the same tests fail although the files have changed (1). Credits: 0.3 for
-    every step; 1.25 for a new file or address in a step that does not fail, unless a number of the
-    last results goes up and down; 1.25 for a new set of failing tests. A result that differs in its
-    numbers only is the same result if the last number is within the range of at least two earlier
-    ones.
+    without a tool call that gets the reply of an earlier such turn, whatever its numbers (2.5); a
+    return to an earlier state of the files (1); the same tests fail although the files have changed
+    (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not fail,
+    unless a number of the last results goes up and down; 1.25 for a new set of failing tests. A
+    result that differs in its numbers only is the same result if the last number is within the
+    range of at least two earlier ones.
     """
 
     __slots__ = ("limit",)
@@ -344,7 +345,7 @@ def _acted(
             again = max(again, alike(step.words, other.words) * result)
         if step.failed and other.failed:
             fails = max(fails, result)
-    if step.is_new:
+    if step.is_new or _is_next_of_batch(trail.steps, step):
         again = 0
     elif trail.steps and trail.steps[-1].is_new and not (step.failed or _varies(trail.steps, step)):
         again //= 2
@@ -353,6 +354,12 @@ def _acted(
     if has_new_word and costs.get(THINKS, 1) <= 0:
         costs[FAILS] //= 2
     return costs
+
+
+def _is_next_of_batch(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether a call that did not fail differs from all calls like it in a number, as in batches."""
+    like = [each for each in steps if each.tool == step.tool and each.words == step.words]
+    return not step.failed and bool(like) and all(each.call != step.call for each in like)
 
 
 def _is_third(steps: tuple[Earlier, ...], step: Earlier) -> bool:
@@ -396,7 +403,14 @@ def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
     if not earlier:
         return {}
     if step.lines:
-        most = max([_same_lines(step.lines, each.lines) for each in earlier])
+        most = max(
+            [
+                100
+                if each.lines and each.shape == step.shape
+                else _same_lines(step.lines, each.lines)
+                for each in earlier
+            ]
+        )
     else:
         most = max([alike(step.words, each.words) for each in earlier]) - USUAL
     return {TALKS: TALK * most // 100}

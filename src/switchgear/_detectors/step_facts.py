@@ -34,6 +34,7 @@ _DIGITS = r"[0-9](?:[xX][0-9a-fA-F]{1,64}|[0-9a-f]{7,39}\b|[0-9]*)"
 _TIMES = (
     r"[0-9](?:[xX][0-9a-fA-F]{1,64}|[0-9]{3}-[0-9]{2}-[0-9]{2}|[0-9a-f]{7,39}\b"
     r"|[0-9]?:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]{1,9})?"
+    r"|[0-9]{0,4}m ?[0-9]{1,2}(?:\.[0-9]{1,9})?s\b"
     r"|[0-9]{0,8}(?:\.[0-9]{1,9})? ?(?:ns|us|µs|ms|s|secs?|seconds?|min|minutes?)\b)"
 )
 """What varies in a result although nothing has changed: clocks, durations, addresses, digests.

@@ -44,6 +44,14 @@ def test_turns_without_a_tool_call_that_get_one_reply_are_stopped(reply: str) ->
     assert heat([step("", f"I plan {word}", reply) for word in WORDS[:8]]) >= 1
 
 
+def test_turns_without_a_tool_call_whose_reply_only_counts_them_are_stopped() -> None:
+    steps = [
+        step("", f"I plan {word}", f"No tool was called: attempt {n} of 10.")
+        for n, word in enumerate(WORDS[:8])
+    ]
+    assert heat(steps) >= 1
+
+
 def test_turns_without_a_tool_call_that_get_new_replies_go_on() -> None:
     assert heat([step("", f"I ask for {word}", f"It is {word}") for word in WORDS]) < 0.7
 
@@ -210,9 +218,10 @@ def test_a_refusal_that_is_no_error_is_stopped(reply: str) -> None:
     assert heat([step("book", str(pairs[n % 2]), reply) for n in range(9)]) >= 1
 
 
-def test_commands_that_all_time_out_are_stopped() -> None:
+@pytest.mark.parametrize("duration", ["{} s", "{}m 0.0s", "{}m30s"])
+def test_commands_that_all_time_out_are_stopped(duration: str) -> None:
     steps = [
-        step("bash", f"./{word}", f"timed out after {n} s", ok=False)
+        step("bash", f"./{word}", f"timed out after {duration.format(n)}", ok=False)
         for n, word in enumerate(WORDS[:20])
     ]
     assert heat(steps) >= 1
@@ -260,6 +269,14 @@ def test_a_batch_with_uniform_rounds_continues() -> None:
         steps.append(step("edit", f"src/{word}.py {word}_new", "saved"))
         steps.append(step("bash", f"pytest src/{word}.py", "1 passed"))
     assert heat(steps) < 0.7
+
+
+def test_a_batch_whose_calls_differ_in_a_number_only_continues() -> None:
+    assert heat([step("convert", f"record {n}", "ok") for n in range(60)]) < 0.7
+
+
+def test_a_batch_that_starts_over_with_the_same_numbers_is_stopped() -> None:
+    assert heat([step("convert", f"record {n % 3}", "ok") for n in range(30)]) >= 1
 
 
 # 6. No sign at all: work that a small limit ended.
