@@ -2161,6 +2161,9 @@ SIXTH = [
     "echo x > /dev/ttyUSB0",
     "dd if=/dev/zero of=disk.img bs=1M count=10 && mkfs.ext4 disk.img",
     "sort --reverse switchgear.yaml",
+    "man -P cat ls",
+    "sed 's|raw/.switchgear/x|y|' docs/guide.md",
+    "sed -i 's/w.claude/v.claude/' docs/guide.md",
     "git diff --output-indicator-new=x switchgear.yaml",
 ]
 """Of 345 written without looking at the rules, 2 were refused at the first try (one by a mistake in it);

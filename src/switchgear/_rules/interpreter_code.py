@@ -115,7 +115,7 @@ def quoted_in(code: str) -> list[str]:
 _CODES = ("\\x", "\\u", "\\0", "\\1")
 """How a character by its number begins."""
 _PAIRS = {"(": ")", "{": "}", "[": "]", "<": ">"}
-_QUOTES = ("qx", "qq", "qw", "%x", "%q", "%Q", "%w", "%W")
+_QUOTES = ("qx", "qq", "qw", "q", "%x", "%q", "%Q", "%w", "%W")
 
 
 def bracketed_in(code: str) -> list[str]:

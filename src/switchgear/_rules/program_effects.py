@@ -484,6 +484,10 @@ def _edits(call: _Call) -> Touch:
 def _behind_w(text: str) -> Iterator[str]:
     for mark in ("w ", "W ", "w\t"):
         yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
+    for before in ("/", ";", "{", "$", "|", "#"):  # a blank is not needed: s/a/b/wfile
+        yield from (part.strip().rstrip("}") for part in text.split(f"{before}w")[1:][:20])
+    if text[:1] == "w":
+        yield text[1:].strip()
 
 
 def read_script(command: ShellCommand) -> list[str]:
@@ -902,7 +906,7 @@ def _awk(call: _Call) -> Touch:
     """The same for awk, which redirects within its text; `-i inplace` writes its files."""
     texts = [word for word in call.rest if " " in word or "{" in word]
     code = " ".join((*texts, *read_script(call.command)))
-    if "inplace" in call.rest or "-iinplace" in call.rest:
+    if any("inplace" in word for word in call.rest if " " not in word):
         return _writes(call)
     acts = any(sign in code for sign in (">", "|", "system("))
     if not acts:

@@ -154,6 +154,7 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
     "gdb": ("-ex", "--eval-command"),
     **dict.fromkeys(("vi", "vim", "nvim", "ex", "view"), ("-c", "--cmd", "+")),
     **dict.fromkeys(("ssh", "scp", "sftp"), ("-o",)),
+    "man": ("-P", "--pager"),
 }
 """Options whose value is a shell text."""
 _SSH_COMMANDS = ("proxycommand", "localcommand", "knownhostscomma")
