@@ -53,6 +53,24 @@ def test_attacks_by_other_tools_are_refused(project: Project) -> None:
     assert [call for call in TOOL_ATTACKS if project.tool_refusal(*call) is None] == []
 
 
+@pytest.mark.parametrize(
+    ("tool", "inputs"),
+    [
+        ("mcp__git__git_push", {"force_with_lease": True, "tags": True}),
+        ("mcp__git__git_push", {"branch": "fix/force", "message": "use --force"}),
+        ("mcp__git__git_push", {"repo_path": ".", "force": False}),
+        ("mcp__x__send_session_message", {"text": "do not run rm -rf .claude"}),
+        ("write_stdin", {"session_id": 1, "chars": "print(open('switchgear.yaml').read())\n"}),
+        ("WebFetch", {"url": "https://docs.example.com/.env", "prompt": "what is .env for?"}),
+        ("mcp__github__create_issue", {"title": "x", "body": "rm -rf .claude is refused"}),
+    ],
+)
+def test_everyday_calls_of_other_tools_are_admitted(
+    project: Project, tool: str, inputs: dict[str, object]
+) -> None:
+    assert project.tool_refusal(tool, inputs) is None
+
+
 def test_the_known_limits_are_as_the_documentation_says(project: Project) -> None:
     assert [text for text in ADMITTED if project.refusal(text) is not None] == []
 

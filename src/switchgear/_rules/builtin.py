@@ -127,7 +127,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "force-push",
             "it rewrites history that others use; --force-with-lease is allowed",
             commands=(
-                *("git push -f", "git push --force", "git push +*", "git push --mir*"),
+                *("git push -f", "git push --force", "git push +*", "git push --m*"),
                 *("git send-pack --force", "git send-pack +*"),
             ),
         ),

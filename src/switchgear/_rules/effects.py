@@ -110,6 +110,9 @@ _SHELL_WORDS = frozenset(
 )
 _TERMINALS = frozenset(("terminal", "term", "tmux", "iterm", "shell", "console", "tty", "screen"))
 """Servers whose tools type into a shell."""
+_PROCESSES = frozenset(("process", "subprocess", "repl", "pane"))
+_TYPING = frozenset(("interact", "send", "write", "type", "input", "feed", "communicate"))
+"""A tool with one word of each types into a program that runs, which may be a shell."""
 _CODE_WORDS = frozenset(
     (
         *("python", "ipython", "jupyter", "notebook", "cell", "interpreter", "repl", "run"),
@@ -219,7 +222,8 @@ class _Gathering:
         )
         self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
         self._access = _access(tool)
-        self._is_shell = _has_word(tool, _SHELL_WORDS) or _has_word(_server(tool), _TERMINALS)
+        self._is_shell = _is_terminal(tool)
+        self._named: list[str] = []  # by inputs with unknown names of a tool that reads
         self._runs_code = _has_word(tool, _CODE_WORDS)
 
     def deed(self) -> Deed:
@@ -228,6 +232,7 @@ class _Gathering:
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
             self._found["sends"].update(self._found["reads"])
+            self._found["sends"].update(dict.fromkeys(self._named))
             if _has_word(self._tool, _SENDING):  # a file that is uploaded
                 self._found["sends"].update(self._found["writes"])
         found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
@@ -262,9 +267,12 @@ class _Gathering:
                     self._add(**{self._access: [path]})
 
     def _take_git(self, inputs: Mapping[str, Any]) -> None:
-        """A tool of git that discards files, as the command that it stands for."""
+        """A tool of git that discards files or pushes, as the command that it stands for."""
         words = _words_of(self._tool.replace("__", "_"))
-        if "git" not in words or not words & {"clean", "stash", "reset"}:
+        if "git" not in words or not words & {"clean", "stash", "reset", "push"}:
+            return
+        if "push" in words:
+            self._effects(effects_of_words(("git", "push", *_push_options(inputs)), self._setting))
             return
         told = {f"{key}={_plain(value)}".lower() for key, value in _values(inputs)}
         if "clean" in words:
@@ -311,6 +319,10 @@ class _Gathering:
         text = "".join(sign for sign in value if sign.isprintable() or sign in "\n\t")
         lines = text.replace("\r", "\n")
         self._effects(effects_of(lines, self._setting))
+        if any(
+            call in text for call in ("('", '("')
+        ):  # the program that runs may be an interpreter
+            self._effects(effects_of_words(("python", "-c", text), self._setting))
         last = lines.rpartition("\n")[2]
         if last.strip():  # more may follow: any end of the last word, and any further word
             self._effects(effects_of(f"{last}*", self._setting))
@@ -322,10 +334,12 @@ class _Gathering:
 
     def _other(self, value: str) -> None:
         """An input with an unknown name: it may name a file, or be a command to the guard."""
+        paths = [] if " " in value else paths_in(value)
+        paths = [join(self._cwd, self._at_home(path)) for path in paths]
         if self._access == "reads":
+            self._named += paths
             return
         if " " not in value:
-            paths = [join(self._cwd, self._at_home(path)) for path in paths_in(value)]
             self._add(given=paths)
             if self._access == "deletes" and "/" in value:
                 self._add(deletes=paths[:1])
@@ -377,7 +391,7 @@ def types_into_shell(tool: str, inputs: Any) -> str | None:
     >>> types_into_shell("write_stdin", {"session_id": 1, "chars": "ls"})
     'chars'
     """
-    if not _has_word(tool, _SHELL_WORDS) and not _has_word(_server(tool), _TERMINALS):
+    if not _is_terminal(tool):
         return None
     if isinstance(inputs, str):
         return None  # taken for a command
@@ -385,6 +399,24 @@ def types_into_shell(tool: str, inputs: Any) -> str | None:
         return None
     names = (key for key, value in inputs.items() if isinstance(value, str | list))
     return next((key for key in names if key.lower() in _TYPED_KEYS), None)
+
+
+def _is_terminal(tool: str) -> bool:
+    """Whether a tool runs commands in a shell, or types into one."""
+    if _has_word(tool, _SHELL_WORDS) or _has_word(_server(tool), _TERMINALS):
+        return True
+    return _has_word(tool, _PROCESSES) and _has_word(tool, _TYPING)
+
+
+def _push_options(inputs: Mapping[str, Any]) -> Iterator[str]:
+    """The options and forced references among the inputs of a tool that pushes."""
+    for key, value in _values(inputs):
+        name = key.lower()
+        forces = "force" in name and "lease" not in name and "include" not in name
+        if value is True and forces and name != "force":  # which has a rule of its own
+            yield "--force"
+        elif isinstance(value, str) and name not in _TEXT_KEYS:
+            yield from (word for word in value.split() if word.startswith(("-", "+")))
 
 
 def typed_keys(value: Any) -> str:

@@ -44,19 +44,28 @@ _OPENS = (
     *("open", "remove", "unlink", "rmtree", "rename", "replace", "path", "rmsync", "unlinksync"),
     *("writefilesync", "truncate", "chmod", "move", "copy", "writefile", "rmdir"),
 )
-_CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print")
+_CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print", "--run", "--execute")
+_CODE_OPTIONS = tuple(f"{flag}=" for flag in _CODE_FLAGS if flag.startswith("--"))
+_CODE_SIGNS = (" ", "(", "'", '"', "`", ";")
+"""What makes code of the letters of a short option: `-c'import os'`."""
 _PIECES = ("'+'", '"+"', "' + '", '" + "', "' . '", '" . "', "''", '""', "' '", '" "')
 _DOTS = ("'.'", '"."')
 """Between two texts they are joined; alone it is the current folder."""
 
 
 def code_of(command: "ShellCommand") -> str:
-    """The program text that an interpreter is given: behind `-c` or `-e`, or as its input."""
+    """The program text that an interpreter is given: behind or attached to `-c` or `-e`, or as its input."""
     texts = [target for op, target in command.redirects if op == "<<<"]
-    for flag, code in zip(command.words, command.words[1:], strict=False):
-        is_short = flag[:1] == "-" != flag[1:2] and flag[-1:] in {"c", "e"}
-        if is_short or flag in _CODE_FLAGS:
-            texts.append(code)
+    words = command.words
+    for at, flag in enumerate(words):
+        is_short = flag[:1] == "-" != flag[1:2]
+        if (is_short and flag[-1:] in {"c", "e"}) or flag in _CODE_FLAGS:
+            behind = (word for word in words[at + 1 :] if word[:2] != "--")  # eval --ext=ts code
+            texts.append(next(behind, ""))
+        elif flag.startswith(_CODE_OPTIONS):
+            texts.append(flag.partition("=")[2])
+        if is_short and any(sign in flag for sign in _CODE_SIGNS):
+            texts.append(flag[1:])
     if command.piped is not None:
         texts.append(command.piped)
     return joined("\n".join(texts))
@@ -106,7 +115,7 @@ def quoted_in(code: str) -> list[str]:
 _CODES = ("\\x", "\\u", "\\0", "\\1")
 """How a character by its number begins."""
 _PAIRS = {"(": ")", "{": "}", "[": "]", "<": ">"}
-_QUOTES = ("qx", "qq", "qw", "%x", "%q", "%Q", "%w", "%W")
+_QUOTES = ("qx", "qq", "qw", "q", "%x", "%q", "%Q", "%w", "%W")
 
 
 def bracketed_in(code: str) -> list[str]:

@@ -27,9 +27,17 @@ from switchgear._rules.shell.parser import LONGEST_PATH, ShellCommand, TooLong, 
 
 _WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge"))
 _ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))
-_DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm", "rimraf", "del-cli"))
+DELETES_ALL = frozenset(
+    (
+        *("rm", "rmdir", "unlink", "shred", "trash", "srm", "rimraf", "del-cli", "trash-put"),
+        *("wipe", "gomi", "wipefs", "blkdiscard", "mkswap", "mkfs"),
+        *(f"mkfs.{kind}" for kind in ("ext2", "ext3", "ext4", "xfs", "btrfs", "vfat", "fat")),
+        *(f"mkfs.{kind}" for kind in ("exfat", "ntfs", "f2fs", "minix")),
+    )
+)
+"""Programs that delete what they are given; a new file system deletes what was on the disk."""
 COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
-_TAKES_PATHS = _DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
+_TAKES_PATHS = DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
 _UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  nothing is written there
 _BACKUPS = tuple(
@@ -234,7 +242,8 @@ def _sent_in(word: str) -> Iterator[str]:
         yield word
     for sign in "=@<:":
         if sign in word:
-            yield word.rpartition(sign)[2].partition(";")[0]
+            named = word.rpartition(sign)[2].partition(";")[0]
+            yield from (name.strip("\"'") for name in named.split(",", MOST_TOKENS))
     if word[:1] == "-" != word[1:2]:
         yield from (word[at:].lstrip("@") for at in range(2, min(len(word), _LONGEST_CLUSTER)))
 
@@ -394,7 +403,8 @@ def _unpacks(call: _Call) -> Touch:
     letters = first.lstrip("-") if not first.startswith("--") else ""
     short = [word for word in call.rest if word[:1] == "-" != word[1:2] or word == first]
     packs = "tar" in program and any(
-        not word.startswith("--") and {"c", "t"} & set(word.lstrip("-")) for word in short[:2]
+        not word.startswith("--") and {"c", "t"} & set(word.lstrip("-").partition("C")[0])
+        for word in short[:2]
     )
     if packs or {"--create", "--list"} & set(call.rest) or (program == "unzip" and "l" in letters):
         gone = call.paths[1:] if "--remove-files" in call.rest else ()
@@ -404,6 +414,7 @@ def _unpacks(call: _Call) -> Touch:
         for name, value in zip(call.rest, call.rest[1:], strict=False)
         if name in {"-C", "--directory", "-d", "-D"}
     ]
+    into += [call.seen(word[2:]) for word in call.rest if word[:2] in {"-C", "-d"} and word[2:]]
     landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
     if call.command.cwd.rpartition("/")[2].startswith("."):  # in a folder of settings
         landed += (f"{call.command.cwd}/*",)
@@ -475,34 +486,53 @@ def _queries(call: _Call) -> Touch:
 def _edits(call: _Call) -> Touch:
     """The script names what it writes (`w file`); its other paths are patterns."""
     scripts = _scripts_of_sed(call)
-    files = [call.seen(word) for word in call.words if word not in scripts]
-    if any(_says_in_place(word) for word in call.rest):
-        return Touch(writes=tuple(files))
-    if any(True for _ in run_by_sed(call.command.words)):
-        return _handles(call)
     named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
+    if any(_says_in_place(word) for word in call.rest):
+        named += [word for word in call.words if word not in scripts]
+    elif any(True for _ in run_by_sed(call.command)):
+        return _handles(call)
     return Touch(writes=tuple(map(call.seen, named)))
 
 
 def _behind_w(text: str) -> Iterator[str]:
     for mark in ("w ", "W ", "w\t"):
         yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
+    for before in ("/", ";", "{", "$", "|", "#"):  # a blank is not needed: s/a/b/wfile
+        yield from (part.strip().rstrip("}") for part in text.split(f"{before}w")[1:][:20])
+    if text[:1] == "w":
+        yield text[1:].strip()
 
 
 _ESCAPED = "\ue009"
 """Stands for a separator in a text that it separates."""
 
 
-def run_by_sed(words: Sequence[str]) -> Iterator[str]:
+def read_script(command: ShellCommand) -> list[str]:
+    """The program text that `awk -f -` or `sed -f /dev/stdin` reads on its input, if it is known."""
+    words = command.words
+    named = [word for name, word in zip(words, words[1:], strict=False) if name in {"-f", "--file"}]
+    named += [word.partition("f")[2] for word in words if word[:1] == "-" != word[1:2]]
+    named += [word.partition("=")[2] for word in words if word.startswith("--file=")]
+    if not {"-", "/dev/stdin"} & set(named):
+        return []
+    texts = [target for op, target in command.redirects if op == "<<<"]
+    return [*texts, command.piped or ""]
+
+
+def run_by_sed(command: ShellCommand) -> Iterator[str]:
     r"""The commands that a script of sed runs: `1e ls`, `s/.*/ls/e`, or by an `e` alone what is there.
 
-    >>> list(run_by_sed(["sed", "s/.*/ls -l/e", "a"])), list(run_by_sed(["sed", "s/e/f e/", "a"]))
-    (['ls -l'], [])
+    >>> list(run_by_sed(ShellCommand(("sed", "s/.*/ls -l/e", "a"))))
+    ['ls -l']
+    >>> list(run_by_sed(ShellCommand(("sed", "s/e/f e/", "a"))))
+    []
 
     Raises `TooLong`.
     """
-    for word in words[1:]:
+    for word in (*command.words[1:], *read_script(command)):
         texts: list[str] = []
+        if word[:1] == "-":  # -e'1e ls', --expression='1e ls'
+            word = word.partition("=" if word[1:2] == "-" else "e")[2]  # noqa: PLW2901
         parts = word.replace("\n", ";").split(";")
         if len(parts) > MOST_TOKENS:
             raise TooLong(f"more than {MOST_TOKENS} commands in one script of sed")
@@ -523,18 +553,25 @@ def run_by_sed(words: Sequence[str]) -> Iterator[str]:
 
 
 def _scripts_of_sed(call: _Call) -> list[str]:
-    given = [
-        value
-        for name, value in zip(call.rest, call.rest[1:], strict=False)
-        if name in {"-e", "--expression"}
-    ]
-    given += [word.partition("=")[2] for word in call.rest if word.startswith("--expression=")]
-    return given or call.words[:1]
+    """Behind `-e`, `-ne` or `--expression`, or attached to them, or in a file; else the first word."""
+    given = read_script(call.command)
+    is_named = bool(given)
+    for name, value in zip(call.rest, [*call.rest[1:], ""], strict=False):
+        letters, _, text = name.partition("=" if name[:2] == "--" else "e")
+        if letters == "--expression":
+            given.append(text or value)
+        elif name[:1] == "-" != name[1:2] and "i" not in letters:  # -ie: a suffix
+            if "f" not in letters and letters != name:
+                given.append(text or value)
+            is_named = is_named or "f" in letters
+        is_named = is_named or letters == "--file"
+    return given if given or is_named else call.words[:1]
 
 
 def _says_in_place(word: str) -> bool:
-    """`-i`, `-i.bak`, `-pi`, `--in-place=…`, `--inplace`."""
-    is_short = word[:1] == "-" != word[1:2] and "i" in word.partition(".")[0]
+    """`-i`, `-i.bak`, `-pi`, `--in-place=…`, `--inplace`; what is behind an `e` or `c` is program text."""
+    letters = word.partition(".")[0].partition("e")[0].partition("c")[0]
+    is_short = word[:1] == "-" != word[1:2] and "i" in letters
     return is_short or word.startswith(("--in-place", "--inplace"))
 
 
@@ -824,7 +861,10 @@ def _interpreted(call: _Call) -> Touch:
         at = len(call.rest)
         args = [word for word in call.rest[:at] if word not in code and not word.startswith("-")]
         others = tuple(_tokens(call, args)) if changes or in_place else ()
-    piped = call.command.piped or ""
+        if "argv" in small and any(word in small for word in DELETES):
+            deletes += tuple(map(call.seen, args))
+    texts_in = [target for op, target in call.command.redirects if op == "<<<"]
+    piped = call.command.piped or "\n".join(texts_in)
     if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
         others = (*others, *_tokens(call, piped.split()[:MOST_TOKENS]))
     if changes and ("switchgear.__path__" in code or "switchgear.__file__" in code):
@@ -887,8 +927,9 @@ def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
 
 def _awk(call: _Call) -> Touch:
     """The same for awk, which redirects within its text; `-i inplace` writes its files."""
-    code = " ".join(word for word in call.rest if " " in word or "{" in word)
-    if "inplace" in call.rest or "-iinplace" in call.rest:
+    texts = [word for word in call.rest if " " in word or "{" in word]
+    code = " ".join((*texts, *read_script(call.command)))
+    if any("inplace" in word for word in call.rest if " " not in word):
         return _writes(call)
     acts = any(sign in code for sign in (">", "|", "system("))
     if not acts:
@@ -906,7 +947,7 @@ def _awk(call: _Call) -> Touch:
 
 
 _HOW: dict[str, Callable[[_Call], Touch]] = {
-    **dict.fromkeys(_DELETES_ALL, _deletes),
+    **dict.fromkeys(DELETES_ALL, _deletes),
     **dict.fromkeys(_WRITES_ALL, _writes),
     **dict.fromkeys(_ALTERS_ALL, _alters),
     **dict.fromkeys(COPIES, _copies),

@@ -23,8 +23,10 @@ from switchgear._rules.interpreter_code import (
 )
 from switchgear._rules.program_effects import (
     COPIES,
+    DELETES_ALL,
     Touch,
     handled_by,
+    read_script,
     run_by_sed,
     touched_by,
     without_backups,
@@ -101,6 +103,10 @@ _VALUED: dict[str, str] = {
     "caffeinate": "-t -w",
     "busybox": "",
     "toybox": "",
+    "shx": "",
+    "fakeroot": "",
+    "chronic": "",
+    "shell": "",  # of make: $(shell …)
     "then": "",
     "do": "",
     "else": "",
@@ -148,9 +154,13 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
     "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program"),
     "make": ("--eval",),
     "gdb": ("-ex", "--eval-command"),
-    **dict.fromkeys(("vi", "vim", "nvim", "ex", "view"), ("-c", "--cmd")),
+    **dict.fromkeys(("vi", "vim", "nvim", "ex", "view"), ("-c", "--cmd", "+")),
+    **dict.fromkeys(("ssh", "scp", "sftp"), ("-o",)),
+    "man": ("-P", "--pager"),
 }
 """Options whose value is a shell text."""
+_SSH_COMMANDS = ("proxycommand", "localcommand", "knownhostscomma")
+"""How settings of ssh begin that are commands."""
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
 """Those of which `-c` may be the last of several letters."""
 _CLUSTERED = _CLUSTERS | {"ex", "vi", "vim", "nvim", "view"}
@@ -213,6 +223,23 @@ _CONTAINER_VALUED = [
     "-f",
     "--file",
 ]
+_SANDBOXES = frozenset(("bwrap", "proot", "systemd-nspawn", "nsjail", "minijail0", "sandbox-exec"))
+"""Programs that run a command with other folders in place of those of this machine, or the same."""
+_BINDS = ("--bind", "--bind-try", "--dev-bind", "--dev-bind-try", "-b", "-B", "--bindmount")
+_CMAKE = {
+    **dict.fromkeys(("remove", "remove_directory"), ("rm",)),
+    **dict.fromkeys(("copy", "copy_directory", "copy_if_different"), ("cp",)),
+    "rename": ("mv",),
+    "create_symlink": ("ln", "-s"),
+    "chdir": ("env", "-C"),
+}
+"""The commands of `cmake -E` that have another name elsewhere."""
+_DISKS = ("sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "md", "dm-", "mapper/")
+"""How the names of disks begin in `/dev`."""
+MOST_LINKS = 16
+"""Links that one text makes whose ends are known to the commands behind them."""
+MOST_FOLLOWED = 20_000
+"""Paths that are compared with them."""
 _DECODERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("base64", "base32", "basenc", "gbase64"), ("-d", "-D", "-di", "--decode")),
     "openssl": ("-d",),
@@ -326,6 +353,7 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     keys: list[tuple[str, str]] = []
     calling: dict[str, list[str]] = {}
     copied: dict[str, list[str]] = {}  # files, and what they were made of
+    linking: list[tuple[tuple[str, ...], str]] = []
     ran = list(_looked_through(commands, setting, 0))
     runs = dict.fromkeys(path for command in (*commands, *ran) for path in _scripts(command))
     for command in ran:
@@ -333,6 +361,8 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
             real[command.words] = None
             continue
         touch = _touch_of(command)
+        if command.words[:1] == ("ln",):
+            linking.append((command.words, command.cwd))
         if command.words and not command.words[0].startswith(_WRAPPER):
             real[command.words] = None
         judged = touch
@@ -361,8 +391,12 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     if found["sweeps"] and any(_adds_all(words) for words in real):
         added = [sweep.replace("modified:", "untracked:") for sweep in found["sweeps"]]
         found["sweeps"].update(dict.fromkeys(added))
+    found["deletes"].update(dict.fromkeys(filter(_is_disk, found["writes"])))
+    links = [link for words, cwd in linking for link in _links_made(words, cwd)][:MOST_LINKS]
     for paths in found.values():
         paths.pop(UNKNOWN, None)
+        if links:
+            _follow(paths, links)
     fields = {field: tuple(paths) for field, paths in found.items()}
     return Effects(
         tuple(real),
@@ -379,6 +413,34 @@ def _adds_all(words: Sequence[str]) -> bool:
         return False
     everything = {".", "./", "*", ":/", "--all"} & set(words[2:])
     return bool(everything) or any(word[:1] == "-" != word[1:2] and "A" in word for word in words)
+
+
+def _is_disk(path: str) -> bool:
+    """Whether a path is a disk: what is written to it replaces all that was on it."""
+    return path.startswith("/dev/") and path[len("/dev/") :].startswith(_DISKS)
+
+
+def _links_made(words: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
+    """The links that `ln -s` makes, and where they lead: as that name, or in the folder of that name."""
+    plain = [word for word in words[1:] if not word.startswith("-")]
+    if not plain or len(plain) > MOST_LINKS or not any("s" in word for word in words[1:]):
+        return
+    folder = join(cwd, plain[-1] if len(plain) > 1 else ".")
+    if len(plain) == 2:
+        yield folder, join(folder.rpartition("/")[0] or "/", plain[0])
+    for end in plain[:-1] or plain:
+        yield join(folder, end.rstrip("/").rpartition("/")[2]), join(folder, end)
+
+
+def _follow(paths: dict[str, None], links: Sequence[tuple[str, str]]) -> None:
+    """Add the paths to which links lead that the same text makes; also a link behind a link."""
+    for _ in range(2):
+        if len(paths) * len(links) > MOST_FOLLOWED:
+            raise TooLong(f"more than {MOST_FOLLOWED} paths in one call")
+        for path in tuple(paths):
+            for name, end in links:
+                if path.startswith(f"{name}/"):
+                    paths[join(end, path[len(name) + 1 :])] = None
 
 
 _WRAPPER = "\ue007"
@@ -756,6 +818,8 @@ def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
             rest = _behind_options(module[1:], [])
             return command._replace(words=rest) if rest else None
         return command._replace(words=(module[0].partition(".")[0], *module[1:]))
+    if program == "cmake" and words[1:2] == ("-E",) and len(words) > 2:
+        return command._replace(words=(*_CMAKE.get(words[2], words[2:3]), *words[3:]))
     if program == "hub":
         return command._replace(words=("git", *words[1:]))
     if program == "git" and words[1:2] and words[1].startswith("-"):
@@ -963,13 +1027,16 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         yield from (here._replace(words=words) for words in _executed_by_fd(command.words))
     elif program in _CONTAINERS:
         yield from _in_container(command)
+    elif program in _SANDBOXES:
+        yield from (here._replace(words=words) for words in _in_sandbox(command))
     elif program.endswith("awk"):
-        texts = [text for word in command.words[1:] for text in quoted_in(word) if " " in text]
-        if any("system(" in word or "|" in word for word in command.words):
+        codes = (*command.words[1:], *read_script(command))
+        texts = [text for word in codes for text in quoted_in(word) if " " in text]
+        if any("system(" in word or "|" in word for word in codes):
             texts += [word.partition("=")[2] for word in command.words[1:] if "=" in word]
         yield from (here._replace(words=("sh", "-c", text)) for text in texts)
     elif program in {"sed", "gsed"}:
-        yield from (here._replace(words=("sh", "-c", text)) for text in run_by_sed(command.words))
+        yield from (here._replace(words=("sh", "-c", text)) for text in run_by_sed(command))
     elif program == "ssh":
         yield from _on_this_machine(here, setting.home)
     elif program == "git":
@@ -1000,13 +1067,17 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
                 text = "".join(words[at + 1 : at + 2])
             elif word.startswith(f"{option}=") and option.startswith("--"):
                 text = word
-            elif option == "-O" and word.startswith("-O") and " " in word:
-                text = word[2:]
+            elif " " in word and word.startswith(option) and not option.startswith("--"):
+                text = word if not is_bare else word.removeprefix(option)
+            elif " " in word and is_last and "c" in word[:4]:
+                text = word if not is_bare else word.partition("c")[2]
             else:
                 continue
             if is_bare:
                 text = text.removeprefix(f"{option}=").removeprefix("exec=").lstrip(":! ")
                 text = text.removeprefix("shell ")
+                if text[:15].lower().startswith(_SSH_COMMANDS):
+                    text = text.replace("=", " ", 1).partition(" ")[2]
             found.append(text)
     return found
 
@@ -1072,6 +1143,23 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
         cwd=cwd if cwd.startswith("/") else UNKNOWN,
         mounts=tuple(source for source, _ in mounts),
     )
+
+
+def _in_sandbox(command: ShellCommand) -> Iterator[tuple[str, ...]]:
+    """What `bwrap --bind folder /x rm /x/y` may run, with the paths of this machine."""
+    words = command.words
+    mounts = [
+        (join(command.cwd, words[at + 1]), words[at + 2].rstrip("/"))
+        for at, word in enumerate(words[:-2])
+        if word in _BINDS
+    ]
+    runs = [at for at, word in enumerate(words) if at and _may_delete(word.rpartition("/")[2])]
+    for at in runs[:1]:
+        yield (words[at], *(_mapped(word, mounts) for word in words[at + 1 :]))
+
+
+def _may_delete(program: str) -> bool:
+    return program in SHELLS or program in DELETES_ALL or program in {"mv", "find", "env"}
 
 
 def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ READERS = frozenset(
         *("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "zcat", "bzcat", "xzcat", "zless"),
         *("diff", "sdiff", "diff3", "colordiff", "delta", "cmp", "difft", "md5", "look"),
         *("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum", "sum", "b2sum"),
+        *("sha224sum", "sha384sum", "b3sum", "xxhsum", "xxh64sum", "crc32", "hd", "pr", "unexpand"),
+        *("gron", "jless", "fx", "glow", "mdcat", "iconv", "shuf", "diffoscope", "numfmt", "zmore"),
         *("base64", "base32", "basename", "dirname", "realpath", "readlink", "namei"),
         *("test", "[", "[[", "echo", "printf", "true", "false", ":", "cd", "pushd", "popd", "pwd"),
         *("which", "type", "whereis", "whatis", "man", "help", "apropos", "info", "tldr"),
@@ -87,6 +89,10 @@ _UNLESS: dict[str, tuple[str, ...]] = {
     "ps": (),
     "gh": ("-O", "--output", "-D", "--dir"),
     "inotifywait": ("-o", "--outfile"),
+    **dict.fromkeys(("iconv", "shuf"), ("-o", "--output")),
+    "gron": ("-u", "--ungron"),
+    "fx": ("save", ".save"),
+    "diffoscope": ("--text", "--html", "--html-dir", "--json", "--markdown"),
 }
 """Words with which they write after all."""
 _ONLY_WITH: dict[str, tuple[str, ...]] = {
@@ -117,6 +123,26 @@ _GIT_READS = frozenset(
 _GIT_WRITES = ("--output", "-o")
 
 
+_READING_ORDERS: dict[str, frozenset[str]] = {
+    "openssl": frozenset(
+        (
+            *("dgst", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "x509", "verify"),
+            *("asn1parse", "version", "crl"),
+        )
+    ),
+    **dict.fromkeys(
+        ("hg", "svn", "jj", "sl", "fossil"),
+        frozenset(("diff", "log", "status", "st", "show", "blame", "annotate", "cat", "grep")),
+    ),
+    "kubectl": frozenset(("diff", "explain")),
+    "cue": frozenset(("vet",)),
+    "ajv": frozenset(("validate", "test")),
+}
+"""Programs with several orders, and which of those only read."""
+_READING_UNLESS = ("-o", "--output", "--config", "--tool", "--diff-cmd")
+"""How the options begin by which they write or run something after all."""
+
+
 def only_reads(program: str, rest: Sequence[str]) -> bool:
     """Whether a program with these words leaves the files that they name as they are.
 
@@ -127,9 +153,11 @@ def only_reads(program: str, rest: Sequence[str]) -> bool:
         if rest and rest[0] in {"diff", "log", "show", "archive", "format-patch"}:
             return not _any_of(_GIT_WRITES, rest)
         return not rest or rest[0] in _GIT_READS
-    if program not in READERS:
-        return False
-    if _any_of(_UNLESS.get(program, ()), rest) or _any_of(_NEVER_WITH.get(program, ()), rest):
+    if program in _READING_ORDERS:
+        is_reading = bool(rest) and rest[0] in _READING_ORDERS[program]
+        return is_reading and not any(word.startswith(_READING_UNLESS) for word in rest)
+    writing = (*_UNLESS.get(program, ()), *_NEVER_WITH.get(program, ()))
+    if program not in READERS or _any_of(writing, rest):
         return False
     if program == "uniq" and sum(not word.startswith("-") for word in rest) > 1:
         return False  # the second word is written
@@ -142,6 +170,9 @@ def _any_of(options: Sequence[str], rest: Sequence[str]) -> bool:
         letter = option[1:] if len(option) == 2 and option[0] == "-" else ""
         for word in rest:
             if word == option or word.startswith(f"{option}="):
+                return True
+            name = word.partition("=")[0]
+            if name[:2] == "--" and len(name) > 3 and option.startswith(name):  # --outp=file
                 return True
             if option == "+" and word.startswith("+"):
                 return True

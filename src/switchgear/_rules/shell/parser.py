@@ -444,6 +444,10 @@ class _Reader(WordReader):
                 return self._names_in(value)
             if name.startswith("--arg-file="):
                 return self._names_in(name.partition("=")[2])
+            file = name[2:] if name[:2] == "-a" else value if name in {"-0a", "-ra", "-r0a"} else ""
+            attached = self._names_in(file) if file else None
+            if attached is not None:  # -afile
+                return attached
         for op, target in redirects:
             if op == "<":
                 return self._names_in(target)
