@@ -41,7 +41,7 @@ RECENT = ("gemini-3", "claude-opus-4", "claude-sonnet-4", "gpt-5", "rovodev")
 FEW = 10
 """Sources with fewer exhausted runs are left out of the pooled column of the sensitivity table."""
 CONSTANTS = (
-    *("REPEATED", "FAILED", "SILENT", "THOUGHT", "USUAL", "FEWEST", "TALK", "NEW", "PACE"),
+    *("REPEATED", "KNOWN", "FAILED", "SILENT", "THOUGHT", "USUAL", "FEWEST", "TALK", "NEW", "PACE"),
     "REMEMBER",
 )
 REMOVED = {"FEWEST": 1, "REMEMBER": 1}

@@ -50,6 +50,7 @@ class Told:
         self.thoughts: list[frozenset[str]] = []
         self.words: set[str] = set()
         self.paths: set[str] = set()
+        self.calls: list[tuple[list[str], frozenset[str]]] = []
         self.states: list[str] = []
         self.tests: list[str] = []
         self.tested: str | None = None
@@ -87,6 +88,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
         full = round(100 * signal.context_used)
         if 2 * full <= told.context:
             told.steps, told.thoughts, told.words, told.paths = [], [], set(), set()
+            told.calls = []
         told.context = full
     told.states += [state] if state is not None and state not in told.states[-1:] else []
     here = told.states[-1] if told.states else None
@@ -143,7 +145,9 @@ def is_flat(steps: list[Stood]) -> bool:
     )
 
 
-def acted(told: Told, step: Stood, thought: frozenset[str], names: set[str]) -> dict[str, int]:
+def acted(
+    told: Told, step: Stood, thought: frozenset[str], names: set[str], *, is_known: bool
+) -> dict[str, int]:
     costs, before = dict[str, int](), told.steps[-8:]
     if len(thought) >= 8 and told.thoughts:
         costs["the same thought"] = 2 * (resemblance(thought, told.thoughts[-8:]) - 25)
@@ -152,16 +156,14 @@ def acted(told: Told, step: Stood, thought: frozenset[str], names: set[str]) -> 
     if not step.result:
         costs["returned nothing"] = 50 if step.is_new else 100
     inside = is_inside(before, step)
-    again = fails = 0
+    again, fails = 5_000 * is_known, 0
     for each in before:
         result = 100 if inside and each.shape == step.shape else same_result(step, each)
         if each.tool == step.tool:
             again = max(again, resemblance(step.said, [each.said]) * result)
         if step.failed and each.failed:
             fails = max(fails, result)
-    like = [each for each in before if each.tool == step.tool and each.said == step.said]
-    is_next = not step.failed and like and all(each.call != step.call for each in like)
-    if step.is_new or is_next:
+    if step.is_new:
         again = 0
     elif before and before[-1].is_new and not step.failed and not goes_up_and_down(before, step):
         again //= 2
@@ -194,8 +196,14 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
                 act = act._replace(result=signal.error)
             step, one = step_of(told, signal, act), looked(act)
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
-            new = acted(told, step, one.thought, names_of(act)) if act.tool else talked(told, step)
-            costs |= new
+            if act.tool:
+                call = (step.call, frozenset(step.result or ()))
+                is_known = call in told.calls and not is_changed
+                costs |= acted(told, step, one.thought, names_of(act), is_known=is_known)
+                if step.result:
+                    told.calls.append(call)
+            else:
+                costs |= talked(told, step)
             last = told.steps[-2:]
             if act.tool and len(last) == 2 and all(is_equal(step, each) for each in last):
                 kind = "failed in the same way" if step.failed else "the same again"

@@ -22,6 +22,7 @@ from switchgear._detectors.progress import (
     new_of,
 )
 from switchgear._detectors.step_facts import (
+    MOST,
     NUMBERS,
     ActFacts,
     alike,
@@ -37,6 +38,8 @@ ROOM_FOR_ONE = 64
 """Words or lines kept of each of them: the first and the last half."""
 REPEATED = STEP
 """Cost of a step with the action and the result of an earlier one."""
+KNOWN = 50
+"""Resemblance, in percent, of a call that was made before with the same result, however long ago."""
 FAILED = STEP
 """Cost of a failure with the result of an earlier failure, whatever the action."""
 SILENT = STEP
@@ -112,16 +115,17 @@ class StepTrail(NamedTuple):
     """The state in which the tests ran last; -1: not known."""
     context: int = 0
     """How full the agent's context was, in percent."""
+    calls: Numbers = ()
+    """Earlier calls, each with its result: a cycle may be longer than `REMEMBER` steps."""
 
 
 class Stagnation(Detector):
     """Trips when the agent has made no progress for `limit` steps (default 9).
 
     Costs: the resemblance of the action times that of the result, to the most similar of the last 8
-    steps with the same tool (up to 1 step; nothing if the call does not fail and differs from all
-    calls like it in a number), and 1 more for the third equal call in a row with an
-    equal result, and for every further one; a failure whose result resembles that of an earlier
-    failure (up to 1; half if the action has a new word and the thought is a new one); an empty
+    steps with the same tool (up to 1 step); 0.5 for one of the last 128 calls again with its result,
+    if the files are the same; 1 more for the third equal call in a row with an equal result, and
+    for every further one; a failure whose result resembles that of an earlier failure (up to 1; half if the action has a new word and the thought is a new one); an empty
     result (1); twice the resemblance of the thought to the last 8 thoughts, beyond 25 %; a turn
     without a tool call that gets the reply of an earlier such turn, whatever its numbers (2.5); a
     return to an earlier state of the files (1); the same tests fail although the files have changed
@@ -173,8 +177,10 @@ class Stagnation(Detector):
             failed = signal.ok is False
             has_new_word = bool(new_of(facts.names, trail.words))
             step = _kept(act, facts, is_new=not failed and has_new_word, failed=failed)
+            call = number_of(f"{step.call} {sorted(step.lines)}") if act.tool and step.lines else -1
+            is_known = call in trail.calls and not moved(memory.states, signal.state)[0]
             if act.tool:
-                costs |= _acted(trail, step, facts, has_new_word=has_new_word)
+                costs |= _acted(trail, step, facts, has_new_word=has_new_word, is_known=is_known)
             else:
                 costs |= _talked(trail, step)
             if (
@@ -189,6 +195,7 @@ class Stagnation(Detector):
                 steps=(*trail.steps, step)[-REMEMBER:],
                 words=known(trail.words, facts.names),
                 paths=known(trail.paths, facts.paths),
+                calls=known(trail.calls, (call,) if call >= 0 else (), MOST),
             )
             if len(facts.thought) >= FEWEST:
                 kept = (*trail.thoughts, facts.thought)[-REMEMBER:]
@@ -239,12 +246,16 @@ class Stagnation(Detector):
             *map(dump, memory[4:8]),
             memory.tested,
             memory.context,
+            dump(memory.calls),
         ]
 
     def load(self, data: Any) -> StepTrail:
         """The inverse of `dump`; raises ValueError on anything else."""
-        row = values.check_list("no progress", data, 10)
-        points, evidence, steps, thoughts, words, paths, states, tests, tested, context = row
+        row = values.check_list("no progress", data)
+        if len(row) == 10:  # written before calls were remembered
+            row = [*row, ""]
+        row = values.check_list("no progress", row, 11)
+        points, evidence, steps, thoughts, words, paths, states, tests, tested, context, calls = row
         points = min(values.check_int("the points of no progress", points, least=0), self.most)
         shown = [
             _evidence(each) for each in values.check_list("the evidence", evidence)[-EVIDENCE:]
@@ -265,6 +276,7 @@ class Stagnation(Detector):
             load(tests)[-RING:],
             values.check_int("the state of the tests", tested, least=-1),
             values.check_int("the fullness of the context", context, least=0),
+            load(calls)[-MOST:],
         )
 
 
@@ -322,9 +334,9 @@ def _same_lines(one: frozenset[int], other: frozenset[int] | None) -> int:
 
 
 def _acted(
-    trail: StepTrail, step: Earlier, facts: ActFacts, *, has_new_word: bool
+    trail: StepTrail, step: Earlier, facts: ActFacts, *, has_new_word: bool, is_known: bool
 ) -> dict[int, int]:
-    """What a tool call costs, by kind."""
+    """What a tool call costs, by kind. `is_known`: it was made before, with the same result."""
     costs = {}
     if len(facts.thought) >= FEWEST and trail.thoughts:
         most = max([alike(facts.thought, other) for other in trail.thoughts])
@@ -334,7 +346,7 @@ def _acted(
     if not step.lines:
         costs[EMPTY] = SILENT // 2 if step.is_new else SILENT
     within = _within(trail.steps, step)
-    again, fails = 0, 0
+    again, fails = KNOWN * 100 * is_known, 0
     for other in trail.steps:
         result = (
             100 if within and other.shape == step.shape else _same_lines(step.lines, other.lines)
@@ -345,7 +357,7 @@ def _acted(
             again = max(again, alike(step.words, other.words) * result)
         if step.failed and other.failed:
             fails = max(fails, result)
-    if step.is_new or _is_next_of_batch(trail.steps, step):
+    if step.is_new:
         again = 0
     elif trail.steps and trail.steps[-1].is_new and not (step.failed or _varies(trail.steps, step)):
         again //= 2
@@ -354,12 +366,6 @@ def _acted(
     if has_new_word and costs.get(THINKS, 1) <= 0:
         costs[FAILS] //= 2
     return costs
-
-
-def _is_next_of_batch(steps: tuple[Earlier, ...], step: Earlier) -> bool:
-    """Whether a call that did not fail differs from all calls like it in a number, as in batches."""
-    like = [each for each in steps if each.tool == step.tool and each.words == step.words]
-    return not step.failed and bool(like) and all(each.call != step.call for each in like)
 
 
 def _is_third(steps: tuple[Earlier, ...], step: Earlier) -> bool:
@@ -437,7 +443,7 @@ def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
     if signal.context_used is not None:
         full = round(100 * max(0.0, min(signal.context_used, 1.0)))
         if 2 * full <= trail.context:
-            trail = trail._replace(steps=(), thoughts=(), words=(), paths=())
+            trail = trail._replace(steps=(), thoughts=(), words=(), paths=(), calls=())
         trail = trail._replace(context=full)
     if signal.state is not None:
         trail = trail._replace(states=known(trail.states, (number_of(signal.state),), RING))

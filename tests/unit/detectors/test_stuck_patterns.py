@@ -207,6 +207,22 @@ def test_searches_with_new_finds_go_on() -> None:
     assert heat(steps) < 0.7
 
 
+def test_a_cycle_of_reads_longer_than_the_last_steps_is_stopped() -> None:
+    steps = [step("read", f"src/{word}.py", f"def {word}") for word in WORDS[:10]]
+    assert heat(steps) == 0
+    assert heat(steps * 5) >= 0.7  # warns
+    assert heat(steps * 7) >= 1
+
+
+def test_reading_many_files_once_more_after_each_has_changed_continues() -> None:
+    steps = [
+        step("read", f"src/{word}.py", f"def {word}: return {turn}")
+        for turn in range(5)
+        for word in WORDS[:10]
+    ]
+    assert heat(steps) < 0.7
+
+
 # 5. Refusals, timeouts, numbers as texts, prose that hardly differs.
 
 
@@ -269,14 +285,6 @@ def test_a_batch_with_uniform_rounds_continues() -> None:
         steps.append(step("edit", f"src/{word}.py {word}_new", "saved"))
         steps.append(step("bash", f"pytest src/{word}.py", "1 passed"))
     assert heat(steps) < 0.7
-
-
-def test_a_batch_whose_calls_differ_in_a_number_only_continues() -> None:
-    assert heat([step("convert", f"record {n}", "ok") for n in range(60)]) < 0.7
-
-
-def test_a_batch_that_starts_over_with_the_same_numbers_is_stopped() -> None:
-    assert heat([step("convert", f"record {n % 3}", "ok") for n in range(30)]) >= 1
 
 
 # 6. No sign at all: work that a small limit ended.
