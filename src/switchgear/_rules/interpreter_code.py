@@ -26,8 +26,8 @@ _ACTS = (
     *("save(", "dd of", "setx", "putenv", "chdir", "remove", "inplace", "rm!", "cpsync"),
 )
 """Further words with which code may change what it names."""
-MOST_TEXTS = 400
-"""Texts in quotes of one piece of code that are checked; of more, the first."""
+MOST_TEXTS = 1_500
+"""Different texts in quotes of one piece of code that are checked; code with more is refused."""
 LONGEST_CODE = 100_000
 """Characters of code that are searched for what it computes."""
 _COMPUTES = (
@@ -90,11 +90,11 @@ _AROUND = ("", *" ,()[]{};:=\n")
 
 
 def quoted_in(code: str) -> list[str]:
-    """The texts in quotes in a piece of code, of any language, at most `MOST_TEXTS`."""
-    found: list[str] = []
+    """The different texts in quotes in a piece of code, of any language. Raises `TooLong`."""
+    found: dict[str, None] = {}
     mask = code.replace('"', "'").replace("`", "'")
     at = mask.find("'")
-    while at >= 0 and len(found) < MOST_TEXTS:
+    while at >= 0:
         end = code.find(code[at], at + 1)
         escaped = False
         while end > at + 1 and code[end - 1] == "\\":
@@ -107,9 +107,12 @@ def quoted_in(code: str) -> list[str]:
             text = unescaped(text)
         if escaped or "\\" in text:
             text = text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n")
-        found.append(text)
+        if text and text not in found:
+            if len(found) >= MOST_TEXTS:
+                raise TooLong(f"more than {MOST_TEXTS} texts in quotes in one piece of code")
+            found[text] = None
         at = mask.find("'", end + 1)
-    return [text for text in found if text]
+    return list(found)
 
 
 _CODES = ("\\x", "\\u", "\\0", "\\1")

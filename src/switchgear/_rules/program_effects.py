@@ -141,7 +141,7 @@ def touched_by(command: ShellCommand) -> Touch:
     rest = list(_significant(program, given))
     plain = [word for word in rest if word and not word.startswith("-")]
     if program in _TAKES_PATHS:  # "$(ls | head -1)": any of the lines
-        plain = [line for word in plain for line in word.split("\n")[:MOST_TOKENS]]
+        plain = [line for word in plain for line in word.split("\n")]
     call = _Call(command, rest, plain, [join(command.cwd, path) for path in plain])
     hosts = tuple(called_by(command))
     found = _found(program, call)
@@ -285,8 +285,8 @@ def paths_in(word: str) -> list[str]:
     if "=" in word:
         found.append(word.partition("=")[2])
     if ":" in word:
-        found += word.split(":")[:20]
-        found += [part.partition(",")[0] for part in word.split(":")[:20] if "," in part]
+        found += word.split(":")
+        found += [part.partition(",")[0] for part in word.split(":") if "," in part]
     if word[:1] == "-" != word[1:2]:
         found += [word[at:] for at in range(2, min(len(word), 2 + _LONGEST_CLUSTER))]
     if "@" in word:
@@ -297,16 +297,19 @@ def paths_in(word: str) -> list[str]:
 
 
 def _paths_in_text(text: str) -> list[str]:
-    """The words of a text that look like paths: with a slash, a dot or a star in them."""
+    """The words of a text that look like paths: with a slash, a dot or a star in them. Raises `TooLong`."""
     for sign in _SEPARATORS:
         if sign in text:
             text = text.replace(sign, " ")
-    words = text.split(maxsplit=MOST_TOKENS)
-    return [
-        word.rstrip(".:!?")
-        for word in words[:MOST_TOKENS]
+    found = {
+        word.rstrip(".:!?"): None
+        for words in text.split()
+        for word in ((words,) if len(words) < LONGEST_PATH else words.split(":"))
         if len(word) < LONGEST_PATH and ("." in word or "/" in word or "*" in word)
-    ]
+    }
+    if len(found) > MOST_PATHS:
+        raise TooLong(f"a text with more than {MOST_PATHS} paths in it")
+    return list(found)
 
 
 def _deletes(call: _Call) -> Touch:
@@ -496,9 +499,9 @@ def _edits(call: _Call) -> Touch:
 
 def _behind_w(text: str) -> Iterator[str]:
     for mark in ("w ", "W ", "w\t"):
-        yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
+        yield from (part.strip().rstrip("}") for part in text.split(mark)[1:])
     for before in ("/", ";", "{", "$", "|", "#"):  # a blank is not needed: s/a/b/wfile
-        yield from (part.strip().rstrip("}") for part in text.split(f"{before}w")[1:][:20])
+        yield from (part.strip().rstrip("}") for part in text.split(f"{before}w")[1:])
     if text[:1] == "w":
         yield text[1:].strip()
 
@@ -843,7 +846,7 @@ def _interpreted(call: _Call) -> Touch:
         whole = any(word in small for word in _WHOLE)
         texts = [text for text in texts if whole or text != "."] + _listed_names(small, texts)
     if may_change(code) and any(word in code for word in ("environ", "getenv", ".env", "ENV")):
-        texts += list(call.command.variables.values())[:MOST_TOKENS]
+        texts += list(call.command.variables.values())
     paths = tuple(call.seen(path.lstrip("<>+ ")) for path in texts)
     deletes = paths if any(word in small for word in DELETES) else ()
     writes = paths if any(word in small for word in WRITES) else ()
@@ -866,7 +869,7 @@ def _interpreted(call: _Call) -> Touch:
     texts_in = [target for op, target in call.command.redirects if op == "<<<"]
     piped = call.command.piped or "\n".join(texts_in)
     if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
-        others = (*others, *_tokens(call, piped.split()[:MOST_TOKENS]))
+        others = (*others, *_tokens(call, list(dict.fromkeys(piped.split()))))
     if changes and ("switchgear.__path__" in code or "switchgear.__file__" in code):
         others = (*others, _PACKAGE)
     hosts = tuple(hosts_in(code))
@@ -939,9 +942,9 @@ def _awk(call: _Call) -> Touch:
     if "ARGV" in code or "FILENAME" in code:
         variables += call.words
     if "ENVIRON" in code:
-        variables += list(call.command.variables.values())[:MOST_TOKENS]
+        variables += list(call.command.variables.values())
     if "$" in code:
-        variables += (call.command.piped or "").split()[:MOST_TOKENS]
+        variables += dict.fromkeys((call.command.piped or "").split())
     named += [path for value in variables for path in paths_in(value)]
     return Touch(writes=tuple(map(call.seen, named)))
 

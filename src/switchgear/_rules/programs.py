@@ -724,7 +724,7 @@ def _arguments(command: ShellCommand) -> dict[str, str]:
 
 
 def _numbered(args: Sequence[str]) -> dict[str, str]:
-    named = {str(number): arg for number, arg in enumerate(args[:10])}
+    named = {str(number): arg for number, arg in enumerate(args[:100])}
     return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
 
 

@@ -561,3 +561,22 @@ def test_an_input_that_a_tool_ignores_makes_it_no_reader(tool: str, more: object
 )
 def test_padding_hides_no_command_in_code(before: str, pad: str, after: str, padding: int) -> None:
     assert bash(before + padding * pad + after) is not None
+
+
+@pytest.mark.parametrize("padding", [0, 30, 450, 1_000, 3_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'python3 -c \'x = [{quoted}]; open(".claude/settings.json", "w")\'',
+        "awk 'BEGIN {{ n = split({quoted}); print 1 > \".claude/settings.json\" }}'",
+        "rm \"$(printf '%s\\n' {words} .claude/settings.json)\"",
+        "echo {words} .claude/settings.json | xargs rm",
+        "while read name; do rm $name; done <<< '{words} .claude/settings.json'",
+        "echo '{words} .claude/settings.json' | python3 -c 'import os, sys; os.remove(input())'",
+        "frob '{words} .claude/settings.json'",
+    ],
+)
+def test_words_before_the_guard_do_not_hide_it(text: str, padding: int) -> None:
+    names = [f"f{number}" for number in range(padding)]
+    quoted = ", ".join(f'"{name}"' for name in [*names, "f"])
+    assert bash(text.format(quoted=quoted, words=" ".join(names))) is not None

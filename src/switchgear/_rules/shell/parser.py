@@ -62,7 +62,8 @@ MOST_WORDS = 4_096
 MOST_DOCUMENTS = 100
 """Here documents of one line."""
 MOST_LINES = 256
-"""Lines of a text that a loop reads."""
+MOST_READ = 1_000
+"""Different words of a text that a loop or `xargs` reads; a text with more is refused."""
 RUN_VARIABLES = frozenset(
     (
         *("PROMPT_COMMAND", "BASH_ENV", "ENV", "EDITOR", "VISUAL", "PAGER", "GIT_EDITOR"),
@@ -429,7 +430,7 @@ class _Reader(WordReader):
         texts = [target for op, target in command.redirects if op == "<<<"]
         text = texts[-1] if texts else piped
         if program in {"tee", "sponge"} and text is not None:
-            for word in rest[:8]:
+            for word in rest:
                 self._files[join(command.cwd, word)] = [text]
         elif program == "find" and "-fprint" in rest[:-1]:
             file = rest[rest.index("-fprint") + 1]
@@ -460,7 +461,7 @@ class _Reader(WordReader):
         files += [target for op, target in command.redirects if op == "<"]
         if command.words[:1] not in {("cat",), ("sort",), ("head",), ("tail",), ("uniq",)}:
             return None
-        names = [self._names_in(each) for each in files[:8] if not each.isdecimal()]
+        names = [self._names_in(each) for each in files if not each.isdecimal()]
         known = [each for each in names if each is not None]
         return "\n".join(known) if known else None
 
@@ -524,7 +525,7 @@ class _Reader(WordReader):
         if op == "<":
             op, target = "<<<", self._names_in(target) or ""
         if op == "<<<" and target:
-            self.line_values = target.split()[:MOST_LINES]
+            self.line_values = _words_read(target)
             self.reads_loop = bool(self.line_values)
 
     def _call(self, words: list[str], text: str) -> None:
@@ -565,7 +566,7 @@ class _Reader(WordReader):
         elif first == "set" and ("--" in rest or (rest and rest[0][:1] not in {"-", "+"})):
             given = rest[rest.index("--") + 1 :] if "--" in rest else rest
             self._variables.update({"@": parted(given), "*": parted(given)})
-            self._variables.update({str(at): word for at, word in enumerate(given[:9], 1)})
+            self._variables.update({str(at): word for at, word in enumerate(given[:99], 1)})
         elif first in {"read", "mapfile", "readarray"}:
             self._read_values(rest, command)
         elif first == "printf" and rest[:1] == ["-v"] and len(rest) > 2:
@@ -589,13 +590,13 @@ class _Reader(WordReader):
         """`read name`: the words of the text that it reads, if that is known."""
         texts = [target for op, target in command.redirects if op == "<<<"]
         text = texts[-1] if texts else command.piped
-        known = text.split() if text and UNKNOWN not in text else self.line_values
-        value = choice(known[:MOST_LINES]) if known else UNKNOWN
+        known = _words_read(text) if text and UNKNOWN not in text else self.line_values
+        value = choice(known) if known else UNKNOWN
         is_array = command.words[0] != "read" or any(
             word[:1] == "-" and "a" in word for word in rest
         )
         if is_array and known:
-            value = parted(known[:MOST_LINES])
+            value = parted(known)
         names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
         self._names_read += names
         self._variables.update(dict.fromkeys(names, value))
@@ -789,7 +790,7 @@ def _printed(command: ShellCommand, setting: Setting) -> str | None:
         return printed_by(code_of(command))
     if program == "xargs" and command.piped and UNKNOWN not in command.piped:
         inner = _behind_xargs(rest)
-        words = (*inner, *command.piped.split()[:MOST_LINES])
+        words = (*inner, *_words_read(command.piped))
         return _printed(command._replace(words=words, piped=None), setting) if inner else words[0]
     if program == "printf" and rest:
         rest = rest[1:] if rest[0] == "--" else rest
@@ -879,12 +880,20 @@ def _formatted(rest: list[str]) -> str:
     pieces = unescaped(rest[0].replace("%%", "%\\045")).replace("%b", "%s").replace("%d", "%s")
     words = list(rest[1:])
     shown = ""
-    for _ in range(MOST_LINES):
+    while True:
         for at, part in enumerate(pieces.split("%s")):
             shown += (words.pop(0) if words and at else "") + part
         if not words or "%s" not in pieces:
             break
     return shown.replace("%%", "%")
+
+
+def _words_read(text: str) -> list[str]:
+    """The different words of a text. Raises `TooLong`."""
+    found = list(dict.fromkeys(text.split()))
+    if len(found) > MOST_READ:
+        raise TooLong(f"a text of more than {MOST_READ} words for a loop or xargs")
+    return found
 
 
 def _behind_xargs(rest: list[str]) -> list[str]:
