@@ -95,7 +95,9 @@ def test_the_events_of_a_self_test_reach_no_sink_and_no_target(project: Path) ->
         assert not (Path(trial.folder) / ".switchgear").exists()
     assert not heard.exists()
     assert not taken.exists()
-    drain.main(str(project), asked)  # and those of a project do
+    named = project / "switchgear-selftest-mine"  # of a project, whatever its name, they do
+    named.mkdir()
+    drain.main(str(named), asked)
     assert lines(heard)[0]["circuit"] == "rules"
 
 

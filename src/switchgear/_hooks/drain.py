@@ -27,7 +27,7 @@ def main(folder: str, asked: dict[str, Any]) -> None:
     from switchgear._sinks.dispatch import emit  # noqa: PLC0415
     from switchgear._stores.url import default_file  # noqa: PLC0415
 
-    if os.path.basename(folder).startswith(THROW_AWAY):
+    if _is_self_test(folder):
         return
     home = os.path.dirname(default_file(folder))
     _log_to(os.path.join(home, LOG))
@@ -37,6 +37,14 @@ def main(folder: str, asked: dict[str, Any]) -> None:
     if has_outbox(config):
         url = asked.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
         work_off(config, url or f"sqlite:///{default_file(folder)}")
+
+
+def _is_self_test(folder: str) -> bool:
+    """Whether a project is the temporary one of a self-test; a user's project of such a name is not."""
+    import tempfile  # noqa: PLC0415
+
+    above, name = os.path.split(os.path.realpath(folder))
+    return name.startswith(THROW_AWAY) and above == os.path.realpath(tempfile.gettempdir())
 
 
 def has_outbox(config: Any) -> bool:
