@@ -70,8 +70,8 @@ def intervene(
 
     A session can be resumed after a stop, nudged (a hint at its next step), given more time, handed
     over to the agent that `interventions.escalate` names, paused and continued, or aborted. So can a run
-    at work; it can also be given more iterations and money, and its hint is in the next prompt. A tripped
-    circuit can be waited for, closed by force, or skipped, and all agents can be stopped (abort).
+    at work; it can also be given more iterations and money, and its hint is in the next prompt. For a
+    tripped circuit, wait for its cooldown, close it by force, skip the operation, or stop all agents (abort).
     Only possible actions are offered. Without a terminal, the configured escalation decides about a
     stuck agent, and a circuit is only shown.
     """

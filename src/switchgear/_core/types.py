@@ -407,7 +407,7 @@ class Recent(NamedTuple):
     version: int
     """The version of the circuit that has it folded in."""
     base: MaybeCircuit
-    """The circuit before it; `None`: nothing is waited for."""
+    """The circuit before it; `None`: no evidence is pending."""
     tells: tuple[DatedRecord, ...]
     final: int
     """How many of them are judged; a report that is very late is still put in its place."""

@@ -1,4 +1,4 @@
-"""Windows over what happened: the last N calls, the last failures, the last so many seconds.
+"""Windows over what happened: the last N calls, the last failures, the last seconds.
 
 All are immutable, so that `step` stays pure, and all cost the same per signal whatever their
 size: bits and times are kept in short chunks, of which only the youngest and the oldest are

@@ -513,7 +513,7 @@ def _run(argv: list[str], body: bytes, timeout_s: float) -> None:
 def _waited_for(process: Any, deadline_s: float, said: bytearray) -> bool:
     """Whether a program ended before the deadline; `said` is the last of its standard error.
 
-    What it has started may hold its standard error open: only its own end is waited for.
+    What it has started may hold its standard error open: wait only for its own end.
     """
     import select
     import time

@@ -20,7 +20,7 @@ DEFAULT_OUTPUT_TOKENS = 4_096
 """Tokens that a response is expected to have at most where the request sets no limit."""
 _LARGEST_BODY = 64 * 1024 * 1024
 _MOST_VALUES = 1_000_000
-"""Values in a body that is parsed: 39 KB of gzip can hold so many that parsing them takes 20 s."""
+"""Values of a body that is parsed: parsing more takes long, 20 s for 39 KB of hostile gzip."""
 _IMAGE_TOKENS = 1_600
 _ENCODED = re.compile(rb"[A-Za-z0-9+/_=-]{1000,}")
 

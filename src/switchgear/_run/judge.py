@@ -81,7 +81,7 @@ class StreamObserver:
     """Folds the events of one iteration. Used by one thread.
 
     - `promise`: the text that means "done"; it may be spread over several pieces of output.
-    - `same_error`: after so many equal failures of steps in a row the agent is stopped.
+    - `same_error`: the number of equal failed steps in a row at which the agent is stopped.
     - `left_micros`: what may still be spent. `rates`: the user's own prices of tokens.
     - `clock`: seconds that only ever grow.
     """

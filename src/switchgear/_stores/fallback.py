@@ -548,7 +548,7 @@ class Resilient(GuardedStore):
             self._is_gone(error)
 
     def _see_whether_it_is_there(self) -> None:
-        """One question, so that a store that is still gone is waited for only once."""
+        """Query the store once, so that an unreachable store costs one timeout only."""
         if self._lost is not None:
             with suppress(*OF_ONE_CIRCUIT):
                 self.inner.operator_digest()

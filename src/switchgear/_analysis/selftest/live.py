@@ -56,7 +56,7 @@ def attacked_hooks(bench: Bench) -> Iterator[GuardRow]:
 def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Iterator[GuardRow]:
     """One agent, each trial in a project of its own: where rules have a circuit, one breach opens it.
 
-    A jammed store is waited for, so where no hooks are installed one agent is enough.
+    A jammed store takes its whole timeout, so one agent is enough where no hooks are installed.
     """
     guard, source = f"hook of {agent}", bench.config.source
     for trial in (*TRIALS, *((jammed,) if jam else ())):

@@ -70,7 +70,7 @@ class RedisLedger:
         self._translated = translated
         self._clients = clients
         self._until_s = until_s
-        """Until when, on the server's clock, a reply to what is sent now is waited for."""
+        """Deadline for the reply to what is sent now, on the server's clock."""
         self._receipts: deque[str] = deque(maxlen=64)
         """Receipts of no more use: each amendment removes one, and those that stay expire."""
 
