@@ -18,15 +18,16 @@ demo:  ## watch an agent get stuck and be stopped (about 20 seconds, no key, not
 	  if [ $$code -ne 10 ]; then exit $$code; fi; \
 	  echo "Stopped by the breaker with exit code 10, as intended."
 
-test:  ## set up and run the tests, all but the long ones and the integrations (about 8 minutes)
+test:  ## set up and run the tests, all but the long ones and the integrations (about 4 minutes)
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/integrations
+	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/integrations
 
 stress:  ## the long tests: stress, chaos, and property tests at full depth
 	@scripts/venv $(VENV) -e '.[dev]'
 	@SWITCHGEAR_DEEP=1 HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-stress} \
-	  $(BIN)/python -m pytest -n 2 --dist worksteal -m '(stress or deep or hypothesis) and not e2e_agents'
+	  $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 \
+	  -m '(stress or deep or hypothesis) and not e2e_agents'
 
 e2e:  ## real agent CLIs against a scripted model API on loopback (needs node and npm)
 	@scripts/venv $(VENV) -e '.[dev]'

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.measure import Effort
-    from switchgear._hooks.compiled import Compiled
+    from switchgear._hooks.hook_config import HookConfig
     from switchgear._stores.base import Store
 
 AT_MOST_TIMES = 1.2
@@ -280,7 +280,7 @@ def _resident(folder: Path) -> Iterator[None]:
 def _server(folder: Path) -> Iterator[HookServer]:
     stores: dict[str, Store] = {}
 
-    def opened(known: Compiled) -> Store:
+    def opened(known: HookConfig) -> Store:
         if known.store not in stores:
             stores[known.store] = open_store(known)
         return stores[known.store]

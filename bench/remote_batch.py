@@ -2,11 +2,16 @@
 
 Short tasks in git worktrees: their agent is a shell that adds a line to a file. Local and remote batches
 alternate; each remote one runs on four workers with their own folders and HOMEs, over one Redis that
-keeps its data. `python -m bench.remote_batch 10000` measures how a large batch scales.
+keeps its data.
+
+Measure 27, `remote-scale`, runs one batch of 10,000 tasks on the same workers and compares its first
+thousand tasks with its last. It takes about half an hour, so it runs only when it is named:
+`python -m bench --only remote-scale`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -18,7 +23,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
@@ -33,6 +38,10 @@ TASKS = 200
 WORKERS = 4
 PARALLEL = 4
 AT_MOST_TIMES = 1.5
+MANY_TASKS = 10_000
+LAST_AT_MOST_TIMES_FIRST = 1.2
+DONE = b"] done: "
+"""What the batch prints for each task that is done."""
 AGENT = "sh -c 'echo line >> work.txt; echo done'"
 
 
@@ -66,9 +75,9 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def workers(folder: Path, store: str, count: int) -> Iterator[None]:
-    """Workers that are ready before the block begins."""
-    started = []
+def workers(folder: Path, store: str, count: int) -> Iterator[list[int]]:
+    """The process ids of workers that are ready before the block begins."""
+    started: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(count):
             where = folder / f"worker-{number}"
@@ -84,7 +93,7 @@ def workers(folder: Path, store: str, count: int) -> Iterator[None]:
         for number in range(count):
             while b".> switchgear" not in (folder / f"worker-{number}" / "log").read_bytes():
                 time.sleep(0.1)
-        yield
+        yield [process.pid for process in started]
     finally:
         for process in started:
             process.send_signal(signal.SIGKILL)
@@ -162,9 +171,132 @@ def section(effort: Effort) -> Section:
     )
 
 
-if __name__ == "__main__":
-    tasks = int(sys.argv[1]) if len(sys.argv) > 1 else TASKS
-    one, other = measured(tasks, 1)
-    print(
-        f"{tasks} tasks: {one * 1e3:.0f} ms per task here, {other * 1e3:.0f} ms on workers, {other / one:.2f}"
+class Moment(NamedTuple):
+    """What a batch has done and used so far."""
+
+    done: int
+    time_s: float
+    batch_s: float
+    """CPU time of the batch and of the processes that it has waited for."""
+    workers_s: float
+    """CPU time of the workers and of their agents."""
+
+
+class Share(NamedTuple):
+    """What a task of a part of a batch took, in milliseconds."""
+
+    time_ms: float
+    batch_ms: float
+    workers_ms: float
+
+    @property
+    def cpu_ms(self) -> float:
+        return self.batch_ms + self.workers_ms
+
+
+def section_of_many(effort: Effort) -> Section:
+    """Whether the last tasks of a large batch cost more than the first."""
+    count = MANY_TASKS if effort.rounds > 100 else MANY_TASKS // 20
+    part = count // 10
+    moments = moments_of(count, part)
+    shares = [_share(one, other) for one, other in itertools.pairwise(moments)]
+    first, last, whole = shares[0], shares[-1], _share(moments[0], moments[-1])
+    rows = [
+        _row_of_part(f"the first {part:,}", Role.FLOOR, first, first),
+        _row_of_part(f"the last {part:,}", Role.OURS, last, first),
+        _row_of_part(f"all {count:,}", Role.OURS, whole, first),
+    ]
+    return Section(
+        "remote-scale",
+        "A large batch on workers",
+        f"{count:,} short tasks through {WORKERS} workers, {PARALLEL} at a time; per task",
+        ("time", f"{TIMES} first", "CPU of the batch", "CPU of the workers", f"{TIMES} first"),
+        rows,
+        [
+            Bar(
+                "times the CPU time of the first tasks",
+                last.cpu_ms / first.cpu_ms,
+                LAST_AT_MOST_TIMES_FIRST,
+            ),
+            Bar(
+                "times the time of the first tasks",
+                last.time_ms / first.time_ms,
+                LAST_AT_MOST_TIMES_FIRST,
+            ),
+        ],
+        {"parts": [share._asdict() for share in shares]},
     )
+
+
+def _row_of_part(name: str, role: Role, share: Share, first: Share) -> Row:
+    cells = (
+        f"{share.time_ms:.0f} ms",
+        f"{share.time_ms / first.time_ms:.2f}",
+        f"{share.batch_ms:.0f} ms",
+        f"{share.workers_ms:.0f} ms",
+        f"{share.cpu_ms / first.cpu_ms:.2f}",
+    )
+    return Row(name, role, cells, share.cpu_ms)
+
+
+def _share(one: Moment, other: Moment) -> Share:
+    tasks = other.done - one.done
+    return Share(
+        *((after - before) * 1e3 / tasks for before, after in zip(one[1:], other[1:], strict=True))
+    )
+
+
+def moments_of(count: int, part: int) -> list[Moment]:
+    """The moments at which another part of a batch was done, and its start; one line each on standard error."""
+    with tempfile.TemporaryDirectory() as place:
+        parent = Path(place)
+        with (
+            redis_server(parent) as store,
+            workers(parent, store, WORKERS) as pids,
+            project(parent) as folder,
+        ):
+            tasks_file(folder, count, parallel=PARALLEL)
+            words = ("batch", "tasks.yaml", "--json", "--on", "celery")
+            with (parent / "out").open("wb") as out, (parent / "log").open("wb") as log:
+                batch = subprocess.Popen(
+                    [sys.executable, "-m", "switchgear", *words],
+                    cwd=folder,
+                    env=environment(folder, store),
+                    stdout=out,
+                    stderr=log,
+                )
+            try:
+                moments = _watched(batch, parent / "log", pids, part)
+            finally:
+                batch.kill()
+                batch.wait()
+            if moments[-1].done != count:
+                sys.exit(f"the batch failed: {(parent / 'log').read_bytes()[-2000:].decode()}")
+            return moments
+
+
+def _watched(
+    batch: subprocess.Popen[bytes], log: Path, workers: list[int], part: int
+) -> list[Moment]:
+    begun_s, done, rest = time.perf_counter(), 0, b""
+    moments = [Moment(0, 0.0, 0.0, sum(map(_cpu_s, workers)))]
+    with log.open("rb") as lines:
+        while True:
+            is_over = batch.poll() is not None
+            read = rest + lines.read()
+            whole, _, rest = read.rpartition(b"\n")
+            done += whole.count(DONE)
+            if done >= part * len(moments):
+                now_s = time.perf_counter() - begun_s
+                moments.append(Moment(done, now_s, _cpu_s(batch.pid), sum(map(_cpu_s, workers))))
+                share = _share(*moments[-2:])
+                print(f"{done} done, {share}, load {os.getloadavg()[0]:.0f}", file=sys.stderr)
+            if is_over:
+                return moments
+            time.sleep(0.1)
+
+
+def _cpu_s(process: int) -> float:
+    """The CPU time of a process and of the children that it has waited for (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

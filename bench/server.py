@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UP_WITHIN_S = 30.0
 ANSWER_WITHIN_S = 30.0
+SLOTS = 16_384
 
 
 class NoServerError(Exception):
@@ -67,6 +68,11 @@ class Server:
             link.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: link.recv(1 << 16), b"")).decode(errors="replace")
 
+    def is_in_cluster_of(self, number: int) -> bool:
+        """Whether it knows so many nodes, and they have all slots."""
+        about = self.say("CLUSTER", "INFO")
+        return "cluster_state:ok" in about and f"cluster_known_nodes:{number}\r" in about
+
     def wait_until_up(self) -> None:
         deadline_s = time.monotonic() + UP_WITHIN_S
         while self._process.poll() is None and time.monotonic() < deadline_s:
@@ -80,11 +86,12 @@ class Server:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def running(*more_options: str) -> Iterator[Server]:
     """A server that keeps nothing on disk, ended by its process id after the block."""
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="switchgear-bench-") as folder:
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+        options += more_options
         process = subprocess.Popen([binary(), *options], stdout=subprocess.DEVNULL)
         try:
             server = Server(port, process)
@@ -95,14 +102,37 @@ def running() -> Iterator[Server]:
             process.wait()
 
 
+@contextmanager
+def running_cluster() -> Iterator[str]:
+    """The URL of a cluster of three nodes that keep nothing on disk."""
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(running("--cluster-enabled", "yes")) for _ in range(3)]
+        for index, node in enumerate(nodes):
+            share = range(SLOTS * index // 3, SLOTS * (index + 1) // 3)
+            node.say("CLUSTER", "ADDSLOTS", *map(str, share))
+            node.say("CLUSTER", "SET-CONFIG-EPOCH", str(index + 1))
+        for node in nodes[1:]:
+            node.say("CLUSTER", "MEET", "127.0.0.1", str(nodes[0].port))
+        deadline_s = time.monotonic() + UP_WITHIN_S
+        while not all(node.is_in_cluster_of(len(nodes)) for node in nodes):
+            if time.monotonic() > deadline_s:
+                raise NoServerError("the nodes of the cluster do not meet")
+            time.sleep(0.05)
+        yield "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+
 def _free_port() -> int:
-    """Not one that the system would give to an outgoing connection in between."""
+    """Not one that the system would give to an outgoing connection in between.
+
+    Nor is the port 10,000 above it, which a node of a cluster uses, too.
+    """
     for _ in range(200):
-        port = random.randint(20_000, 32_000)
-        with socket.socket() as probe:
+        port = random.randint(20_000, 22_500)
+        with socket.socket() as probe, socket.socket() as bus:
             try:
                 probe.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + 10_000))
             except OSError:
                 continue
         return port
-    raise NoServerError("no free port between 20,000 and 32,000")
+    raise NoServerError("no free port between 20,000 and 22,500")

@@ -41,10 +41,20 @@ RECENT = ("gemini-3", "claude-opus-4", "claude-sonnet-4", "gpt-5", "rovodev")
 FEW = 10
 """Sources with fewer exhausted runs are left out of the pooled column of the sensitivity table."""
 CONSTANTS = (
-    *("REPEATED", "KNOWN", "FAILED", "SILENT", "THOUGHT", "USUAL", "FEWEST", "TALK", "NEW", "PACE"),
-    "REMEMBER",
+    *(
+        "REPEATED",
+        "KNOWN",
+        "THOUGHT",
+        "FEWEST",
+        "TALK",
+        "AT_ONCE",
+        "LONGEST",
+        "NEW",
+        "PACE",
+        "REMEMBER",
+    ),
 )
-REMOVED = {"FEWEST": 1, "REMEMBER": 1}
+REMOVED = {"FEWEST": 1, "REMEMBER": 1, "AT_ONCE": 10**9, "LONGEST": 10**9}
 """What stands for the absence of a constant; of the others, 0."""
 
 SENSITIVITY = (

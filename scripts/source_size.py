@@ -32,7 +32,6 @@ LATER = (
     "_cli/worker.py",
     "_cli/wrap.py",
     "_config/proxy.py",
-    "_hooks/opinion_process.py",
     "_hooks/opinions.py",
     "_measure/worktrees.py",
     "_providers/prices.py",

@@ -8,11 +8,12 @@
 """
 
 import atexit
+import gc
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -62,6 +63,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.stress)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the collected tests, some million objects, out of each garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core: many tests wait for other processes."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_resident_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Ends the resident processes whose sockets are in folders of this run, by their numbers."""
@@ -75,7 +94,7 @@ def _no_resident_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 # A shell starts background jobs with SIGINT ignored, `nohup` with SIGHUP, and children inherit that:
-# a test that signals a command would wait for ever.
+# a test that signals a command would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -73,6 +73,9 @@ KEPT: dict[str, tuple[str, ...]] = {
     "test_without_breakers_the_harm_is_there_and_nothing_notices": ("dead-provider",),
     "test_a_signal_ends_an_agent_that_ignores_it_and_its_work_is_saved": ("SIGTERM",),
     "test_the_doctor_reports_whether_codex_will_run_the_hooks": ("0",),
+    "test_a_drained_worker_finishes_its_task_and_exits": (),
+    "test_draining_a_worker_that_is_not_there_reports_it": (),
+    "test_work_is_pushed_to_the_repository_of_the_hosts": (),
     "test_a_project_without_a_store_gets_none": (),
     "test_nothing_of_the_users_is_changed": (),
     "test_the_corpus_makes_every_legal_move_and_no_other": (),
@@ -83,10 +86,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "test_one_signal_ends_a_tree_that_ignores_it_after_the_grace_period": (),
     "test_a_day_has_all_troubles_each_noticed": (),
     "test_four_times_the_text_takes_about_four_times_as_long": (),
-    "test_every_task_takes_effect_once_while_workers_are_killed": (),
-    "test_a_killed_batch_adopts_what_workers_did_meanwhile": (),
     "test_a_tcp_client_that_does_not_read_is_dropped_and_resumes_where_it_stopped": (),
-    "test_workers_share_a_budget_on_a_redis_server": (),
     "test_time_in_which_everything_was_suspended_is_no_silence": (),
 }
 """Tests that take long, with the parts of the ids that `make test` runs; `make stress` runs all cases."""

@@ -70,7 +70,8 @@ def anthropic_events(text: str = 'Hello, "usage" and é', stop: bool = True) -> 
 
 
 def chat_events(done: bool = True, usage: bool = True) -> list[Any]:
-    base = {"id": "c-1", "object": "chat.completion.chunk", "model": "gpt-4.1-2025-04-14"}
+    base: dict[str, Any] = {"id": "c-1", "object": "chat.completion.chunk", "created": 1}
+    base["model"] = "gpt-4.1-2025-04-14"
     choice = {"index": 0, "finish_reason": None}
     empty = {"usage": None} if usage else {}
     events: list[Any] = [
@@ -250,4 +251,29 @@ SAMPLES = {
         OPENAI,
         "gemini-2.5-flash",
     ),
+}
+
+
+class CutStream(NamedTuple):
+    """The events of a stream, for tests that cut it between two of them."""
+
+    events: list[Any]
+    named: bool
+    reason_at: int
+    """The number of the event with the reason of the end; a stream without it is truncated."""
+
+    def body(self, count: int) -> bytes:
+        return sse(*self.events[:count], named=self.named)
+
+    def cuts(self) -> list[tuple[bytes, bool]]:
+        """Each beginning of the stream, and whether the reason of the end is in it."""
+        counts = range(len(self.events) + 1)
+        return [(self.body(count), count >= self.reason_at) for count in counts]
+
+
+CUT_STREAMS = {
+    "anthropic": CutStream(anthropic_events(), named=True, reason_at=9),
+    "chat": CutStream(chat_events(), named=False, reason_at=5),
+    "gemini": CutStream(gemini_chunks(), named=False, reason_at=2),
+    "responses": CutStream(responses_events(), named=True, reason_at=5),
 }

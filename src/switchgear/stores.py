@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`RedisStore` is imported when it is used: it needs the extra `switchgear[redis]`."""
+    """Import `RedisStore` on first use: it needs the extra `switchgear[redis]`."""
     if name == "RedisStore":
         from switchgear._stores.redis import RedisStore  # noqa: PLC0415
 

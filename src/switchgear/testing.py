@@ -64,7 +64,7 @@ class FlakyStore(MemoryStore):
         super().__init__(clock=clock)
         self.refresh_s = refresh_s
         self.tries: int = 0
-        """How often it was called while it was cut off."""
+        """Number of calls while it was cut off."""
         self._error: StoreError | None = None
 
     def cut(self, error: StoreError | None = None) -> None:
@@ -78,22 +78,22 @@ class FlakyStore(MemoryStore):
             super().__init__(clock=self._clock)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """As in memory, unless it is cut off."""
+        """As in `MemoryStore`, unless it is cut off."""
         self._check()
         return super().apply(key, policy, message, now_s)
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """As in memory, unless it is cut off."""
+        """As in `MemoryStore`, unless it is cut off."""
         self._check()
         return super().transact(name, work)
 
     def get(self, key: str) -> StoredCircuit | None:
-        """As in memory, unless it is cut off."""
+        """As in `MemoryStore`, unless it is cut off."""
         self._check()
         return super().get(key)
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """As in memory, unless it is cut off."""
+        """As in `MemoryStore`, unless it is cut off."""
         self._check()
         return super().put(found, events)
 
@@ -157,7 +157,7 @@ def force_state(
 
 
 def assert_tripped(breaker: Breaker, *, because: str = "") -> None:
-    """Fail unless the circuit is open; `because`: and unless its reason contains this text.
+    """Fail unless the circuit is open and, with `because`, unless its reason contains this text.
 
     Raises AssertionError with the state, the heat and the readings of the detectors.
 

@@ -301,7 +301,7 @@ def is_about_stored_data(file: Path, node: ast.AST) -> bool:
     if not isinstance(node, ast.FunctionDef):
         return False
     if file.name == "wire.py":
-        return node.name.startswith("_") and node.name != "_upgraded"
+        return node.name.startswith("_") and node.name != "_upgrade"
     return node.name == "load" or file.name == "window.py"
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import switchgear
+from switchgear._cli import VERBS
 
 SOURCE = Path(switchgear.__file__).parent
 EXTRAS = ("switchgear._mcp.server",)
@@ -31,6 +32,9 @@ for target in sys.argv[1:]:
 
 def test_every_lazy_import_of_the_command_works_as_the_first_one() -> None:
     found: dict[str, set[str]] = {}
+    for place, _ in VERBS.values():
+        module, _, verb = place.partition(".")
+        found.setdefault(f"switchgear._cli.{module}", set()).add(verb)
     for path in (SOURCE / "_cli").rglob("*.py"):
         for module, name in LAZY.findall(path.read_text(encoding="utf-8")):
             if module not in EXTRAS:
@@ -40,3 +44,12 @@ def test_every_lazy_import_of_the_command_works_as_the_first_one() -> None:
     command = [sys.executable, "-c", IN_FORKS, *targets]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_verb_is_imported_without_the_others() -> None:
+    code = (
+        "import sys; from switchgear._cli import main; main.commands['status']; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    verbs = {f"switchgear._cli.{name}" for name in ("status", "run", "doctor", "export")}
+    assert verbs & {*done.stdout.split()} == {"switchgear._cli.status"}

@@ -28,6 +28,8 @@ from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before
 
+pytestmark = pytest.mark.stress
+
 IN_TIME_S = 60.0
 """Much longer than a hook takes on a busy machine, but it does end."""
 FORBIDDEN = {"command": "rm -rf /etc"}
@@ -330,7 +332,7 @@ def test_a_compiled_configuration_that_lacks_parts_is_rebuilt(project: Path) -> 
             session = {"session_id": f"s-{name}-{part}"}
             told, _ = ask(project, {**before("Bash", FORBIDDEN), **session})
             assert decision(told) == "deny", (name, part, told)
-            # The session that saw the change may be stopped for it; another one goes on.
+            # The session that saw the change may be stopped for it; another one continues.
             other = {"session_id": f"o-{name}-{part}"}
             told, _ = ask(project, {**before("Bash", HARMLESS, "t2"), **other})
             assert decision(told) == "allow", (name, part, told)

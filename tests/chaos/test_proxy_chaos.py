@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from servers.server import running
 from switchgear import Panel
 from switchgear._budgets.fold import turn
@@ -33,6 +35,8 @@ from unit.proxy_stage import (
     read_all,
     reply,
 )
+
+pytestmark = pytest.mark.stress
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 

@@ -1,6 +1,6 @@
 """A Redis server that is killed, emptied, frozen, disconnected or replaced: errors and recovery of the store.
 
-A store says quickly what is wrong and works again by itself; going on meanwhile is the panel's
+A store says quickly what is wrong and works again by itself; going on in the meantime is the panel's
 business (test_panel_redis.py).
 """
 

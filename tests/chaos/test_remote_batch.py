@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -12,10 +13,19 @@ import pytest
 import redis
 
 from depth import scaled
-from remote_hosts import Hosts
+from remote_hosts import CENT, Hosts
 from timeouts import end, eventually
 
-CENT = 10_000
+pytestmark = pytest.mark.stress
+
+VISIBILITY_S = 3
+"""After how long Celery delivers a message again that no worker has acknowledged."""
+TWO_TASKS = (
+    *("-c", "2", "--", "--loglevel", "INFO"),
+    f'broker.transport_options=(dict){{"visibility_timeout": {VISIBILITY_S}}}',
+)
+RECEIVED = re.compile(r"Task switchgear\.execute\[([0-9a-f-]+)\] received")
+ENDED = re.compile(r"Task switchgear\.execute\[([0-9a-f-]+)\] succeeded")
 
 
 @pytest.fixture
@@ -35,8 +45,24 @@ def chain(count: int) -> list[dict[str, object]]:
     ]
 
 
-def ended_tasks(hosts: Hosts) -> int:
-    return (hosts.folder / "batch.log").read_text().count("] done: ")
+def suspend_until_delivered_again(hosts: Hosts, name: str, batch: subprocess.Popen[bytes]) -> None:
+    """Suspend a worker that has a message, until the broker has delivered it to another one."""
+    worker = hosts.workers[name]
+    while True:
+        worker.send_signal(signal.SIGSTOP)
+        log = hosts.log(name)
+        held = {*RECEIVED.findall(log)} - {*ENDED.findall(log)}
+        if held:
+            break
+        worker.send_signal(signal.SIGCONT)
+        assert batch.poll() is None, f"the batch ended before {name} received a task"
+        time.sleep(0.01)
+    others = [other for other in hosts.workers if other != name]
+    eventually(
+        lambda: held & {each for other in others for each in RECEIVED.findall(hosts.log(other))},
+        "the broker has delivered a message of the suspended worker again",
+    )
+    worker.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.deep
@@ -44,27 +70,23 @@ def test_every_task_takes_effect_once_while_workers_are_killed(hosts: Hosts) -> 
     count, kills = scaled(200, 8), scaled(50, 3)
     hosts.write_tasks(chain(count), parallel=8, budget=10)
     for name in ("one", "two", "three", "four"):
-        hosts.start_worker(name, "-c", "2")
+        hosts.start_worker(name, *TWO_TASKS)
     batch = hosts.start_batch()
     chance = random.Random(7)
     try:
         for number in range(kills):
-            before = ended_tasks(hosts)
+            before = hosts.ended_tasks()
             eventually(
-                lambda before=before: ended_tasks(hosts) > before or batch.poll() is not None,  # type: ignore[misc]
+                lambda before=before: hosts.ended_tasks() > before or batch.poll() is not None,  # type: ignore[misc]
                 "another task has ended",
             )
-            if batch.poll() is not None:
-                break
+            assert batch.poll() is None, f"the batch ended after {number} kills"
             hosts.kill_one(chance)
             if number in {kills // 3, 2 * kills // 3}:
                 hosts.server.kill()
                 hosts.server.start()
             if number == kills // 2:
-                suspended = hosts.workers["one"]
-                suspended.send_signal(signal.SIGSTOP)
-                time.sleep(2 * hosts.lease_s)
-                suspended.send_signal(signal.SIGCONT)
+                suspend_until_delivered_again(hosts, "one", batch)
         result = hosts.result(batch)
     finally:
         end(batch)

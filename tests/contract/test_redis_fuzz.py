@@ -77,7 +77,7 @@ def server() -> Iterator[Server]:
 @given(raw=rubbish)
 def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, raw: bytes) -> None:
     server.say("FLUSHALL")
-    store = RedisStore(server.url)
+    store = RedisStore(server.url, timeout_s=60.0)
     client = store._clients.blocking()
     client.set(KEY, raw)
     try:
@@ -96,7 +96,7 @@ def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, r
 @given(entries=st.lists(rubbish, min_size=1, max_size=5, unique=True))
 def test_any_rubbish_in_the_queue_is_passed_over(server: Server, entries: list[bytes]) -> None:
     server.say("FLUSHALL")
-    store = RedisStore(server.url)
+    store = RedisStore(server.url, timeout_s=60.0)
     store.apply("api", POLICY, FAILED, store.now_s())
     store._clients.blocking().rpush("{switchgear}:inbox:api", *entries)
     assert store.apply("api", POLICY, FAILED, store.now_s()).circuit.totals.failed >= 2

@@ -158,6 +158,25 @@ def test_a_trip_is_pushed_to_the_others_and_not_to_oneself(
     assert other.refresh_s is not None
 
 
+def test_that_a_circuit_fails_is_published_once_in_a_while_not_with_each_failure(
+    server: Server, store: RedisStore
+) -> None:
+    heard: list[str] = []
+    other = RedisStore(server.url)
+    other.on_warm(heard.append)
+    other.on_change(lambda circuit: None)
+    eventually(lambda: other.refresh_s is None, "pushes arrive")
+    server.say("SET", "{switchgear}:failing:api", "1")  # published a moment ago
+    tell(store, FAILED)
+    server.say("PUBLISH", "{switchgear}:warm", "x\nbetween")
+    server.say("DEL", "{switchgear}:failing:api")
+    tell(store, FAILED)
+    eventually(lambda: len(heard) >= 2, "the second failure is published")
+    assert heard == ["between", "api"]
+    assert server.say("PTTL", "{switchgear}:failing:api") != ":-1\r\n", "it goes by itself"
+    other.close()
+
+
 def test_what_others_do_is_pushed_to_the_breaker_and_to_the_loop_of_a_name(server: Server) -> None:
     with Panel(server.url) as panel, Panel(server.url) as other:
         loop, breaker = panel.loop("loop/1"), panel.breaker("loop/1")

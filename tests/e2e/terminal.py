@@ -57,7 +57,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def wait(self) -> int:
-        """The exit code; what is printed meanwhile is read, or the command could not end."""
+        """The exit code; what is printed in the meantime is read, or the command could not end."""
         end_s = time.monotonic() + LIMIT_S
         while self.process.poll() is None:
             assert time.monotonic() < end_s, self.output

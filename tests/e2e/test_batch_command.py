@@ -14,20 +14,19 @@ from typing import Any
 import pytest
 
 import quick_command
+import stand_in
+from repositories import make_repository
+from switchgear import Panel
+from switchgear._fleet.run_notes import run_note
 from switchgear._run.batch.scheduler import Scheduler
+from switchgear._run.record import RunFolder
+from switchgear._stores.url import default_file
 from timeouts import LIMIT_S, end
 
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
 AGENT = """
-import json, os, pathlib, subprocess, sys, time
-prompt = sys.stdin.read()
-n = int(os.environ["SWITCHGEAR_ITERATION"])
 here = pathlib.Path(__file__).parent
 log = here / "log"
-def tell(**line): print(json.dumps(line), flush=True)
-def write(name, text="x"): pathlib.Path(name).write_text(text)
-def done(): tell(type="result", text="done", success=True)
-def fail(text): print(text, flush=True); sys.exit(1)
 def spend(dollars): tell(type="usage", model="m", input_tokens=1, output_tokens=1, cost_usd=dollars)
 def times(name):
     with (here / name).open("a") as file: file.write("x")
@@ -66,8 +65,7 @@ class Project:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         (self.path / "README").write_text("a project\n")
-        for words in ("init -q", "config user.name a", "config user.email a@example.invalid"):
-            self.git(*words.split())
+        make_repository(self.path, has_identity=True)
         self.git("add", ".")
         self.git("commit", "-qm", "start")
 
@@ -81,7 +79,7 @@ class Project:
         for name, text in bodies.items():
             keys, _, body = text.rpartition("|")
             script = self.beside / f"{name}.py"
-            script.write_text(AGENT + body.strip())
+            script.write_text(stand_in.script(AGENT + body.strip()))
             command = f"{sys.executable} -S {script} {name}"
             lines.append(f"  - {{name: {name}, task: do {name}, agent_cmd: '{command}', {keys}}}")
         (self.path / "tasks.yaml").write_text("\n".join(lines) + "\n")
@@ -587,6 +585,20 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not everything was committed to" in done.stdout
+
+
+def test_a_batch_notifies_the_owners_of_its_agents(project: Project) -> None:
+    taken, agent = project.beside / "taken.jsonl", Path(sys.executable).name
+    (project.path / "switchgear.yaml").write_text(
+        f"agents: {{{agent}: {{owner: ana, provider: p, model: m}}}}\n"
+    )
+    project.tasks(a="|" + DONE)
+    result = project.json("--notify", f"command:tee {taken}")
+    assert json.loads(taken.read_text())["owners"] == ["ana"]
+    runs = project.path / ".switchgear" / "runs"
+    circuit = RunFolder(runs / result["tasks"][0]["run"]).read()["circuit"]
+    with Panel(f"sqlite:///{default_file(str(project.path))}") as panel:
+        assert run_note(panel, circuit).owner == "ana"
 
 
 def test_a_batch_notifies_its_targets_at_its_end(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""The command as a newcomer meets it, in a process of its own."""
+"""The command as a newcomer meets it, in a separate process."""
 
 import os
 import re

@@ -336,7 +336,7 @@ def run_copy(
 
 
 DAMAGE = [
-    *(f"_hooks/{name}" for name in ("client", "process", "handler", "decide", "compiled")),
+    *(f"_hooks/{name}" for name in ("client", "process", "handler", "decide", "hook_config")),
     *(
         f"_hooks/{name}"
         for name in ("inspect_call", "session", "undecided", "command", "open_calls")

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from depth import scaled
 from e2e.hook_process import WAYS, command, hook, stop_residents, use
 from switchgear._core.types import Mode, Override
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.compiled import compiled
 from switchgear._hooks.handler import answer
+from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.process import open_store
 from switchgear._hooks.resident import CHECK_S
 from switchgear._stores.sqlite import SqliteStore
@@ -68,7 +69,7 @@ def undecided(project: Path) -> list[str]:
 
 
 def hold(project: Path, key: str) -> None:
-    known = compiled(str(project))
+    known = config_of(str(project))
     order = Override("ada", "lunch", mode=Mode.HELD_OPEN)
     store_of(project).apply(key, known.policy_for(key), order, 0.0)
 
@@ -172,8 +173,9 @@ def bad_inputs() -> list[bytes]:
     ]
 
 
+@pytest.mark.deep
 def test_input_that_cannot_be_read_is_refused_and_counted(project: Path) -> None:
-    inputs = bad_inputs()
+    inputs = bad_inputs()[:: scaled(1, 3)]
     for raw in inputs:
         ran = hook(project, raw)
         assert (ran.code, ran.stdout) == (2, ""), (raw[:80], ran)
@@ -357,7 +359,7 @@ def test_the_resident_process_ends_when_a_source_changes(tmp_path: Path) -> None
     try:
         for number in range(5):
             assert run(before(call=f"t{number}")) == (0, b"", b"")
-            time.sleep(0.2)  # the resident process starts meanwhile
+            time.sleep(0.2)  # the resident process starts in the meantime
         kinds = package / "_hooks" / "inspect_call.py"
         text = kinds.read_text().replace('GIT = "git_operations"', 'GIT = "version_control"')
         assert text != kinds.read_text()

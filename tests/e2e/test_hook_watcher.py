@@ -13,7 +13,7 @@ import pytest
 
 from switchgear._hooks import resident
 from switchgear._hooks.command import hook_command
-from switchgear._hooks.install import saved
+from switchgear._hooks.install import saved_copies
 from switchgear._hooks.install.settings import place
 from switchgear._hooks.session import Notes
 from switchgear._stores.sqlite import SqliteStore
@@ -42,6 +42,7 @@ hook("SessionEnd", reason="other")
 """
 CONFIG = """
 circuits:
+  - {match: "progress/*", policy: careful}  # six equal calls alone do not open the circuit
   - match: session/*
     policy:
       extends: stuck
@@ -118,7 +119,7 @@ def test_a_real_watcher_detects_a_silent_agent_and_its_hint_is_delivered_once(
 def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Path) -> None:
     hooks = place("claude-code", "project", str(tmp_path))
     hooks.install()
-    saved.save("claude-code", "project", str(tmp_path))
+    saved_copies.save("claude-code", "project", str(tmp_path))
     good = Path(hooks.path).read_bytes()
     process = started(tmp_path, PATIENT)
     with ended(process):
@@ -165,7 +166,7 @@ def test_without_a_known_process_any_active_watcher_records_the_silence(
 
 
 def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
-    """The notes of the session, as soon as they fit; the watcher is a process of its own."""
+    """The notes of the session, as soon as they fit; the watcher is a separate process."""
     path, until_s = folder / ".switchgear" / "state.db", time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         if path.exists():
@@ -174,7 +175,7 @@ def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
             store.close()
             if fits(notes):
                 return notes
-        time.sleep(0.05)  # another process works meanwhile
+        time.sleep(0.05)  # another process works in the meantime
     raise AssertionError("the watcher did not hear the silence")
 
 

@@ -78,7 +78,7 @@ def test_a_file_that_is_not_trusted_names_no_sinks_and_no_commands(project: Path
     text = f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n" + target(taken)
     (project / "switchgear.yaml").write_text(text)
     hook(project, before("Bash", {"command": "switchgear reset x"}, cwd=str(project)))
-    drain.main(str(project), {"events": []})
+    drain.process(str(project), {"events": []})
     assert not heard.exists()
     assert not taken.exists()
 
@@ -91,13 +91,13 @@ def test_the_events_of_a_self_test_reach_no_sink_and_no_target(project: Path) ->
     CircuitBreaker("rules", threshold=1, sinks=[events.append]).record(Signal(ok=False))
     asked = {"events": [dump_event(event) for event in events], "config": config}
     with throw_away("claude-code", None, config) as trial:
-        drain.main(trial.folder, asked)
+        drain.process(trial.folder, asked)
         assert not (Path(trial.folder) / ".switchgear").exists()
     assert not heard.exists()
     assert not taken.exists()
     named = project / "switchgear-selftest-mine"  # of a project, whatever its name, they do
     named.mkdir()
-    drain.main(str(named), asked)
+    drain.process(str(named), asked)
     assert lines(heard)[0]["circuit"] == "rules"
 
 

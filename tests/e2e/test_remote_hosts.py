@@ -86,6 +86,21 @@ def test_draining_a_worker_that_is_not_there_reports_it(hosts: Hosts) -> None:
     assert "answered within 5 s; nothing was changed" in done.stderr
 
 
+def test_a_worker_whose_folder_cannot_be_written_does_not_start(hosts: Hosts) -> None:
+    (hosts.folder / "file").write_text("")
+    done = subprocess.run(
+        hosts.command("worker", "--dir", str(hosts.folder / "file" / "inside")),
+        cwd=hosts.folder,
+        env=hosts.environment("one"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 2
+    assert "cannot be written: Not a directory; use --dir" in done.stderr
+
+
 def test_work_is_pushed_to_the_repository_of_the_hosts(hosts: Hosts) -> None:
     shared = hosts.folder / "shared.git"
     subprocess.run(["git", "clone", "-q", "--bare", hosts.project, shared], check=True)

@@ -14,16 +14,11 @@ from typing import Any
 import pytest
 
 import quick_command
+import stand_in
+from repositories import make_repository
 from timeouts import LIMIT_S, end
 
 COMMAND = (sys.executable, "-m", "switchgear")
-PREAMBLE = """
-import json, os, pathlib, signal, subprocess, sys, time
-prompt = sys.stdin.read()
-n = int(os.environ["SWITCHGEAR_ITERATION"])
-def tell(**line): print(json.dumps(line), flush=True)
-def write(name, text): pathlib.Path(name).write_text(text)
-"""
 GOES_ON = "write('n', str(n)); tell(type='result', text='more', success=None)"
 
 
@@ -42,11 +37,11 @@ class Project:
             "XDG_STATE_HOME": str(path / "state"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        subprocess.run(["git", "init", "-q"], cwd=self.path, check=True)
+        make_repository(self.path)
 
     def arguments(self, *words: str, agent: str | None = None) -> list[str]:
         if agent is not None:
-            self.agent.write_text(PREAMBLE + agent)
+            self.agent.write_text(stand_in.script(agent))
             words = (*words, "--agent-cmd", f"{sys.executable} -S {self.agent}")
         return [*COMMAND, *words]
 
@@ -427,11 +422,12 @@ def test_a_tripped_run_notifies_configured_targets_and_those_of_notify(project: 
     done = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
     assert done.returncode == 10
     assert "switchgear: notification to command-" in done.stderr
-    for name in ("configured", "flag"):  # a configured target is told of events, too
+    for name in ("configured", "flag"):  # a configured target receives other events, too
         told = [json.loads(line) for line in (out / name).read_text().splitlines()]
-        [got] = [each for each in told if each["kind"] == "run_ended"]
-        assert got["severity"] == "SEV2"
+        [got] = [each for each in told if each["severity"] != "INFO"]
+        assert (got["kind"], got["severity"]) == ("run_ended", "SEV2")
         assert len(got["owners"]) == 1
+        assert all(each["owners"] == got["owners"] for each in told)
         assert got["receipt"]["exit_reason"] == "circuit_breaker"
     assert not (out / "other").exists(), "it matches other circuits"
     again = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
@@ -474,8 +470,11 @@ def test_an_intervention_in_a_run_that_has_ended_names_the_command_that_continue
     run = project.json("run", "x", "--max-iterations", "1", agent="sys.exit(1)")["run"]
     done = project("intervene", run if name == "the id" else name)
     assert done.returncode == 2
-    assert f"run {run} is not at work (max_iterations)" in done.stderr
+    assert f"run {run} is not running (max_iterations)" in done.stderr
     assert f"switchgear resume {run}" in done.stderr
+    tripped = project.json("run", "y", agent="sys.exit(1)")["run"]
+    refused = " ".join(project("intervene", tripped).stderr.split())
+    assert f"switchgear resume {tripped} --force-close --why" in refused
 
 
 def test_status_counts_the_runs_that_the_list_of_runs_shows(project: Project) -> None:
@@ -550,7 +549,7 @@ def test_starting_again_on_an_open_circuit_offers_the_choices(project: Project) 
 
 def test_an_open_circuit_is_closed_by_force_only_with_a_reason(project: Project) -> None:
     project("run", "x", agent="sys.exit(1)")
-    project.agent.write_text(PREAMBLE + "write('a', 'b')")
+    project.agent.write_text(stand_in.script("write('a', 'b')"))
     without = project("resume", "last", "--force-close")
     assert without.returncode == 2
     assert "add --why TEXT" in without.stderr

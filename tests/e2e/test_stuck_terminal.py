@@ -104,7 +104,7 @@ def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(
 def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with_help(tmp_path)
-    for number in range(6):
+    for number in range(5):
         hook(tmp_path, before("Read", {"file_path": "a"}, f"t{number}"))
         hook(tmp_path, after("Read", {"file_path": "a"}, f"t{number}"))
     said = {
@@ -117,7 +117,7 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
         terminal = Terminal(tmp_path, "intervene", "s1", HOME=str(tmp_path.parent))
         try:
             terminal.read_until("What now (1 nudge/2 extend/3 escalate/4 abort)?")
-            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 47/100"
+            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 50/100"
             if choice != "nudge":  # the nudge has answered the evidence
                 shown = "Session s1 (claude-code) is trying again."
             assert shown in terminal.seen

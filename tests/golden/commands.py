@@ -94,7 +94,7 @@ STARTED = (
     "runs show last --receipt --json",
     "batch tasks.yaml --json",
 )
-"""What starts agents, in processes of their own, and shows what they did."""
+"""What starts agents, in separate processes, and shows what they did."""
 ENDED = {
     "--version": 0,
     "--help": 0,
@@ -213,7 +213,7 @@ class Done(NamedTuple):
 
 @contextmanager
 def stage(fleet: str = FLEET) -> Iterator["Stage"]:
-    """The commands of a new project. None starts a process that works off the outbox meanwhile."""
+    """The commands of a new project. None starts a process that works off the outbox in the meantime."""
     no_process = patch("os.posix_spawn", side_effect=OSError("not in this test"))
     with project() as folder, no_process:
         made = Stage(folder, fleet)
@@ -285,7 +285,7 @@ class Stage:
         return Done(done.exit_code, done.stdout, done.output)
 
     def start(self, *words: str) -> Done:
-        """A command in a process of its own."""
+        """A command in a separate process."""
         command = [sys.executable, "-m", "switchgear", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         return Done(done.returncode, done.stdout, done.stdout + done.stderr)

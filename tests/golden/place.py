@@ -14,7 +14,7 @@ _KEPT = ("PATH", "LD_LIBRARY_PATH", "SWITCHGEAR_TRUST")
 
 @contextmanager
 def project() -> Iterator[Path]:
-    """An empty project as the working directory, with a home, a state folder and an environment of its own."""
+    """An empty project as the working directory, with a home, a state folder and a separate environment."""
     with tempfile.TemporaryDirectory(prefix="switchgear-golden-") as made:
         base = Path(made).resolve()
         folder = base / "project"

@@ -1,4 +1,4 @@
-"""The circuits whose stored form is kept for ever: one for each phase and interesting policy."""
+"""The circuits whose stored form is kept forever: one for each phase and interesting policy."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """What today's code writes into SQLite and Redis: a circuit in every phase, budgets, locks, a note.
 
-A file of these is never written again: what was stored once must load for ever. A new layout or format
+A file of these is never written again: what was stored once must load forever. A new layout or format
 gets new files beside the old ones.
 """
 

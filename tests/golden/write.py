@@ -1,6 +1,6 @@
 """Writes golden files, on purpose: `python tests/golden/write.py` adds those that are missing.
 
-A file that exists is never written again: what was stored once must load for ever. A new schema
+A file that exists is never written again: what was stored once must load forever. A new schema
 number gives new files beside the old ones.
 """
 

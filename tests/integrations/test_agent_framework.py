@@ -22,7 +22,11 @@ from agent_framework import (
     tool,
 )
 from agent_framework.exceptions import ChatClientInvalidRequestException
+from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
+from openai import AsyncOpenAI
 
+from model_streams import CUT_STREAMS, EVENTS
+from servers.model_api import ModelApi, Reply, model_api
 from switchgear import Panel, Rejected
 from switchgear.errors import BudgetRefused
 from switchgear.integrations.agent_framework import guard
@@ -30,10 +34,12 @@ from switchgear.testing import FakeClock
 
 pytestmark = pytest.mark.filterwarnings("default")
 PROVIDER = "provider/scripted"
+LAST = {"content-type": EVENTS, "connection": "close"}
+"""Of a stream on a connection that no client keeps."""
 
 
 class ScriptedClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
-    """Replies in order, the last one for ever; counts the requests."""
+    """Replies in order, the last one forever; counts the requests."""
 
     def __init__(self, *replies: Any, name: str = "fake", delay_s: float = 0.0) -> None:
         super().__init__()
@@ -244,6 +250,51 @@ def test_a_stream_that_fails_is_a_failure() -> None:
     assert panel.breaker(PROVIDER).totals.failed == 1
 
 
+def real_clients(api: ModelApi) -> dict[str, Any]:
+    """The real clients, against the scripted API."""
+    openai = AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0)
+    return {
+        "chat": OpenAIChatCompletionClient(model="gpt-4.1", async_client=openai),
+        "responses": OpenAIChatClient(model="gpt-4.1", async_client=openai),
+    }
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+@pytest.mark.parametrize("as_fallback", [False, True])
+def test_a_stream_that_ends_silently_is_a_failure(name: str, as_fallback: bool) -> None:
+    """Without its last events, and without an exception of the SDK."""
+
+    async def judged(body: bytes) -> tuple[int, int]:
+        panel = Panel("memory:")
+        client, fallback = real_clients(api)[name], None
+        if as_fallback:
+            panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
+            client, fallback = ScriptedClient(says("own")), client
+        api.always = Reply(body=body, headers=LAST)
+        await streamed(Agent(client, middleware=guard(panel=panel, fallback=fallback)))
+        totals = panel.breaker("provider/openai").totals
+        return totals.succeeded, totals.failed
+
+    async def judge_all() -> list[tuple[int, int]]:
+        return [await judged(body) for body, _ in cuts]
+
+    cuts = CUT_STREAMS[name].cuts()
+    with model_api() as api:
+        found = asyncio.run(judge_all())
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
+
+
+def test_a_response_in_the_background_may_end_its_stream_early() -> None:
+    panel = Panel("memory:")
+    with model_api() as api:
+        body = CUT_STREAMS["responses"].body(2)
+        api.always = Reply(body=body, headers=LAST)
+        client = real_clients(api)["responses"]
+        agent = Agent(client, middleware=guard(panel=panel), default_options={"background": True})
+        asyncio.run(streamed(agent))
+    assert panel.breaker("provider/openai").totals.failed == 0
+
+
 @pytest.mark.parametrize("ended_by", ["cancel", "close", "cancelled stream"])
 def test_cancellation_leaks_no_permit_and_no_reservation(ended_by: str) -> None:
     clock = FakeClock()
@@ -278,3 +329,20 @@ def test_cancellation_leaks_no_permit_and_no_reservation(ended_by: str) -> None:
     assert panel.budgets.tree("team")[0].node.held_micros == 0
     assert panel.breaker(PROVIDER).totals.succeeded == 0
     assert ask(ScriptedClient(says("back")), middleware) == "back"
+
+
+def test_parallel_tool_calls_are_steps_and_a_copied_agent_is_guarded() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    calls_together = [
+        Content.from_function_call(call_id=f"call-{n}", name="search", arguments={"query": str(n)})
+        for n in range(5)
+    ]
+    usage: Any = {"input_token_count": 1_000, "output_token_count": 100}
+    first = ChatResponse(messages=[Message("assistant", calls_together)], usage_details=usage)
+    client = ScriptedClient(first, says("done", 1_000, 100), name="gpt-4o")
+    agent = Agent(client, tools=[search], middleware=guard(panel=panel, budget="team"))
+    assert asyncio.run(_text(deepcopy(agent))) == "done"
+    assert panel.breaker("tool/search").totals.succeeded == 5
+    [root] = panel.budgets.tree("team")
+    assert (root.node.held_micros, root.node.spent_micros) == (0, 7_000)

@@ -1,6 +1,7 @@
 """What all framework guards share, without any framework."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,3 +96,31 @@ def test_a_run_that_suddenly_spends_much_faster_is_stopped(is_async: bool) -> No
         spend(run, 1)
     with pytest.raises(Rejected, match="in the last 60 s"):
         spend(inner, 1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_wait_that_a_rate_limit_asks_for_is_honoured(is_async: bool) -> None:
+    class RateLimited(Exception):
+        status_code = 429
+        response = SimpleNamespace(
+            status_code=429,
+            headers={"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "5m0s"},
+        )
+
+    panel = Panel("memory:", clock=FakeClock())
+    run = AgentGuard("test", panel=panel).run()
+
+    def fail() -> None:
+        with run.model(ModelName("openai", "gpt")):
+            raise RateLimited
+
+    async def afail() -> None:
+        async with run.model(ModelName("openai", "gpt")):
+            raise RateLimited
+
+    for _ in range(5):
+        with pytest.raises(RateLimited):
+            asyncio.run(afail()) if is_async else fail()
+    with pytest.raises(Rejected) as refused:
+        asyncio.run(afail()) if is_async else fail()
+    assert refused.value.retry_after_s == pytest.approx(300)

@@ -1,6 +1,7 @@
 """Claude Agent SDK, with the real package and its bundled Claude Code against the scripted API."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
 from e2e.agents.fake_llm import ScriptedApi
 from e2e.agents.worlds import claude
 from switchgear import Panel, Phase, Rejected
+from switchgear._core.types import Signal
 from switchgear.errors import BudgetRefused
-from switchgear.integrations.claude_agent_sdk import guard, query
+from switchgear.integrations.claude_agent_sdk import _guard, _SessionHooks, guard, query
 from switchgear.testing import FakeClock
 
 
@@ -120,3 +122,49 @@ def test_the_client_of_the_sdk_takes_guarded_options(api: ScriptedApi, tmp_path:
 
     assert result_of(asyncio.run(asyncio.wait_for(ask(), 240))).result == "Done."
     assert panel.breaker("tool/Bash").totals.succeeded == 1
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Unclosed <MemoryObject:ResourceWarning"
+)  # the SDK leaves it open
+def test_a_query_that_is_left_gives_back_what_it_holds(api: ScriptedApi, tmp_path: Path) -> None:
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    panel.budgets.open("team", 5_000_000)
+    tool, provider = panel.breaker("tool/Bash"), panel.breaker("provider/anthropic")
+    for breaker in (tool, provider):
+        for _ in range(5):
+            breaker.record(Signal(ok=False))
+    clock.advance(61)
+
+    async def leave() -> None:
+        given = options(api, tmp_path)
+        stream = query(
+            prompt="Work.", options=given, panel=panel, budget="team", reserve_micros=1_000_000
+        )
+        async for _ in stream:
+            break
+        await stream.aclose()  # type: ignore[attr-defined]
+        gc.collect()  # the SDK leaves its inner generator to the collector, which ends Claude in a task
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=5)
+
+    asyncio.run(asyncio.wait_for(leave(), 240))
+    assert [status.node.held_micros for status in panel.budgets.tree("team")] == [0]
+    assert result_of(asked(api, tmp_path, panel=panel)).result == "Done."  # both are admitted again
+    assert (tool.state, provider.state) == ("closed", "closed")
+
+
+def test_a_tool_call_that_is_never_finished_gives_its_permit_back() -> None:
+    panel = Panel("memory:", clock=(clock := FakeClock()))
+    breaker = panel.breaker("tool/Bash")
+    for _ in range(5):
+        breaker.record(Signal(ok=False))
+    clock.advance(61)
+    event = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "1"}
+    hooks = _SessionHooks(_guard(panel=panel))
+    assert asyncio.run(hooks.before(event, "1", None)) == {}  # the probe
+    assert "deny" in str(asyncio.run(hooks.before({**event, "tool_use_id": "2"}, "2", None)))
+    hooks.give_back()
+    assert asyncio.run(hooks.before(event, "1", None)) == {}
+    assert breaker.totals.failed == 5

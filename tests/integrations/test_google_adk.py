@@ -28,7 +28,7 @@ PROVIDER = "provider/fake"
 
 
 class ScriptedLlm(BaseLlm):
-    """Replies in order, the last one for ever; counts the requests."""
+    """Replies in order, the last one forever; counts the requests."""
 
     replies: list[Any]
     requests: int = 0
@@ -232,3 +232,27 @@ def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     asyncio.run(cancelled())  # as the probe
     assert panel.budgets.tree("team")[0].node.held_micros == 0
     assert run(model(says("back")), plugin) == ["back"]
+
+
+def test_parallel_tool_calls_are_steps_and_transferred_agents_share_the_budget() -> None:
+    def search(query: str) -> str:
+        """Search."""
+        return f"found {query}"
+
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    parts = [
+        types.Part(function_call=types.FunctionCall(name="search", args={"query": str(n)}))
+        for n in range(5)
+    ]
+    together = says("", 1_000, 100).model_copy(
+        update={"content": types.Content(role="model", parts=parts)}
+    )
+    transfer = calls("transfer_to_agent", 1_000, 100, agent_name="writer")
+    writer = LlmAgent(name="writer", model=model(says("done", 1_000, 100), name="gpt-4o"))
+    lead = model(together, transfer, name="gpt-4o")
+    agent = LlmAgent(name="lead", model=lead, tools=[search], sub_agents=[writer])
+    asyncio.run(events(agent, guard(panel=panel, budget="team")))
+    assert panel.breaker("tool/search").totals.succeeded == 5
+    [root] = panel.budgets.tree("team")
+    assert (root.node.held_micros, root.node.spent_micros) == (0, 3 * 3_500)

@@ -333,7 +333,11 @@ def test_an_answered_budget_refusal_carries_its_reason(
     assert api.received == []
 
 
-OTHER = {"gpt-4.1": "gpt-4.1-mini", "claude-sonnet-4-6": "claude-haiku-4-5"}
+OTHER = {
+    "gpt-4.1": "gpt-4.1-mini",
+    "claude-sonnet-4-6": "claude-haiku-4-5",
+    "gemini-2.5-flash": "gemini-2.5-pro",
+}
 JSON_CASES = [case for case in CASES if case.model in OTHER]
 
 
@@ -346,7 +350,7 @@ def test_another_model_answers_while_the_first_one_fails_and_after_it_was_cut_of
     client = case.client(api.url, panel, key="{model}", fallback=[other])
     answers = case.run(client, *[case.ask] * 6, read_all(case))
     assert not any(isinstance(answer, Exception) for answer in answers)
-    asked = [received.payload["model"] for received in api.received]
+    asked = [received.model for received in api.received]
     assert asked == [case.model, other] * 5 + [other] * 2
     assert circuit(panel, case.model).state is Phase.OPEN
     assert circuit(panel, other).totals.succeeded == 7

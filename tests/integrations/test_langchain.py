@@ -1,7 +1,11 @@
 """LangChain and LangGraph, with the real packages and their fake chat model."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,19 +13,32 @@ import pytest
 pytest.importorskip("langchain")
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ModelFallbackMiddleware,
+    ModelRetryMiddleware,
+)
+from langchain.agents.structured_output import StructuredOutputError, ToolStrategy
+from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
+from model_streams import CHAT_COMPLETION, CUT_STREAMS, EVENTS
+from servers.model_api import ModelApi, Reply, model_api
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
 from switchgear.integrations.langchain import SwitchgearMiddleware, guard
 from switchgear.testing import FakeClock
 
 PROVIDER = "provider/fakemodel"
+LAST = {"content-type": EVENTS, "connection": "close"}
+"""Of a stream on a connection that no client keeps."""
 
 
 class FakeModel(GenericFakeChatModel):
@@ -38,7 +55,7 @@ class FakeModel(GenericFakeChatModel):
 
 
 class Script:
-    """Replies in order, the last one for ever; counts the requests."""
+    """Replies in order, the last one forever; counts the requests."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -319,6 +336,65 @@ def test_streaming_works_and_a_stream_that_breaks_is_a_failure(way: Any) -> None
         stream(agent)
 
 
+def real_models(api: ModelApi) -> dict[str, Any]:
+    """The real chat models, against the scripted API."""
+    settings: dict[str, Any] = {"api_key": "none", "max_retries": 0}
+    openai: Any = partial(ChatOpenAI, model="gpt-4.1", base_url=f"{api.url}/v1", **settings)
+    settings["model"] = "claude-sonnet-4-6"
+    anthropic: Any = partial(ChatAnthropic, base_url=api.url, **settings)
+    return {
+        "chat": openai,
+        "responses": partial(openai, use_responses_api=True),
+        "anthropic": anthropic,
+    }
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "anthropic"])
+@pytest.mark.parametrize("way", ["stream", "astream", "invoke", "ainvoke"])
+def test_a_stream_that_ends_silently_is_a_failure(name: str, way: str) -> None:
+    """Without its last events, and without an exception of the SDK."""
+
+    async def judged(body: bytes) -> tuple[int, int]:
+        panel = Panel("memory:")
+        model = real_models(api)[name](**({"streaming": True} if "invoke" in way else {}))
+        agent: Any = create_agent(model, middleware=[guard(panel=panel)])
+        api.always = Reply(body=body, headers=LAST)
+        question = {"messages": [HumanMessage("hello")]}
+        with suppress(ValueError):  # of LangChain, if there was no event at all
+            if way == "stream":
+                list(agent.stream(question, stream_mode="messages"))
+            elif way == "astream":
+                [_ async for _ in agent.astream(question, stream_mode="messages")]
+            elif way == "invoke":
+                agent.invoke(question)
+            else:
+                await agent.ainvoke(question)
+        [view] = panel.circuits()
+        totals = panel.breaker(view.name).totals
+        return totals.succeeded, totals.failed
+
+    async def judge_all() -> list[tuple[int, int]]:
+        return [await judged(body) for body, _ in cuts]
+
+    cuts = CUT_STREAMS[name].cuts()
+    with model_api() as api:
+        found = asyncio.run(judge_all())
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["chat", "responses", "anthropic"])
+def test_a_whole_response_is_a_success_and_is_paid_for(name: str, way: str) -> None:
+    with model_api() as api:
+        api.always = Reply(headers={"connection": "close"})
+        shared = guard(panel=Panel("memory:"))
+        agent = create_agent(real_models(api)[name](), middleware=[shared])
+        run = shared.run_of(invoke(agent, way))
+    [view] = shared._guard.panel.circuits()
+    assert shared._guard.panel.breaker(view.name).totals.succeeded == 1
+    assert run.spent_micros > 0
+
+
 def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
@@ -347,9 +423,7 @@ def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     asyncio.run(cancelled())  # as the probe
     answer = invoke(agent_of(Script(AIMessage("back")), guard(panel=panel)), "sync")
     assert answer["messages"][-1].text == "back"
-    tree = panel.budgets.tree("team")
-    assert [status.path for status in tree] == ["team"]
-    assert tree[0].node.held_micros == 0
+    assert spent(panel)[0] == 0
 
 
 def test_an_interrupt_of_langgraph_is_no_failure_of_the_tool() -> None:
@@ -398,3 +472,169 @@ def test_wrong_options_are_named() -> None:
         guard(panel=Panel("memory:"), on_refusal="ignore")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"key is .\{modle\}."):
         guard(panel=Panel("memory:"), key="{modle}")
+
+
+def spent(panel: Panel) -> tuple[int, int]:
+    """What of the budget "team" is reserved and what is spent."""
+    [root] = panel.budgets.tree("team")
+    return root.node.held_micros, root.node.spent_micros
+
+
+@BOTH
+def test_the_agents_of_a_batch_share_circuit_and_budget(way: Any) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    agent = agent_of(
+        Script(priced("hi", 1_000, 100)), guard(panel=panel, budget="team"), name="gpt-4o"
+    )
+    questions = [{"messages": [HumanMessage(str(number))]} for number in range(6)]
+    answers = agent.batch(questions) if way == "sync" else asyncio.run(agent.abatch(questions))
+    assert [answer["messages"][-1].text for answer in answers] == ["hi"] * 6
+    assert spent(panel) == (0, 6 * 3_500)
+
+    script = Script(ConnectionError("down"))
+    agent = agent_of(script, guard(panel=panel, key="second"))
+    more: dict[str, Any] = {"config": {"max_concurrency": 1}, "return_exceptions": True}
+    one_by_one = (
+        agent.batch if way == "sync" else lambda *a, **k: asyncio.run(agent.abatch(*a, **k))
+    )
+    errors = one_by_one(questions, **more)
+    assert [type(error) for error in errors] == [ConnectionError] * 5 + [Rejected]
+    assert script.requests == 5
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_events_of_an_agent_are_one_call_that_is_paid_for(leaves: bool) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+
+    async def read() -> list[str]:
+        model = real_models(api)["chat"](stream_usage=True)
+        agent: Any = create_agent(model, middleware=[guard(panel=panel, budget="team")])
+        kinds = []
+        stream = agent.astream_events({"messages": "hello"}, version="v2")
+        async for event in stream:
+            kinds.append(event["event"])
+            if leaves and event["event"] == "on_chat_model_stream":
+                await stream.aclose()
+                break
+        return kinds
+
+    with model_api() as api:
+        api.always = Reply(headers=LAST)
+        kinds = asyncio.run(read())
+    assert "on_chat_model_stream" in kinds
+    totals = panel.breaker("provider/openai").totals
+    held, paid = spent(panel)
+    assert held == 0
+    assert totals.failed == 0
+    if not leaves:
+        assert (totals.succeeded, paid) == (1, 1248)
+
+
+class Answer(BaseModel):
+    """A structured answer."""
+
+    number: int
+
+
+@BOTH
+def test_an_answer_that_does_not_fit_is_paid_for_and_is_no_failure(way: Any) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    middleware = guard(panel=panel, budget="team")
+    with model_api() as api:
+        api.always = Reply(headers={"connection": "close"})
+        agent: Any = create_agent(
+            real_models(api)["chat"](), middleware=[middleware], response_format=Answer
+        )
+        with pytest.raises(StructuredOutputError):
+            invoke(agent, way)
+        totals = panel.breaker("provider/openai").totals
+        assert (totals.succeeded, totals.failed) == (0, 0)
+        assert spent(panel) == (0, 1248)
+        message = {"role": "assistant", "content": '{"number": 7}'}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        body = json.dumps({**CHAT_COMPLETION, "choices": [choice]}).encode()
+        api.always = Reply(body=body, headers={"connection": "close"})
+        assert invoke(agent, way)["structured_response"] == Answer(number=7)
+    assert spent(panel) == (0, 2 * 1248)
+
+
+def test_a_structured_answer_by_a_tool_is_paid_for() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    usage = priced("", 1_000, 100).usage_metadata
+    answers = calling("Answer", number=7).model_copy(update={"usage_metadata": usage})
+    middleware = guard(panel=panel, budget="team")
+    agent = agent_of(
+        Script(answers), middleware, name="gpt-4o", response_format=ToolStrategy(Answer)
+    )
+    assert invoke(agent, "sync")["structured_response"] == Answer(number=7)
+    assert spent(panel) == (0, 3_500)
+
+
+@BOTH
+def test_parallel_tool_calls_are_steps_and_parallel_sub_agents_share_the_budget(way: Any) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    inner = agent_of(Script(priced("found", 1_000, 100)), guard(panel=panel), name="gpt-4o")
+
+    @tool
+    def research(question: str) -> str:
+        """Ask a sub-agent."""
+        return str(inner.invoke({"messages": [HumanMessage(question)]})["messages"][-1].text)
+
+    asks = [
+        {"name": "research", "args": {"question": str(number)}, "id": f"call-{number}"}
+        for number in range(5)
+    ]
+    together = AIMessage("", tool_calls=asks, usage_metadata=priced("", 1_000, 100).usage_metadata)
+    outer_guard = guard(panel=panel, budget="team")
+    outer = agent_of(
+        Script(together, priced("done", 1_000, 100)), outer_guard, [research], "gpt-4o"
+    )
+    result = invoke(outer, way)
+    assert [one.text for one in result["messages"]][2:] == ["found"] * 5 + ["done"]
+    assert panel.breaker("tool/research").totals.succeeded == 5
+    assert outer_guard.run_of(result).spent_micros == 7 * 3_500
+    assert spent(panel) == (0, 7 * 3_500)
+
+
+def test_agents_in_a_graph_of_your_own_share_guard_and_run() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    shared = guard(panel=panel, budget="team")
+    graph: Any = StateGraph(MessagesState)
+    for name in ("first", "second"):
+        graph.add_node(name, agent_of(Script(priced(name, 1_000, 100)), shared, name="gpt-4o"))
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", END)
+    result = graph.compile().invoke({"messages": [HumanMessage("hello")]})
+    assert [one.text for one in result["messages"]] == ["hello", "first", "second"]
+    assert shared.run_of(result).spent_micros == 2 * 3_500
+    assert spent(panel) == (0, 2 * 3_500)
+
+
+@BOTH
+def test_the_fallbacks_of_langchain_answer_while_the_circuit_refuses(way: Any) -> None:
+    panel = Panel("memory:")
+    own, other = Script(ConnectionError("down")), Script(AIMessage("other"))
+    fallbacks: Any = ModelFallbackMiddleware(FakeModel(messages=iter(other), name_="second"))
+    agent = create_agent(
+        FakeModel(messages=iter(own), name_="first"),
+        middleware=[fallbacks, guard(panel=panel, key="model")],
+    )
+    for _ in range(8):
+        assert invoke(agent, way)["messages"][-1].text == "other"
+    assert own.requests == 5
+    assert panel.breaker(f"{PROVIDER}/first").state is Phase.OPEN
+    assert panel.breaker(f"{PROVIDER}/second").totals.succeeded == 8
+
+
+def test_a_deep_copy_of_a_guard_shares_its_circuits() -> None:
+    panel = Panel("memory:")
+    copied = deepcopy(guard(panel=panel))
+    invoke(agent_of(Script(AIMessage("hi")), copied), "sync")
+    assert panel.breaker(PROVIDER).totals.succeeded == 1

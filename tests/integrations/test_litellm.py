@@ -214,7 +214,7 @@ def test_a_stream_through_the_callback_counts_at_its_end() -> None:
         )
         async for _ in stream:
             pass
-        for _ in range(300):  # LiteLLM reports it from a task of its own
+        for _ in range(300):  # LiteLLM reports it from a separate task
             if panel.breaker(PROVIDER).totals.succeeded:
                 return
             await asyncio.sleep(0.1)

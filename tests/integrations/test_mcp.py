@@ -216,3 +216,40 @@ def test_a_server_with_one_client_needs_no_session() -> None:
 
     with pytest.raises(ToolError, match="session/fastmcp-"):
         asyncio.run(loops())
+
+
+@BOTH
+def test_the_last_guard_of_a_client_counts(kind: Any) -> None:
+    panel, tools = Panel("memory:"), Tools()
+    tools.broken = False
+
+    async def main() -> None:
+        client = connected(kind, tools, panel=panel, server="first")
+        async with guard(client, panel=panel, server="second"):
+            await client.call_tool("search", {"query": "a"})
+
+    asyncio.run(main())
+    assert {view.name for view in panel.circuits("mcp/*")} == {"mcp/second/search"}
+
+
+def test_a_call_that_the_client_of_a_server_cancels_is_no_evidence() -> None:
+    panel, started = Panel("memory:"), asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await asyncio.sleep(600)
+        return "late"
+
+    async def main() -> None:
+        server = FastMCP("tools", middleware=[server_side.guard(panel=panel)])
+        server.add_tool(wait)
+        async with FastClient(server) as client:
+            call = asyncio.create_task(client.call_tool("wait", {}))
+            await asyncio.wait_for(started.wait(), 60)
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+
+    asyncio.run(main())
+    assert panel.breaker("tool/wait").totals[:3] == (0, 0, 1)

@@ -2,13 +2,29 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, ModelResponse, RunConfig, Runner, Usage, function_tool, trace
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrailTripwireTriggered,
+    ModelResponse,
+    OutputGuardrailTripwireTriggered,
+    RunConfig,
+    Runner,
+    RunState,
+    Usage,
+    function_tool,
+    handoff,
+    input_guardrail,
+    output_guardrail,
+    trace,
+)
 from agents.models.interface import Model, ModelProvider
 from agents.testing import ScriptedModel, assistant_message, function_call
 
@@ -269,3 +285,130 @@ def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     assert run(agent).final_output == "back"
     [root] = panel.budgets.tree("team")
     assert root.node.held_micros == 0
+
+
+def spent(panel: Panel) -> tuple[int, int]:
+    """What of the budget "team" is reserved and what is spent."""
+    [root] = panel.budgets.tree("team")
+    return root.node.held_micros, root.node.spent_micros
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_agents_that_hand_over_to_each_other_are_stopped(wrapped: bool) -> None:
+    def passes_on(name: str) -> Named:
+        steps = [
+            [function_call(f"transfer_to_{name}", {}, call_id=f"{name}-{n}")] for n in range(40)
+        ]
+        return Named("gpt-4o", *steps)
+
+    first, second = Agent("one", model=passes_on("two")), Agent("two", model=passes_on("one"))
+    first.handoffs = [handoff(second)] if wrapped else [second]
+    second.handoffs = [first]
+    with pytest.raises(Rejected, match="no progress"):
+        run(guard(first, panel=Panel("memory:")), max_turns=60)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_run_is_continued_from_its_saved_state_after_a_handoff(wrapped: bool) -> None:
+    @function_tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    panel = Panel("memory:")
+    clerk_model = Named("gpt-4o", calls("pay", 2, amount=7), says("done"))
+    clerk = Agent("clerk", model=clerk_model, tools=[pay])
+    desk = Agent("desk", model=Named("gpt-4o", calls("transfer_to_clerk", 1)))
+    desk.handoffs = [handoff(clerk)] if wrapped else [clerk]
+    guarded = guard(desk, panel=panel)
+    clerk.handoffs = [desk]  # a ring
+
+    async def approved() -> Any:
+        saved = (await Runner.run(guarded, "hello", run_config=QUIET)).to_state().to_string()
+        state: Any = await RunState.from_string(guarded, saved)
+        [asked] = state.get_interruptions()
+        state.approve(asked)
+        return await Runner.run(guarded, state, run_config=QUIET)
+
+    assert asyncio.run(approved()).final_output == "done"
+    assert panel.breaker("provider/named").totals.succeeded == 3
+    assert panel.breaker("tool/pay").totals.succeeded == 1
+
+
+def test_a_guardrail_that_stops_the_run_leaves_nothing_behind() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    started = asyncio.Event()
+
+    class Slow(Named):
+        async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+            started.set()
+            await asyncio.sleep(600)
+            raise AssertionError
+
+    @input_guardrail(run_in_parallel=True)
+    async def stops_input(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+        await asyncio.wait_for(started.wait(), 60)  # the model call is running
+        return GuardrailFunctionOutput(None, tripwire_triggered=True)
+
+    @output_guardrail
+    async def stops_output(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(None, tripwire_triggered=True)
+
+    slow = Agent("slow", model=Slow("gpt-4o"), input_guardrails=[stops_input])
+    with pytest.raises(InputGuardrailTripwireTriggered):
+        run(guard(slow, panel=panel, budget="team"))
+    assert spent(panel)[0] == 0
+    model = Named("gpt-4o", priced(says("hi"), 1_000, 100))
+    quick = Agent("quick", model=model, output_guardrails=[stops_output])
+    before = spent(panel)[1]
+    with pytest.raises(OutputGuardrailTripwireTriggered):
+        run(guard(quick, panel=panel, budget="team"))
+    assert spent(panel) == (0, before + 3_500)
+    assert panel.breaker("provider/named").totals.failed == 0
+
+
+def test_parallel_tool_calls_are_steps_and_parallel_sub_agents_share_the_budget() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    inner_model = Named("gpt-4o", *[priced(says("found"), 1_000, 100)] * 5)
+    inner = guard(Agent("researcher", model=inner_model), panel=panel)
+    asks = [function_call("ask", {"input": str(n)}, call_id=f"call-{n}") for n in range(5)]
+    model = Named("gpt-4o", priced(asks, 1_000, 100), priced(says("done"), 1_000, 100))
+    tool = inner.as_tool("ask", "Ask.", run_config=QUIET)
+    outer = guard(Agent("lead", model=model, tools=[tool]), panel=panel, budget="team")
+    assert run(outer).final_output == "done"
+    assert panel.breaker("tool/ask").totals.succeeded == 5
+    assert spent(panel) == (0, 7 * 3_500)
+
+
+def test_copies_of_a_guarded_agent_are_guarded() -> None:
+    @function_tool
+    def search(query: str) -> str:
+        """Search."""
+        return "found"
+
+    panel = Panel("memory:")
+    model = Named("gpt-4o", calls("search", 1, query="x"), says("one"))
+    agent = guard(Agent("helper", model=model, tools=[search]), panel=panel)
+    for copied in (deepcopy(agent), agent.clone(name="other")):
+        assert run(copied).final_output == "one"
+    assert panel.breaker("provider/named").totals.succeeded == 4
+    assert panel.breaker("tool/search").totals.succeeded == 2
+
+
+def test_a_stream_that_is_left_is_no_failure_and_leaves_nothing_behind() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    model = Named("gpt-4o", priced(says("one two three"), 1_000, 100))
+    agent = guard(Agent("helper", model=model), panel=panel, budget="team")
+
+    async def leave() -> None:
+        result = Runner.run_streamed(agent, "hello", run_config=QUIET)
+        async for _ in result.stream_events():
+            break
+        result.cancel()
+
+    asyncio.run(leave())
+    assert panel.breaker("provider/named").totals.failed == 0
+    assert spent(panel)[0] == 0

@@ -1,29 +1,51 @@
 """Pydantic AI, with the real package and its FunctionModel."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pydantic_ai")
 
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 from pydantic_ai import Agent, ModelRetry, RunContext
-from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.capabilities import ModelFallback
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models import Model
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import (
+    AgentInfo,
+    DeltaToolCall,
+    FunctionModel,
+    FunctionStreamedResponse,
+)
+from pydantic_ai.models.google import GoogleModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.google import GoogleProvider
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
+from model_streams import CUT_STREAMS, EVENTS, responses_events, sse
+from servers.model_api import ModelApi, Reply, model_api
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
-from switchgear.integrations.pydantic_ai import guard
+from switchgear.integrations.pydantic_ai import ModelRejected, guard
 from switchgear.testing import FakeClock
 
 PROVIDER = "provider/function"
+LAST = {"content-type": EVENTS, "connection": "close"}
+"""Of a stream on a connection that no client keeps."""
 
 
 class Script:
-    """Replies in order, the last one for ever; counts the requests."""
+    """Replies in order, the last one forever; counts the requests."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -238,6 +260,138 @@ def test_streaming_works_and_a_stream_that_breaks_is_a_failure() -> None:
         asyncio.run(text())
 
 
+def real_models(api: ModelApi) -> dict[str, Model]:
+    """The real models, against the scripted API."""
+    openai = OpenAIProvider(
+        openai_client=AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0)
+    )
+    claude = AsyncAnthropic(base_url=api.url, api_key="none", max_retries=0)
+    google = GoogleProvider(api_key="none", base_url=api.url)
+    return {
+        "chat": OpenAIChatModel("gpt-4.1", provider=openai),
+        "responses": OpenAIResponsesModel("gpt-4.1", provider=openai),
+        "anthropic": AnthropicModel(
+            "claude-sonnet-4-6", provider=AnthropicProvider(anthropic_client=claude)
+        ),
+        "gemini": GoogleModel("gemini-2.5-flash", provider=google),
+    }
+
+
+async def read_to_the_end(agent: Any) -> None:
+    async with agent.run_stream("hello") as result:
+        async for _ in result.stream_text(debounce_by=None):
+            pass
+
+
+async def read_events(agent: Any) -> None:
+    async def handler(ctx: Any, events: Any) -> None:
+        async for _ in events:
+            pass
+
+    await agent.run("hello", event_stream_handler=handler)
+
+
+def judged(panel: Panel) -> tuple[int, int]:
+    """The successes and failures of the only circuit."""
+    [view] = panel.circuits()
+    totals = panel.breaker(view.name).totals
+    return totals.succeeded, totals.failed
+
+
+@pytest.mark.parametrize("name", list(CUT_STREAMS))
+@pytest.mark.parametrize("read", [read_to_the_end, read_events])
+def test_a_stream_that_ends_silently_is_a_failure(name: str, read: Any) -> None:
+    """Without its last events, and without an exception of the SDK."""
+
+    async def judged_all() -> list[tuple[int, int]]:
+        found = []
+        for body, _ in cuts:
+            panel = Panel("memory:")
+            agent = Agent(real_models(api)[name], capabilities=[guard(panel=panel)], retries=0)
+            api.always = Reply(body=body, headers=LAST)
+            with suppress(UnexpectedModelBehavior):  # of Pydantic AI, if there was no text
+                await read(agent)
+            found.append(judged(panel))
+        return found
+
+    cuts = CUT_STREAMS[name].cuts()
+    with model_api() as api:
+        found = asyncio.run(judged_all())
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
+
+
+@pytest.fixture
+def own_loop() -> Iterator[None]:
+    """The loop that blocking calls of Pydantic AI run in; it does not close one of its own."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.mark.parametrize(("provider", "result"), [("openai", (0, 1)), ("groq", (1, 0))])
+def test_a_stream_without_a_reason_is_no_failure_where_the_model_may_have_caused_it(
+    provider: str, result: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pydantic AI ends a stream of Groq without a reason if the model made an invalid tool call."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield "text"
+
+    monkeypatch.setattr(FunctionStreamedResponse, "provider_name", provider)
+    panel = Panel("memory:")
+    agent = Agent(FunctionModel(stream_function=stream), capabilities=[guard(panel=panel)])
+    asyncio.run(read_to_the_end(agent))
+    assert judged(panel) == result
+
+
+@pytest.mark.usefixtures("own_loop")
+def test_a_blocking_stream_that_ends_silently_is_a_failure() -> None:
+    panel = Panel("memory:")
+    with model_api() as api:
+        api.always = Reply(body=CUT_STREAMS["responses"].body(4), headers=LAST)
+        agent = Agent(real_models(api)["responses"], capabilities=[guard(panel=panel)])
+        assert list(agent.run_stream_sync("hello").stream_text(debounce_by=None))
+    assert judged(panel) == (0, 1)
+
+
+def test_a_stream_whose_reader_leaves_is_no_failure() -> None:
+    async def leave(api: ModelApi, name: str) -> None:
+        agent = Agent(real_models(api)[name], capabilities=[guard(panel=panel)])
+        async with agent.run_stream("hello") as result:
+            async for _ in result.stream_text(debounce_by=None):
+                break
+
+    for name in CUT_STREAMS:
+        panel = Panel("memory:")
+        with model_api() as api:
+            api.always = Reply(body=CUT_STREAMS[name].body(99), headers=LAST)
+            asyncio.run(leave(api, name))
+        assert judged(panel)[1] == 0, name
+
+
+def test_a_response_that_failed_is_a_failure() -> None:
+    panel = Panel("memory:")
+    with model_api() as api:
+        body = sse(*responses_events("failed"), named=True)
+        api.always = Reply(body=body, headers=LAST)
+        agent = Agent(real_models(api)["responses"], capabilities=[guard(panel=panel)])
+        asyncio.run(read_to_the_end(agent))
+    assert judged(panel) == (0, 1)
+
+
+@pytest.mark.parametrize("name", list(CUT_STREAMS))
+def test_a_whole_response_is_a_success_and_is_paid_for(name: str) -> None:
+    panel = Panel("memory:")
+    with model_api() as api:
+        api.always = Reply(headers={"connection": "close"})
+        capability = guard(panel=panel)
+        result = run(Agent(real_models(api)[name], capabilities=[capability]))
+    assert judged(panel) == (1, 0)
+    assert capability.run_of(result.run_id).spent_micros > 0
+
+
 def test_a_refused_stream_can_be_answered() -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         yield "own"
@@ -283,3 +437,186 @@ def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     assert run(Agent(Script("back").model(), capabilities=[guard(panel=panel)])).output == "back"
     [root] = panel.budgets.tree("team")
     assert root.node.held_micros == 0
+
+
+@pytest.mark.parametrize("kind", ["FallbackModel", "ModelFallback"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_fallbacks_of_pydantic_ai_answer_while_the_circuit_refuses(
+    kind: str, streams: bool
+) -> None:
+    requests = []
+
+    def model(name: str, *, is_down: bool) -> FunctionModel:
+        def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            requests.append(name)
+            if is_down:
+                raise ModelHTTPError(503, name)
+            return ModelResponse(parts=[TextPart(name)])
+
+        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+            yield reply(messages, info).text or ""
+
+        return FunctionModel(reply, stream_function=stream, model_name=name)
+
+    panel = Panel("memory:")
+    capabilities: list[Any] = [guard(panel=panel, key="model")]
+    first, second = model("first", is_down=True), model("second", is_down=False)
+    if kind == "FallbackModel":
+        agent = Agent(FallbackModel(first, second), capabilities=capabilities)
+    else:
+        agent = Agent(first, capabilities=[*capabilities, ModelFallback(second)])
+
+    async def streamed() -> str:
+        async with agent.run_stream("hello") as result:
+            return await result.get_output()
+
+    for _ in range(8):
+        assert (asyncio.run(streamed()) if streams else run(agent).output) == "second"
+    assert requests.count("first") == 5
+    assert panel.breaker(f"{PROVIDER}/first").state is Phase.OPEN
+    assert panel.breaker(f"{PROVIDER}/second").totals.succeeded == 8
+
+
+def read(agent: Any, *, streams: bool) -> str:
+    async def streamed() -> str:
+        async with agent.run_stream("hello") as result:
+            return str(await result.get_output())
+
+    return asyncio.run(streamed()) if streams else str(run(agent).output)
+
+
+def streaming(script: Script, name: str) -> FunctionModel:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield script(messages, info).text or ""
+
+    return FunctionModel(script, stream_function=stream, model_name=name)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_fallback_model_is_refused_if_all_its_models_are(streams: bool, nested: bool) -> None:
+    panel = Panel("memory:")
+    script, spare = Script("own"), Script("spare")
+    a, b, c = (streaming(script, name) for name in "abc")
+    model = FallbackModel(a, FallbackModel(b, c) if nested else b, c)
+
+    def agent(**options: Any) -> Any:
+        return Agent(model, capabilities=[guard(panel=panel, key="model", **options)])
+
+    fallback = streaming(spare, "spare")
+    for name in "ab":
+        panel.breaker(f"{PROVIDER}/{name}").hold_open(by="test", why=f"maintenance of {name}")
+    for options in ({}, {"fallback": fallback}, {"on_refusal": "answer"}):
+        assert read(agent(**options), streams=streams) == "own"
+    assert spare.requests == 0
+    panel.breaker(f"{PROVIDER}/c").hold_open(by="test", why="maintenance of c")
+    with pytest.raises(ModelRejected, match="maintenance of a"):
+        read(agent(), streams=streams)
+    assert "maintenance of a" in read(agent(on_refusal="answer"), streams=streams)
+    assert read(agent(fallback=fallback), streams=streams) == "spare"
+    assert (script.requests, spare.requests) == (3, 1)
+
+
+def test_a_chain_of_fallbacks_that_all_refuse_is_a_refusal() -> None:
+    panel = Panel("memory:")
+    for name in "ab":
+        panel.breaker(f"{PROVIDER}/{name}").hold_open(by="test", why=f"maintenance of {name}")
+    a, b = (Script("own").model(name) for name in "ab")
+    guarded = guard(panel=panel, key="model")
+    with pytest.raises(ModelRejected, match="maintenance of a"):
+        run(Agent(a, capabilities=[guarded, ModelFallback(b)]))
+
+
+def test_a_fallback_model_with_another_error_raises_all_errors() -> None:
+    panel = Panel("memory:")
+    panel.breaker(f"{PROVIDER}/a").hold_open(by="test", why="maintenance")
+    down = Script(ModelHTTPError(503, "b"))
+    model = FallbackModel(Script("own").model("a"), down.model("b"))
+    with pytest.raises(FallbackExceptionGroup) as raised:
+        run(Agent(model, capabilities=[guard(panel=panel, key="model")]))
+    assert [type(error) for error in raised.value.exceptions] == [ModelRejected, ModelHTTPError]
+
+
+def test_a_refused_model_is_both_a_refusal_and_an_error_of_the_model() -> None:
+    panel = Panel("memory:")
+    panel.breaker(PROVIDER).hold_open(by="test", why="maintenance")
+    agent = Agent(Script("own").model("fake"), capabilities=[guard(panel=panel)])
+    with pytest.raises(ModelRejected, match="maintenance") as refused:
+        run(agent)
+    assert isinstance(refused.value, Rejected)
+    copied = pickle.loads(pickle.dumps(refused.value))
+    assert (copied.model_name, copied.circuit) == ("fake", PROVIDER)
+    assert str(copied) == str(refused.value)
+
+
+def test_a_run_that_is_stopped_is_not_continued_by_a_fallback() -> None:
+    spare = Script("spare")
+    looping = FallbackModel(Script(calling("search", query="x")).model(), spare.model("spare"))
+    agent = Agent(looping, capabilities=[guard(panel=Panel("memory:"))])
+
+    @agent.tool_plain
+    def search(query: str) -> str:
+        return "no results"
+
+    with pytest.raises(Rejected, match="no progress"):
+        run(agent)
+    assert spare.requests == 0
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_run_can_be_iterated_and_left(leaves: bool) -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    usage = RequestUsage(input_tokens=1_000, output_tokens=100)
+    script = Script(calling("search", usage=usage, query="x"), priced("done", 1_000, 100))
+    agent = Agent(script.model("gpt-4o"), capabilities=[guard(panel=panel, budget="team")])
+
+    @agent.tool_plain
+    def search(query: str) -> str:
+        return "found"
+
+    async def iterate() -> None:
+        async with agent.iter("hello") as nodes:
+            async for node in nodes:
+                if leaves and Agent.is_call_tools_node(node):
+                    break
+        assert leaves or (nodes.result is not None and nodes.result.output == "done")
+
+    asyncio.run(iterate())
+    [root] = panel.budgets.tree("team")
+    assert (root.node.held_micros, root.node.spent_micros) == (0, 3_500 if leaves else 7_000)
+
+
+def test_parallel_tool_calls_are_steps_and_parallel_sub_agents_share_the_budget() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    inner = Agent(
+        Script(priced("in", 1_000, 100)).model("gpt-4o"), capabilities=[guard(panel=panel)]
+    )
+    asks = ModelResponse(
+        parts=[ToolCallPart("ask", {"question": str(number)}) for number in range(5)],
+        usage=RequestUsage(input_tokens=1_000, output_tokens=100),
+    )
+    script = Script(asks, priced("done", 1_000, 100))
+    agent = Agent(script.model("gpt-4o"), capabilities=[guard(panel=panel, budget="team")])
+
+    @agent.tool_plain
+    async def ask(question: str) -> str:
+        return str((await inner.run(question)).output)
+
+    assert run(agent).output == "done"
+    assert panel.breaker("tool/ask").totals.succeeded == 5
+    [root] = panel.budgets.tree("team")
+    assert (root.node.held_micros, root.node.spent_micros) == (0, 7 * 3_500)
+
+
+def test_the_wait_that_a_provider_asks_for_is_honoured() -> None:
+    panel = Panel("memory:", clock=FakeClock())
+    with model_api() as api:
+        api.always = Reply(429, {"retry-after": "240", "connection": "close"})
+        agent = Agent(real_models(api)["chat"], capabilities=[guard(panel=panel)])
+        failing(agent, ModelHTTPError)
+        with pytest.raises(Rejected) as refused:
+            run(agent)
+        assert len(api.received) == 5
+    assert refused.value.retry_after_s == pytest.approx(240, abs=5)

@@ -12,6 +12,8 @@ pytest.importorskip("strands")
 
 from strands import Agent, tool
 from strands.models import Model
+from strands.multiagent import GraphBuilder
+from strands.multiagent.base import Status
 from strands.types.exceptions import ContextWindowOverflowException
 
 from switchgear import Panel, Rejected
@@ -25,7 +27,7 @@ Reply = tuple[list[dict[str, Any]], dict[str, int]]
 
 
 class ScriptedModel(Model):
-    """Replies in order, the last one for ever; counts the requests."""
+    """Replies in order, the last one forever; counts the requests."""
 
     def __init__(self, *replies: Any, name: str = "fake", delay_s: float = 0.0) -> None:
         self.replies, self.name, self.delay_s = list(replies), name, delay_s
@@ -327,3 +329,27 @@ def test_cancellation_leaks_no_permit_and_no_reservation(ended_by: str) -> None:
     asyncio.run(cancelled() if ended_by == "cancel" else closed())  # as the probe
     assert panel.budgets.tree("team")[0].node.held_micros == 0
     assert ask(ScriptedModel(says("back")), plugin) == "back"
+
+
+def test_parallel_tool_calls_are_steps_and_agents_of_a_graph_share_the_budget() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    uses = [
+        {"toolUse": {"name": "search", "toolUseId": f"call-{n}", "input": {"query": str(n)}}}
+        for n in range(5)
+    ]
+    shared, builder = guard(panel=panel, budget="team"), GraphBuilder()
+    for name, replies in (
+        ("first", [(uses, usage(1_000, 100)), says("found", 1_000, 100)]),
+        ("second", [says("done", 1_000, 100)]),
+    ):
+        model = ScriptedModel(*replies, name="gpt-4o")
+        builder.add_node(
+            Agent(model=model, tools=[search], plugins=[shared], callback_handler=None), name
+        )
+    builder.add_edge("first", "second")
+    builder.set_entry_point("first")
+    assert builder.build()("hello").status is Status.COMPLETED
+    assert panel.breaker("tool/search").totals.succeeded == 5
+    [root] = panel.budgets.tree("team")
+    assert (root.node.held_micros, root.node.spent_micros) == (0, 3 * 3_500)

@@ -348,3 +348,20 @@ def test_a_store_that_processes_cannot_share_is_refused(wrap: Wrap) -> None:
     done = wrap("print('started')", "--store", "memory:")
     assert (done.returncode, done.stdout) == (2, "")
     assert "processes cannot share it" in done.stderr
+
+
+def test_streams_that_break_off_open_the_circuit(wrap: Wrap, api: ModelApi) -> None:
+    api.always = Reply(cut_at=300)
+    script = f"""{CHAT}
+messages = [{{"role": "user", "content": "Hello"}}]
+for _ in range(6):
+    try:
+        list(client.chat.completions.create(model="gpt-4.1", messages=messages, stream=True))
+        print("read")
+    except Exception as error:
+        print(type(error).__name__, error.status_code)
+"""
+    done = wrap(script)
+    assert done.stdout.splitlines() == ["read"] * 5 + ["InternalServerError 503"], done.stderr
+    assert len(api.received) == 5
+    assert done.report["refused"] == 1

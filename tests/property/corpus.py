@@ -154,7 +154,7 @@ def act(walker: Walker, random: Random, signal: Signal) -> None:
 
 
 def change_recovery(walker: Walker, random: Random) -> None:
-    """The circuit goes on under another policy, as one that was stored does after an upgrade."""
+    """The circuit continues under another policy, as one that was stored does after an upgrade."""
     policy = walker.policy.replace(recovery=a_recovery(random))
     walker.policy = walker.oracle.policy = policy
 

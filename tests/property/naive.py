@@ -22,7 +22,7 @@ from switchgear._text.fingerprint import FINGERPRINTS
 
 History = Sequence[tuple[float, Signal]]
 Eras = Sequence[History]
-"""What happened from one recovery to the next, failed probes and all; the last one goes on."""
+"""What happened from one recovery to the next, failed probes and all; the last one continues."""
 
 
 def newest_first(history: History) -> Iterator[tuple[float, Signal]]:
@@ -371,7 +371,7 @@ def retry_after(detector: _detectors.RetryAfter, history: History, now_s: float)
         if signal.ok:
             break
         row += signal.ok is False and (signal.retry_after_s or 0) > 0
-    reason = f"{some(row, 'request')} to wait in a row (threshold {detector.threshold})"
+    reason = f"{some(row, 'response')} with Retry-After in a row (threshold {detector.threshold})"
     return Reading(row / detector.threshold, reason)
 
 
@@ -404,7 +404,9 @@ def same_tool(detector: _detectors.SameTool, history: History, now_s: float) -> 
     calls = [s for _, s in newest_first(history) if s.step is not None and s.step.tool]
     keys = [what_was_called(detector, signal) for signal in calls]
     row = len([*takewhile(lambda key: key == keys[0], keys)])
-    tool = calls[0].step.tool if calls and calls[0].step is not None else "no tool"
+    if not calls or calls[0].step is None:
+        return Reading(0.0, f"no call is repeated (more than {detector.threshold} in a row trips)")
+    tool = calls[0].step.tool
     same = {"outcome": " with the same outcome", "call": " with the same arguments", "tool": ""}
     times = f"{tool} called {some(row, 'time')} in a row{same[detector.match]}"
     reason = f"{times} (more than {detector.threshold} trips)"
@@ -641,8 +643,8 @@ def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Jud
         return Judgement(hottest_alone, reason, admit, reason)
     parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in weighed]
     trips = score > needed or isclose(score, needed)
-    limit = f"(trips at {needed:g})" if trips else f"of {needed:g}"
-    reason = ": ".join(filter(None, [f"score {score:g} {limit}", "; ".join(parts)]))
+    whole = f"score {score:g} (trips at {needed:g})"
+    reason = ": ".join(filter(None, [whole, "; ".join(parts)]))
     if trips and len(weighed) == 1:
         reason = weighed[0][1].reason
     return Judgement(score / needed, reason, admit, reason)
@@ -674,7 +676,7 @@ def lease_s(policy: Policy, cooldown_s: float) -> float:
 def wait_s(
     policy: Policy, key: str, failed_probes: int, asked: float | None, now_s: float
 ) -> float | None:
-    """How long the recovery keeps an open circuit open; `None` for ever."""
+    """How long the recovery keeps an open circuit open; `None` forever."""
     rule = policy.recovery
     if isinstance(rule, WindowEnd):
         return (floor(now_s / rule.window_s) + 1) * rule.window_s - now_s

@@ -14,9 +14,12 @@ from switchgear._core.types import AgentStep, Reading, Signal
 from switchgear._text.fingerprint import fingerprint
 
 History = Sequence[tuple[float, Signal]]
+UUID = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE
+)
 
 
-class Looked(NamedTuple):
+class InspectedCall(NamedTuple):
     """One step, as the sentences speak of it."""
 
     thought: frozenset[str]
@@ -26,11 +29,28 @@ class Looked(NamedTuple):
     paths: frozenset[str]
 
 
+def without_variables(text: str) -> str:
+    """With a mark for each clock, duration, UUID, and identifier.
+
+    Those are words of six characters with digits in three places, or hexadecimal with digits in two.
+    """
+
+    def marked(word: re.Match[str]) -> str:
+        places = re.findall(r"\d+", word[0])
+        is_hex = not set(word[0].lower()) - set("0123456789abcdef")
+        is_number = re.fullmatch(r"\d+e\d+", word[0].lower())
+        fewest = 2 if is_hex and not is_number else 3
+        return "#" if len(word[0]) >= 6 and len(places) >= fewest else word[0]
+
+    text = re.sub(r"[A-Za-z0-9]+", marked, UUID.sub("#", text))
+    return re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? ?s\b", "#", text)
+
+
 @lru_cache(maxsize=256)
-def looked(act: AgentStep) -> Looked:
+def looked(act: AgentStep) -> InspectedCall:
     action = f"{act.tool} {act.args}"
-    lines = re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? ?s\b", "#", act.result or "").split("\n")
-    return Looked(
+    lines = without_variables(act.result or "").split("\n")
+    return InspectedCall(
         long_words(act.thought or ""),
         frozenset(re.findall(r"\w+", action.lower())),
         re.sub(r"\d+", "#", action),
@@ -101,7 +121,7 @@ class Story:
         if not self.debt:
             self.evidence = []
 
-    def learn(self, one: Looked) -> None:
+    def learn(self, one: InspectedCall) -> None:
         self.words |= one.words
         self.lines |= one.lines
         self.paths |= one.paths

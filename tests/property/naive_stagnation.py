@@ -4,11 +4,14 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from property.naive_debts import History, long_words, looked, resemblance
+from property.naive_debts import History, long_words, looked, resemblance, without_variables
 from switchgear import _detectors
 from switchgear._core.types import AgentStep, Reading, Signal
 
 NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+COUNT_OR_DIGITS = re.compile(
+    r"(?<!attempt )(\b[A-Za-z]*\d+(?:\.\d+)?(?: ?[A-Za-z]+)?(?: ?%| of \d+|/\d+\b))|\w*[\d#][\w.#]*"
+)
 KINDS = {
     "the same again": "stop repeating it: read what it already returned, or change the approach",
     "failed in the same way": "find the cause before the next try, or do without what keeps failing",
@@ -18,6 +21,10 @@ KINDS = {
     "undone": "decide between the two versions, and check the decision",
 }
 """What the evidence is called, and the advice; the later one wins a tie."""
+
+
+def marked(found: re.Match[str]) -> str:
+    return found[1] or "#"
 
 
 class Stood(NamedTuple):
@@ -33,6 +40,11 @@ class Stood(NamedTuple):
     @property
     def shape(self) -> list[str]:
         return [NUMBER.sub("#", line) for line in self.result or []]
+
+    @property
+    def without_digits(self) -> list[str]:
+        """The result, with a mark for each word that has a digit or is variable, except counts."""
+        return [COUNT_OR_DIGITS.sub(marked, line) for line in self.result or []]
 
     @property
     def numbers(self) -> list[float]:
@@ -55,6 +67,7 @@ class Told:
         self.tests: list[str] = []
         self.tested: str | None = None
         self.context = 0
+        self.in_a_row = 0
 
     def copy(self) -> "Told":
         other = Told()
@@ -111,10 +124,12 @@ def step_of(told: Told, signal: Signal, act: AgentStep) -> Stood:
     names = names_of(act)
     lines = None
     if act.result is not None:
-        text = re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? ?s\b", "#", act.result)
+        text = without_variables(act.result)
         lines = [line.strip() for line in text.split("\n") if line.strip()]
     failed = signal.ok is False
-    said = frozenset(names) if act.tool else long_words(act.thought or act.args)
+    words = re.findall(r"\w+", f"{act.tool} {act.args}".lower())
+    said = frozenset(words) if act.tool else long_words(act.thought or act.args)
+    said |= {f"uncut: {act.call_key}"} if act.tool and act.call_key else set()
     call = [act.call_key] if act.call_key else re.findall(r"\w+", f"{act.tool} {act.args}".lower())
     return Stood(act.tool, failed, not failed and bool(names - told.words), said, lines, call)
 
@@ -146,19 +161,26 @@ def is_flat(steps: list[Stood]) -> bool:
 
 
 def acted(
-    told: Told, step: Stood, thought: frozenset[str], names: set[str], *, is_known: bool
+    told: Told,
+    step: Stood,
+    thought: frozenset[str],
+    names: set[str],
+    *,
+    is_known: bool,
+    is_changed: bool,
 ) -> dict[str, int]:
-    costs, before = dict[str, int](), told.steps[-8:]
+    costs, before, resembles = dict[str, int](), told.steps[-8:], 50
     if len(thought) >= 8 and told.thoughts:
-        costs["the same thought"] = 2 * (resemblance(thought, told.thoughts[-8:]) - 25)
+        resembles = resemblance(thought, told.thoughts[-8:])
+        costs["the same thought"] = 150 * resembles * resembles // 10_000
     if step.result is None:
         return costs
-    if not step.result:
-        costs["returned nothing"] = 50 if step.is_new else 100
     inside = is_inside(before, step)
-    again, fails = 5_000 * is_known, 0
+    again = fails = 0
     for each in before:
-        result = 100 if inside and each.shape == step.shape else same_result(step, each)
+        result = same_result(step, each)
+        if (inside and each.shape == step.shape) or fails_again(before[-1], each, step):
+            result = 100
         if each.tool == step.tool:
             again = max(again, resemblance(step.said, [each.said]) * result)
         if step.failed and each.failed:
@@ -167,10 +189,42 @@ def acted(
         again = 0
     elif before and before[-1].is_new and not step.failed and not goes_up_and_down(before, step):
         again //= 2
-    costs["the same again"] = again // 100
-    is_new_try = bool(names - told.words) and costs.get("the same thought", 1) <= 0
-    costs["failed in the same way"] = fails // 2 if is_new_try else fails
+    is_new_try = bool(names - told.words)
+    signs = [
+        (again // 100, "the same again"),
+        (fails * (50 + resembles // 2 if is_new_try else 100) // 100, "failed in the same way"),
+        (0 if step.result else 50 if step.is_new else 100, "returned nothing"),
+    ]
+    cost, _, kind = max((sign[0], at, sign[1]) for at, sign in enumerate(signs))
+    if is_third(told, step) and not is_changed:
+        costs[kind] = cost + 100
+    else:
+        costs[kind] = max(cost, 50) if is_known and not is_changed else cost
     return costs
+
+
+def fails_again(last: Stood, each: Stood, step: Stood) -> bool:
+    """Whether a call fails directly after itself as an earlier one did, but for words with digits."""
+    both = step.failed and each.failed and each.result is not None
+    return both and last.call == step.call and each.without_digits == step.without_digits
+
+
+def is_third(told: Told, step: Stood) -> bool:
+    """Whether two of the last two steps, or of the last eight for a failure, are equal to it."""
+    recent = told.steps[-8:] if step.failed else told.steps[-2:]
+    return step.result is not None and sum(is_equal(step, each) for each in recent) >= 2
+
+
+def is_beyond(before: list[Stood], step: Stood) -> bool:
+    """Whether a check fails with a number outside the range of its earlier results, after another call."""
+    if not before or before[-1].call == step.call:
+        return False
+    rows = [each for each in before if each.call == step.call and each.result is not None]
+    alike = same_shape(rows, step)
+    columns = list(zip(*alike, step.numbers, strict=True)) if alike else []
+    return step.failed and any(
+        not min(column[:-1]) <= column[-1] <= max(column[:-1]) for column in columns
+    )
 
 
 def talked(told: Told, step: Stood) -> dict[str, int]:
@@ -178,10 +232,13 @@ def talked(told: Told, step: Stood) -> dict[str, int]:
     if not before:
         return {}
     if step.result:
-        most = max(same_result(step, each) for each in before)
+        most = max(
+            100 if each.result and each.shape == step.shape else same_result(step, each)
+            for each in before
+        )
     else:
-        most = resemblance(step.said, [each.said for each in before]) - 25
-    return {"no tool call, the same reply": 250 * most // 100}
+        most = resemblance(step.said, [each.said for each in before]) ** 2 // 100
+    return {"no tool call, the same reply": 200 * most // 100}
 
 
 def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
@@ -198,16 +255,20 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
             if act.tool:
                 call = (step.call, frozenset(step.result or ()))
-                is_known = call in told.calls and not is_changed
-                costs |= acted(told, step, one.thought, names_of(act), is_known=is_known)
+                costs |= acted(
+                    told,
+                    step,
+                    one.thought,
+                    names_of(act),
+                    is_known=call in told.calls,
+                    is_changed=is_changed,
+                )
                 if step.result:
                     told.calls.append(call)
             else:
                 costs |= talked(told, step)
-            last = told.steps[-2:]
-            if act.tool and len(last) == 2 and all(is_equal(step, each) for each in last):
-                kind = "failed in the same way" if step.failed else "the same again"
-                costs[kind] += 0 if is_changed else 100
+            if act.tool and is_beyond(told.steps[-8:], step):
+                credit += 125
             credit += 30
             if act.tool and not step.failed and one.paths - told.paths:
                 credit += 0 if is_flat(told.steps[-8:]) else 125
@@ -219,7 +280,10 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
 
 
 def settle(detector: Any, told: Told, costs: dict[str, int], credit: int, texts: list[str]) -> None:
-    points = sum(cost for cost in costs.values() if cost > 0) - credit
+    points = sum(costs.values()) - credit
+    if points > 0:
+        points = min(points * (4 + told.in_a_row) // 4, 270)
+    told.in_a_row = max(0, min(told.in_a_row + (1 if points > 0 else -1), 4))
     told.debt = max(0, min(told.debt + points, round(200 * detector.limit)))
     if points > 0:
         names = list(KINDS)

@@ -191,7 +191,7 @@ class Oracle:
         return Permit(self.generation) if self.met_reduced_load[-1] else None
 
     def has_free_probe(self) -> bool:
-        """A place is free, and with all that are under way there are too few results to decide."""
+        """A place is free, and with all that are in progress there are too few results to decide."""
         rule = self.policy.recovery
         if self.phase is not Phase.HALF_OPEN or not isinstance(rule, Cooldown):
             return False

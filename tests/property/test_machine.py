@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from depth import scaled
 from property.strategies import FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
 from switchgear._core.policy import Policy
@@ -139,4 +140,6 @@ class MachineAgainstOracle(RuleBasedStateMachine):
 
 # A minute of work, of which a busy machine makes more.
 TestMachineAgainstOracle = MachineAgainstOracle.TestCase
-TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=25)
+TestMachineAgainstOracle.settings = settings(
+    max_examples=scaled(settings().max_examples, 5), stateful_step_count=25
+)

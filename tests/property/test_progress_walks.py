@@ -20,6 +20,12 @@ ARGS = (
 )
 RESULTS = (
     *(None, None, "", "  \n", "ok", "one\ntwo\nthree", "two\nthree\nfour", "12:00:01 one\ntwo"),
+    *(
+        "job cb45b7 is lost",
+        "job 8d1f0a is lost",
+        "port 81 is taken by a7x",
+        "port 9 is taken by b2",
+    ),
     *("took 3.5 s\none", "took 9 s\none", "five\nsix", "five\nsix\nseven\neight"),
 )
 THOUGHTS = (

@@ -12,7 +12,7 @@ from switchgear._core.machine import LEGAL_MOVES, Draft, refuses_until_s, step
 from switchgear._core.policy import Latched, Policy, Recovery, WindowEnd
 from switchgear._core.types import Acquire, Circuit, Event, Mode, Phase, Record, Signal, Totals
 
-SEEDS = range(scaled(120, 20))
+SEEDS = range(scaled(120, 12))
 # Drawing a state means walking there, which a busy machine does slowly.
 patiently = settings(suppress_health_check=[HealthCheck.too_slow])
 

@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from switchgear._locks.state import (
     PLACE_S,
-    Asked,
     Break,
     Extend,
     Granted,
+    LockRequest,
     Release,
     Take,
     Tenure,
@@ -36,7 +36,7 @@ class Lock(RuleBasedStateMachine):
         """Who waits, in the order in which they came, and when they were last seen."""
         self.given = [0]
 
-    def ask(self, asked: Asked) -> Granted:
+    def ask(self, asked: LockRequest) -> Granted:
         self.forget()
         moved = move(self.tenure, asked, self.now_s)
         self.tenure = load_tenure(json.loads(json.dumps(dump_tenure(moved.tenure))))

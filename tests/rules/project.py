@@ -1,11 +1,11 @@
-"""A guarded project in a folder of its own, as `switchgear hooks install` leaves it, and its verdicts."""
+"""A guarded project in a separate folder, as `switchgear hooks install` leaves it, and its verdicts."""
 
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from switchgear._agents.registry import dialect_of
-from switchgear._hooks.compiled import compiled
+from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.inspect_call import look_at
 
 FILES = {
@@ -60,7 +60,7 @@ class Project:
             who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
             subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
         _write(folder, {**GUARD, **OTHERS})
-        self.known = compiled(str(folder))
+        self.known = config_of(str(folder))
 
     def refusal(self, command: str, tool: str = "Bash") -> str | None:
         """The rule that a shell command would break, or `None`."""

@@ -77,7 +77,7 @@ class FaultyProxy(Proxy):
                         return
 
     def _pass_on(self, link: socket.socket, reply: bytes, fault: str) -> bool:
-        """Whether the connection goes on."""
+        """Whether the connection continues."""
         if fault == "cut":
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)

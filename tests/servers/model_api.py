@@ -1,6 +1,7 @@
 """A scripted model API on loopback: supports every protocol, and fails as a test configures it."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,13 @@ class Received(NamedTuple):
     headers: dict[str, str]
     payload: Any
 
+    @property
+    def model(self) -> str:
+        """The model that the request names, in its path or its body."""
+        in_path = re.search(r"/models/([^/:]+):", self.path)
+        named = self.payload.get("model", "") if isinstance(self.payload, dict) else ""
+        return in_path[1] if in_path else str(named)
+
 
 class ModelApi:
     """The API while it runs: `url`, what it received, and what it answers next."""
@@ -58,8 +66,8 @@ class ModelApi:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.script += [Reply(status, named)] * times
 
-    def reply_to(self, payload: Any) -> Reply:
-        if isinstance(payload, dict) and payload.get("model") in self.models_down:
+    def reply_to(self, received: Received) -> Reply:
+        if received.model in self.models_down:
             return Reply(503)
         if self.script:
             return self.script.pop(0)
@@ -102,8 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
             payload = json.loads(text) if text else None
         except ValueError:
             payload = text
-        api.received.append(Received(self.path, dict(self.headers.items()), payload))
-        reply = api.reply_to(payload)
+        received = Received(self.path, dict(self.headers.items()), payload)
+        api.received.append(received)
+        reply = api.reply_to(received)
         kind, body = body_of(self.path, payload)
         if reply.status >= 400:
             kind = "application/json"

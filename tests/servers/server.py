@@ -1,4 +1,4 @@
-"""A real server on a private loopback port, in a folder of its own, ended by its own process id."""
+"""A real server on a private loopback port, in a separate folder, ended by its own process id."""
 
 import os
 import random

@@ -136,16 +136,14 @@ def test_a_signal_handler_may_use_the_breaker_it_interrupts(
     assert sum(breaker.totals) == sum(before) + 2
 
 
-class Overtaken(memory.MemoryCell):
-    """A store whose first answer arrives after somebody else's later one has been acted on."""
+class Overtaken(memory.MemoryCell):  # type: ignore[misc]  # final in the stubs, not in CPython
+    """A store whose first answer arrives after another, later one has been acted on."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
-        super().__init__()
-        self._meanwhile: Callable[[], object] | None = meanwhile
+    meanwhile: Callable[[], object] | None = None
 
     def apply(self, *message: Any) -> Any:
         done = super().apply(*message)
-        meanwhile, self._meanwhile = self._meanwhile, None
+        meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             in_time(lambda: [meanwhile()])
         return done
@@ -153,7 +151,8 @@ class Overtaken(memory.MemoryCell):
 
 def test_a_thread_that_was_overtaken_does_not_put_back_an_older_state() -> None:
     breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
-    breaker._store = Overtaken(lambda: breaker.record(Signal(ok=False)))
+    breaker._store = store = Overtaken()
+    store.meanwhile = lambda: breaker.record(Signal(ok=False))
     breaker.record(Signal(ok=False))  # while this failure is on its way back, the second one trips
     ran = list[str]()
     with pytest.raises(Rejected):

@@ -41,7 +41,7 @@ class Intruder:
 
     def intrude(self, *_: object) -> None:
         if self.breaker is None or self._inside:
-            return  # it would go round in circles for ever
+            return  # it would go round in circles forever
         self._inside = True
         try:
             self.visits += 1

@@ -45,7 +45,7 @@ def stage(
 ) -> Iterator[Stage]:
     """A console over `folder`/state.db."""
     config = config or Config()
-    (folder / ".git").mkdir(exist_ok=True)  # a project of its own, whatever is above it
+    (folder / ".git").mkdir(exist_ok=True)  # a separate project, whatever is above it
     panel = Panel(
         f"sqlite:///{folder}/state.db",
         policies=config.policy_for,
@@ -60,7 +60,7 @@ def stage(
 
 @contextmanager
 def real_server(folder: Path) -> Iterator[tuple[str, int]]:
-    """The console as its process runs it, on a port of its own: connections come over a line."""
+    """The console as its process runs it, on a separate port: connections come over a line."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     ours, theirs = socket.socketpair()

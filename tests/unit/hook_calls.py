@@ -8,8 +8,8 @@ from typing import Any
 from switchgear._agents.hook_protocol import HookFacts, Ruling
 from switchgear._agents.registry import dialect_of
 from switchgear._config.trust import trust_file
-from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.decide import decide
+from switchgear._hooks.hook_config import HookConfig, config_of
 from switchgear._stores.base import Store
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
@@ -63,7 +63,7 @@ class Guarded:
         self.folder = folder
         self.clock = FakeClock(1_750_000_000.0)
         self.store: Store = MemoryStore(clock=self.clock)
-        self.known: Compiled = compiled(str(folder))
+        self.known: HookConfig = config_of(str(folder))
         self.agent = agent
 
     def facts(self, data: Data) -> HookFacts:

@@ -82,7 +82,7 @@ class FakeUpstream:
 
 
 def received(client: socket.socket) -> bytes:
-    """The next bytes. Raises ConnectionError at the end: a loop would read it for ever."""
+    """The next bytes. Raises ConnectionError at the end: a loop would read it forever."""
     if data := client.recv(65536):
         return data
     raise ConnectionError("the other side has closed the connection")
@@ -340,7 +340,7 @@ def _policy(name: str) -> Any:
 
 
 class ProxyProcess:
-    """`switchgear proxy` as a process of its own."""
+    """`switchgear proxy` as a separate process."""
 
     def __init__(self, folder: Path, url: str, *options: str, store: str = "") -> None:
         self.store = store or f"sqlite:///{folder}/state.db"

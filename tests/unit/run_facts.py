@@ -48,7 +48,7 @@ def facts(number: int = 1, **changed: Any) -> dict[str, Any]:
 
 
 def run(**changed: Any) -> dict[str, Any]:
-    """A run.json of a run that goes on."""
+    """A run.json of a run that continues."""
     return {
         "schema": 1,
         "id": "20270115-080000-abcdef",

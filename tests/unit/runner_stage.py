@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import stand_in
+from repositories import make_repository
 from switchgear._agents.command import CommandAgent
 from switchgear._panel.panel import Panel
 from switchgear._run.interrupt import Time
@@ -16,14 +18,8 @@ from switchgear._run.result import RunResult
 from switchgear._run.state import RunDependencies, RunState
 from switchgear._run.view import RunView
 
-PREAMBLE = """
-import json, os, pathlib, subprocess, sys, time
-prompt = sys.stdin.read()
-n = int(os.environ["SWITCHGEAR_ITERATION"])
-def tell(**line): print(json.dumps(line), flush=True)
-def write(name, text): pathlib.Path(name).write_text(text)
+USAGE = """\
 def usage(dollars): tell(type="usage", model="m", input_tokens=10, output_tokens=5, cost_usd=dollars)
-def fail(text): print(text, flush=True); sys.exit(1)
 """
 
 
@@ -81,9 +77,7 @@ class Stage:
         self.record: RunFolder | None = None
         (self.folder / "README").write_text("a project\n")
         if git:
-            self.git("init", "-q")
-            self.git("config", "user.name", "someone")
-            self.git("config", "user.email", "someone@example.invalid")
+            make_repository(self.folder, has_identity=True)
             self.git("add", ".")
             self.git("commit", "-qm", "start")
 
@@ -94,9 +88,9 @@ class Stage:
 
     def command(self, body: str, name: str = "agent.py") -> str:
         """The command line of a stand-in agent with this body."""
-        script = self.scripts / name
-        script.write_text(PREAMBLE + body)
-        return f"{sys.executable} -S {script}"
+        path = self.scripts / name
+        path.write_text(stand_in.script(USAGE + body))
+        return f"{sys.executable} -S {path}"
 
     def runner(self, body: str, *, state: RunState | None = None, **options: Any) -> Runner:
         command = self.command(body)
@@ -132,7 +126,7 @@ class Stage:
 def checker(stage: Stage, body: str) -> str:
     """A validation command: a script outside the folder that the agent works in."""
     script = stage.scripts / "check.py"
-    script.write_text(f"import json, os, pathlib, sys\n{body}")
+    script.write_text(stand_in.with_imports(body))
     return f"{sys.executable} -S {script}"
 
 

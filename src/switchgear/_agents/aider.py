@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
 from switchgear._agents.events import AgentError, AgentResult, StreamEvent, complaint
@@ -29,7 +28,7 @@ class AiderReader(StreamReader):
         self._error: AgentError | None = None
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """The events of one line: facts where it is one, else words."""
+        """The events of one line: a fact that the line reports, or text."""
         if match := _EDITED.match(text):
             self._edits += 1
             arguments = {"path": match[1], "edit": self._edits}
@@ -71,24 +70,17 @@ class AiderReader(StreamReader):
 
 
 class Aider(Agent):
-    """The aider pair programmer, for once without its pair."""
-
     name = "aider"
     install = "python3 -m pip install aider-chat"
+    reader_class = AiderReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """One message, no questions, no update check; committing is the caller's business."""
-        del cwd
         argv = ["aider", "--yes-always", "--no-pretty", "--no-stream", "--no-auto-commits"]
         argv += ["--no-check-update", "--no-analytics", "--no-show-release-notes"]
-        argv += ["--no-gitignore", "--no-detect-urls", *(("--model", model) if model else ())]
+        argv += ["--no-gitignore", "--no-detect-urls"]
         env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else its start depends on the network
-        return Invocation((*argv, *extra, f"--message={as_argument(prompt)}"), None, env)
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return AiderReader(model=model)
+        return Invocation((*argv, *options, f"--message={as_argument(prompt)}"), None, env)
 
 
 def _thousands(text: str | None) -> int:

@@ -9,7 +9,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear._agents.events import (
@@ -21,7 +20,7 @@ from switchgear._agents.events import (
     Usage,
     known_complaint,
 )
-from switchgear._agents.fields import count
+from switchgear._agents.fields import command_output, count
 from switchgear._text.agent_text import (
     LONGEST_ERROR,
     LONGEST_OUTPUT,
@@ -36,7 +35,7 @@ from switchgear._text.agent_text import (
 from switchgear._text.fingerprint import digest
 
 LONGEST_ARGUMENT_BYTES = 120_000
-"""One argument of a command may have 128 KiB on Linux; a few are left for its option."""
+"""Linux allows 128 KiB for one argument; the rest is reserved for its option."""
 _MOST_OPEN_CALLS = 1_000
 
 
@@ -57,24 +56,6 @@ class Invocation(NamedTuple):
     stdin: str | None = None
     """None: an empty standard input."""
     env: Mapping[str, str] = {}
-
-
-class Agent(ABC):
-    """An agent that can work alone on a prompt in a directory. Immutable, safe to share."""
-
-    name: ClassVar[str]
-    install: ClassVar[str]
-    """How to get it, as a sentence ends after "install it with:"; empty for a command that the user named."""
-
-    @abstractmethod
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
-        """The command line of one headless run; `extra` arguments go before the prompt."""
-
-    @abstractmethod
-    def reader(self, *, model: str | None = None) -> "StreamReader":
-        """A reader for one run. `model` names the model where the stream does not."""
 
 
 def as_argument(prompt: str) -> str:
@@ -105,6 +86,8 @@ class StreamReader:
         self.meter = Meter()
         self.subagent = ""
         """The sub-agent that the line being read is about; empty: the agent itself."""
+        self._last_words = ""
+        """The agent's last text, where that is needed for its result."""
         self._calls: dict[str, ToolStarted] = {}
         self._arguments: dict[str, object] = {}
 
@@ -143,13 +126,12 @@ class StreamReader:
         return iter(())
 
     def message(self, text: str) -> Iterator[StreamEvent]:
-        """A text of the agent, counted."""
         self.output_chars += len(text)
         if shown := clean(text):
             yield TextOutput(shown, self.subagent)
 
     def started(self, call_id: object, tool: object, arguments: object) -> Iterator[StreamEvent]:
-        """A tool call that has started, kept until its outcome arrives."""
+        """Keep a call that has started until its outcome arrives."""
         name = one_line(str(tool or "tool"), 80)
         call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.subagent)
         if len(self._calls) >= _MOST_OPEN_CALLS:
@@ -174,13 +156,14 @@ class StreamReader:
             error = (
                 f"{call.arguments or call.tool}: failed without an error message\n{error}".strip()
             )
+        bare, _ = command_output(output)
         yield ToolStep(
             *(call.tool, call.arguments, ok, error, changed, call.call_key),
-            *(len(output), silent, digest(output), clean(output, LONGEST_OUTPUT), call.agent),
+            *(len(output), silent, digest(bare), clean(bare, LONGEST_OUTPUT), call.agent),
         )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:
-        """The question that the agent's last words end with, if they do."""
+        """The question at the end of the agent's last text, if there is one."""
         if question := asks(text):
             yield Question(question, by_tool=False)
 
@@ -205,6 +188,50 @@ class JsonReader(StreamReader):
         raise NotImplementedError
 
 
+class Agent(ABC):
+    """An agent that can work alone on a prompt in a directory. Immutable, safe to share."""
+
+    name: ClassVar[str]
+    install: ClassVar[str]
+    """The command that installs it; empty for a command that the user named."""
+    model_option: ClassVar[str] = "--model"
+    """The option that chooses the model; empty: there is none."""
+    reader_class: ClassVar[type[StreamReader]] = StreamReader
+
+    @abstractmethod
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
+        """The command line of one headless run; `options` go before the prompt."""
+
+    def invocation(
+        self, prompt: str, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        chosen = (self.model_option, model) if model and self.model_option else ()
+        return self.command(prompt, (*chosen, *extra))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run. `model` names the model where the stream does not."""
+        return self.reader_class(model=model)
+
+
+class FixedCommand(Agent):
+    """A command without a prompt, as something that can be run and ended like an agent."""
+
+    name = "command"
+    install = ""
+
+    def __init__(self, argv: tuple[str, ...], reader: StreamReader | None = None) -> None:
+        self._argv = argv
+        self._reader = reader or StreamReader()
+
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
+        del prompt, options
+        return Invocation(self._argv)
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        del model
+        return self._reader
+
+
 class Meter:
     """Running totals of tokens and cost for each model."""
 
@@ -223,20 +250,20 @@ class Meter:
         return self.usage(model)
 
     def set(self, model: str | None, *tokens: object, dollars: object = None) -> Usage:
-        """The same as totals that replace what was added up."""
+        """The same for totals, which replace the sum so far."""
         self._tokens.pop(model, None)
         self._dollars.pop(model, None)
         return self.add(model, *tokens, dollars=dollars)
 
     def usage(self, model: str | None) -> Usage:
         dollars = self._dollars.get(model)
-        fresh, said, read, written = self._tokens.get(model, [0, 0, 0, 0])
+        fresh, output, read, written = self._tokens.get(model, [0, 0, 0, 0])
         micros = None if dollars is None else int((dollars * 1_000_000).to_integral_value())
-        return Usage(model, fresh, said, read, written, micros)
+        return Usage(model, fresh, output, read, written, micros)
 
 
 def money(value: object) -> Decimal | None:
-    """Dollars out of a stream: None for whatever is no amount."""
+    """Dollars from a stream; None for anything that is not an amount."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
         return None
     return Decimal(str(value))

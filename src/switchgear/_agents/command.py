@@ -15,7 +15,7 @@ counts as output, wherever it is (`text`, `result`, `content`, `message`, `outpu
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument, money
@@ -29,24 +29,11 @@ _TEXT_KEYS = (
     *("delta", "parts", "choices", "messages", "item", "data"),
 )
 """Keys under which the JSON of other agents has text; the first with text counts."""
-_ABOUT = frozenset(
-    (
-        *(
-            "type",
-            "subtype",
-            "id",
-            "uuid",
-            "session_id",
-            "model",
-            "role",
-            "status",
-            "name",
-            "event",
-        ),
-        *("timestamp", "time", "date", "stop_reason", "finish_reason", "version", "level", "path"),
-    )
-)
-"""Keys whose values describe a message and are none of its text."""
+_ABOUT = frozenset({
+    *("type", "subtype", "id", "uuid", "session_id", "model", "role", "status", "name", "event"),
+    *("timestamp", "time", "date", "stop_reason", "finish_reason", "version", "level", "path"),
+})  # fmt: skip
+"""Keys whose values describe a message and are not part of its text."""
 _DEEPEST = 12
 _KEPT_WORDS = 100_000
 _KINDS = frozenset({"tool", "text", "usage", "error", "question", "result"})
@@ -57,7 +44,6 @@ class CommandReader(StreamReader):
 
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
-        self._last_words = ""
         self._all_words = ""
         """The last text, to recognise a result that only repeats it."""
         self._steps = 0
@@ -68,15 +54,15 @@ class CommandReader(StreamReader):
         if isinstance(value, dict) and at(value, "type") in _KINDS:
             yield from self._read(value)
         else:
-            yield from self._speak(_text_in(value) or text)
+            yield from self._add_text(_text_in(value) or text)
 
-    def _speak(self, text: str) -> Iterator[StreamEvent]:
+    def _add_text(self, text: str) -> Iterator[StreamEvent]:
         self._last_words = text.strip() or self._last_words
         self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
         yield from self.message(text)
 
     def _count_once(self, text: str) -> None:
-        """Count the text of a summary or a question, unless it is a repetition."""
+        """Count the text of a summary or a question, unless it was printed before."""
         if text.strip() not in self._all_words:
             self.output_chars += len(text)
 
@@ -90,9 +76,9 @@ class CommandReader(StreamReader):
     def _read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line["type"]
         if kind == "tool":
-            yield from self._tool(line)
+            yield from self._tool_events(line)
         elif kind == "text":
-            yield from self._speak(_text_in(line))
+            yield from self._add_text(_text_in(line))
         elif kind == "usage":
             yield self.meter.add(
                 line["model"] if isinstance(line.get("model"), str) else self.model,
@@ -111,9 +97,9 @@ class CommandReader(StreamReader):
                 final=line.get("final") is True,
             )
         elif kind == "question":
-            asked = _text_in(line)
-            self._count_once(asked)
-            yield Question(clean(asked), by_tool=True)
+            question = _text_in(line)
+            self._count_once(question)
+            yield Question(clean(question), by_tool=True)
         else:
             success = line.get("success")
             claimed = success if isinstance(success, bool) else None
@@ -122,7 +108,7 @@ class CommandReader(StreamReader):
             self._result = AgentResult(clean(summary), claimed, "result")
             yield self._result
 
-    def _tool(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+    def _tool_events(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         self._steps += 1
         files = line.get("files")
         named = tuple(one_line(str(file)) for file in files) if isinstance(files, list) else ()
@@ -144,6 +130,7 @@ class CommandAgent(Agent):
 
     name = "command"
     install = ""  # the user named the command
+    model_option = ""
 
     def __init__(self, command: str, reader: Callable[..., StreamReader] = CommandReader) -> None:
         try:
@@ -158,15 +145,12 @@ class CommandAgent(Agent):
     def program(self) -> str:
         return PurePath(self.argv[0]).name
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """The command with the prompt in its place; `extra` goes to the end of it."""
-        del cwd, model
         if not any(PLACEHOLDER in part for part in self.argv):
-            return Invocation((*self.argv, *extra), prompt)
+            return Invocation((*self.argv, *options), prompt)
         told = as_argument(prompt)
-        return Invocation((*(part.replace(PLACEHOLDER, told) for part in self.argv), *extra))
+        return Invocation((*(part.replace(PLACEHOLDER, told) for part in self.argv), *options))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
         return self._reader(model=model)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.base import Agent, Invocation
 from switchgear._agents.command import CommandReader
 
 FILES = {
@@ -69,7 +69,7 @@ class Shapes(unittest.TestCase):
 VALIDATION = f"{sys.executable} -B -m unittest -q"
 """The command that tests the throw-away repository."""
 VALIDATED = ("", "story", "works", "rate-limited")
-"""The scenarios that work on the tests; the others would only fail them."""
+"""The scenarios whose work is checked by the tests."""
 TASK = "Implement every function in shapes.py so that all tests pass."
 
 
@@ -81,6 +81,8 @@ class Demo(Agent):
 
     name = "demo"
     install = "it is part of switchgear"
+    model_option = ""
+    reader_class = CommandReader
 
     def __init__(self, scenario: str = "story", speed: float = 1.0) -> None:
         if scenario not in SCENARIOS:
@@ -92,26 +94,14 @@ class Demo(Agent):
         self.scenario = scenario
         self.speed = speed
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """The running Python with the demo program; the prompt is on stdin."""
-        del cwd, model
-        argv = [
-            sys.executable,
-            "-m",
-            "switchgear._agents.demo",
-            "--scenario",
-            self.scenario,
-        ]
-        return Invocation((*argv, "--speed", str(self.speed), *extra), prompt)
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return CommandReader(model=model)
+        argv = [sys.executable, "-m", "switchgear._agents.demo", "--scenario", self.scenario]
+        return Invocation((*argv, "--speed", str(self.speed), *options), prompt)
 
 
 def make_repository(path: Path) -> None:
-    """Writes the throw-away project into an empty directory, under git where git is there."""
+    """Write the demo project into an empty directory, under git if it is installed."""
     path.mkdir(parents=True, exist_ok=True)
     if any(path.iterdir()):
         raise ValueError(f"{str(path)!r} must be an empty directory")
@@ -171,14 +161,9 @@ def works(iteration: int) -> Iterator[Line | float]:
     body = _BODIES.get(stub[1], "return 0.0")
     source.write_text(text[: stub.start(2)] + body + text[stub.end(2) :], encoding="utf-8")
     yield {"type": "text", "text": f"Implementing {stub[1]}. {_FILLER}"}
-    yield {
-        "type": "tool",
-        "name": "edit",
-        "arguments": {"path": "shapes.py", "new": body},
-        "ok": True,
-    }
+    yield _step("edit", {"path": "shapes.py", "new": body})
     yield 0.4
-    yield _ran(sys.executable, "-B", "-m", "unittest", "-q")
+    yield _run_command(sys.executable, "-B", "-m", "unittest", "-q")
     yield _usage(1_500, 220, 0.012)
     left = len(_STUB.findall(source.read_text(encoding="utf-8")))
     yield {"type": "result", "text": f"Implemented {stub[1]}; {left} left.", "success": left == 0}
@@ -189,13 +174,10 @@ def same_error(iteration: int) -> Iterator[Line | float]:
     yield {"type": "text", "text": f"Attempt {iteration}: using the fast implementation. {_FILLER}"}
     for _ in range(2):
         yield 0.3
-        yield _ran(sys.executable, "-B", "-c", "import shapes_fast")
+        yield _run_command(sys.executable, "-B", "-c", "import shapes_fast")
     yield _usage(1_800, 160, 0.013)
-    yield {
-        "type": "result",
-        "text": "The fast implementation cannot be imported.",
-        "success": False,
-    }
+    text = "The fast implementation cannot be imported."
+    yield {"type": "result", "text": text, "success": False}
 
 
 def no_progress(iteration: int) -> Iterator[Line | float]:
@@ -203,13 +185,7 @@ def no_progress(iteration: int) -> Iterator[Line | float]:
     yield 0.4
     words = _EXCUSES[(iteration - 1) % len(_EXCUSES)]
     names = " ".join(sorted(path.name for path in Path().iterdir() if path.is_file()))
-    yield {
-        "type": "tool",
-        "name": "read",
-        "arguments": {"path": "shapes.py"},
-        "ok": True,
-        "output": names,
-    }
+    yield _step("read", {"path": "shapes.py"}) | {"output": names}
     yield {"type": "text", "text": f"{words} {_FILLER}"}
     yield _usage(1_600, 180, 0.011)
     yield {"type": "result", "text": words, "success": True}
@@ -221,12 +197,7 @@ def declining(iteration: int) -> Iterator[Line | float]:
     notes = Path("notes.md")
     old = notes.read_text(encoding="utf-8") if notes.exists() else "# Notes\n"
     notes.write_text(f"{old}- thought {iteration}\n", encoding="utf-8")
-    yield {
-        "type": "tool",
-        "name": "write",
-        "arguments": {"path": "notes.md", "n": iteration},
-        "ok": True,
-    }
+    yield _step("write", {"path": "notes.md", "n": iteration})
     length = 1_200 if iteration <= 3 else max(20, 1_200 // 3 ** (iteration - 3))
     yield {"type": "text", "text": (_FILLER * 20)[:length]}
     yield _usage(1_200, length // 4, 0.006)
@@ -234,7 +205,7 @@ def declining(iteration: int) -> Iterator[Line | float]:
 
 
 def hangs(iteration: int) -> Iterator[Line | float]:
-    """Prints one line and then nothing, for ever."""
+    """Prints one line and then nothing, forever."""
     yield {"type": "text", "text": f"Iteration {iteration}: waiting for the language server."}
     for _ in itertools.count():
         yield 60.0
@@ -246,12 +217,7 @@ def expensive(iteration: int) -> Iterator[Line | float]:
     ledger = Path("ledger.txt")
     old = ledger.read_text(encoding="utf-8") if ledger.exists() else ""
     ledger.write_text(f"{old}entry {iteration}\n", encoding="utf-8")
-    yield {
-        "type": "tool",
-        "name": "write",
-        "arguments": {"path": "ledger.txt", "n": iteration},
-        "ok": True,
-    }
+    yield _step("write", {"path": "ledger.txt", "n": iteration})
     yield {"type": "text", "text": f"Considered every alternative in depth. {_FILLER}"}
     yield _usage(180_000, 12_000, 0.75)
     yield {"type": "result", "text": f"Entry {iteration} is written.", "success": None}
@@ -289,9 +255,15 @@ def provider_down(iteration: int) -> Iterator[Line | float]:
 def rate_limited(iteration: int) -> Iterator[Line | float]:
     """Receives one rate limit, in the second iteration, and works otherwise."""
     if iteration == 2:
-        said = "429 too many requests"
-        yield {"type": "error", "message": said, "status": 429, "retry_after_s": 2, "final": True}
-        yield {"type": "result", "text": said, "success": False}
+        message = "429 too many requests"
+        yield {
+            "type": "error",
+            "message": message,
+            "status": 429,
+            "retry_after_s": 2,
+            "final": True,
+        }
+        yield {"type": "result", "text": message, "success": False}
     else:
         yield from works(iteration)
 
@@ -320,25 +292,23 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def _usage(input_tokens: int, output_tokens: int, dollars: float) -> Line:
-    return {
-        "type": "usage",
-        "model": _MODEL,
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "cost_usd": dollars,
-    }
+    tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+    return {"type": "usage", "model": _MODEL, **tokens, "cost_usd": dollars}
 
 
-def _ran(*argv: str) -> Line:
-    """A command that was really run, as a tool step."""
+def _step(tool: str, arguments: dict[str, Any]) -> Line:
+    return {"type": "tool", "name": tool, "arguments": arguments, "ok": True}
+
+
+def _run_command(*argv: str) -> Line:
+    """Run a command, and report it as a tool step."""
     done = subprocess.run(  # noqa: S603 - our own arguments
         argv, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
     )
     shown = " ".join(("python", *argv[2:]))
-    said = (done.stdout + done.stderr).strip()
-    outcome = {"output": said} if done.returncode == 0 else {"error": said}
+    output = (done.stdout + done.stderr).strip()
     ok = done.returncode == 0
-    return {"type": "tool", "name": "bash", "arguments": {"command": shown}, "ok": ok, **outcome}
+    return _step("bash", {"command": shown}) | {"ok": ok, "output" if ok else "error": output}
 
 
 # The program
@@ -364,9 +334,9 @@ def main() -> int:
 
 
 def _iteration() -> int:
-    told = os.environ.get("SWITCHGEAR_ITERATION", "")
-    if told.isdecimal():
-        return max(1, int(told))
+    digits = os.environ.get("SWITCHGEAR_ITERATION", "")
+    if digits.isdecimal():
+        return max(1, int(digits))
     counter = Path(".git", "switchgear-demo")
     if not counter.parent.is_dir():
         return 1

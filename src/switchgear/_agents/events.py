@@ -57,16 +57,14 @@ class ToolStep(NamedTuple):
     silent: bool = False
     """Whether it failed without an error message of its own; `error` then names the call."""
     output_key: str = ""
-    """A digest of what came back: equal where that was the same."""
+    """A digest of the output: equal for equal outputs."""
     output: str = ""
-    """The beginning and the end of what came back."""
+    """The beginning and the end of the output."""
     agent: str = ""
     """Which sub-agent called it; empty: the agent itself."""
 
 
 class TextOutput(NamedTuple):
-    """Text that the agent wrote."""
-
     text: str
     agent: str = ""
     """The sub-agent that wrote it; empty: the agent itself."""
@@ -91,7 +89,7 @@ class Usage(NamedTuple):
 
 
 class AgentError(NamedTuple):
-    """A provider or the agent itself complains."""
+    """An error of a provider, or of the agent itself."""
 
     kind: ErrorKind
     text: str
@@ -99,19 +97,17 @@ class AgentError(NamedTuple):
     """The HTTP status, if known."""
     retry_after_s: float | None = None
     final: bool = False
-    """True: the agent gave up on it. False: it goes on or tries again."""
+    """True: the agent gave up on it. False: it continues or tries again."""
 
 
 class Question(NamedTuple):
-    """The agent asks the user a question."""
-
     text: str
     by_tool: bool
-    """True: asked with a tool made for it. False: its last words end with a question mark."""
+    """True: asked with a tool for questions. False: its last text ends with a question mark."""
 
 
 class AgentResult(NamedTuple):
-    """The agent's own summary of its run: facts about its claims, never proof."""
+    """The agent's own summary of its run: claims, not proof."""
 
     text: str
     claimed_success: bool | None
@@ -164,7 +160,7 @@ _OWN_STOPS: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
     ("loop", ("loop detect", "repeated the same tool call", "doom loop")),
     ("limit", ("maximum number of turns", "max turns", "max session turns", "limitsexceeded")),
 )
-"""The agent stopped itself: the provider's part in the message does not matter then."""
+"""Messages with which an agent stops itself; they are checked before those of providers."""
 _KINDS: dict[ProviderErrorKind, ErrorKind] = {
     ProviderErrorKind.RATE_LIMIT: "rate_limit",
     ProviderErrorKind.QUOTA: "quota",
@@ -196,11 +192,7 @@ _UNITS = {"m": 60.0, "h": 3600.0}
 
 
 def complaint(
-    text: str,
-    *,
-    status: int | None = None,
-    retry_after_s: float | None = None,
-    final: bool = False,
+    text: str, *, status: int | None = None, retry_after_s: float | None = None, final: bool = False
 ) -> AgentError:
     """The text as an error; what it means is read from it where it is not given.
 

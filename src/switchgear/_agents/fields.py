@@ -11,6 +11,20 @@ LONGEST_RESULT = 20_000
 """Characters of a tool's output that are examined."""
 LONGEST_THOUGHT = 2_000
 _LARGEST_COUNT = 2**53
+_HEADER_STARTS = ("Chunk ID: ", "Exit code: ", "Wall time: ", "Process exited ", "Process running ")
+_HEADER_CHARS = 600
+_HEADER_END = "\nOutput:\n"
+_HEADER_CODE = r"(?m)^(?:Process exited with code|Exit code:) (-?\d{1,10})$"
+_ENVELOPE_STARTS = ("<untrusted_context>", "Command: ", "Output: ", "Directory: ")
+_ENVELOPE_MARK = "\nProcess Group PGID: "
+_ENVELOPE = (
+    r"\A(?:<untrusted_context>\n)?(?:Command: (?s:.{0,4000}?)\nDirectory: .*\n)?Output: (?:\(empty\))?"
+    r"|(?:\n(?:Error: \(none\)|(?:Exit Code|Signal|Background PIDs|Process Group PGID): .*)){1,5}"
+    r"(?:\n</untrusted_context>)?\Z"
+)
+"""What Gemini CLI and Qwen Code write around the output of a command."""
+_EXIT_CHARS = 4_000
+_FIRST_LINE_EXIT = r"\A(?:Error: )?Exit code (-?\d{1,9})\n"
 _EXIT = r"(?im)^\W{0,40}(?:process |command )?exit(?:ed with)?(?: code)?:? +(-?\d{1,9})\b"
 
 
@@ -39,9 +53,14 @@ def part(data: Any, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def items(value: object) -> list[Any]:
+    """The items of a list; empty for anything else."""
+    return value if isinstance(value, list) else []
+
+
 def objects(value: object) -> list[dict[str, Any]]:
     """The objects of a list; empty for anything else."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [each for each in items(value) if isinstance(each, dict)]
 
 
 def count(value: object) -> int:
@@ -123,14 +142,44 @@ def micros(dollars: object) -> int | None:
 
 
 def exit_code(output: str | None) -> int | None:
-    r"""The exit code that a text reports on a line of its own; the last one counts.
+    r"""The exit code that a text reports on a separate line at its beginning or end; the last one counts.
 
     >>> exit_code("Output: (empty)\nExit Code: 1\n"), exit_code("no problems found")
     (1, None)
     """
-    if not output or "exit" not in (tail := output[-4000:]).lower():
+    if not output or "exit" not in (ends := f"{output[:100]}\n{output[-_EXIT_CHARS:]}").lower():
         return None
     import re  # noqa: PLC0415  most outputs report no exit code
 
-    found = re.findall(_EXIT, tail)
+    _, code = command_output(output)
+    if code is not None:
+        return code
+    if len(output) <= _EXIT_CHARS:
+        found = re.findall(_EXIT, output)
+    else:  # the head of a long output counts only in the form that Claude Code writes
+        found = re.findall(_EXIT, output[-_EXIT_CHARS:]) or re.findall(_FIRST_LINE_EXIT, ends)
     return int(found[-1]) if found else None
+
+
+def command_output(text: str) -> tuple[str, int | None]:
+    r"""The output of a command and its exit code, without what agents write around it.
+
+    That differs every time (an id, a duration, a process id), or is the same for every output, so
+    that equal outputs would differ, and different ones resemble each other. The exit code is that
+    of Codex; `exit_code` finds others.
+
+    >>> command_output("Chunk ID: 8b0e82\nWall time: 0.1 seconds\nProcess exited with code 1\nOutput:\nno such file")
+    ('no such file', 1)
+    >>> command_output("<untrusted_context>\nOutput: hi\nExit Code: 1\nProcess Group PGID: 71\n</untrusted_context>")
+    ('hi', None)
+    """
+    head, marker, rest = text[:_HEADER_CHARS].partition(_HEADER_END)
+    has_header = bool(marker) and head.startswith(_HEADER_STARTS)
+    if not has_header and not (_ENVELOPE_MARK in text and text.startswith(_ENVELOPE_STARTS)):
+        return text, None
+    import re  # noqa: PLC0415  most outputs have neither
+
+    if not has_header:
+        return re.sub(_ENVELOPE, "", text), None
+    found = re.search(_HEADER_CODE, head)
+    return rest + text[_HEADER_CHARS:], int(found[1]) if found else None

@@ -6,12 +6,11 @@ that stays dead is reported like a reply of the agent, and the run completes wit
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood
 from switchgear._agents.events import AgentResult, StreamEvent, complaint
-from switchgear._agents.fields import at, words
+from switchgear._agents.fields import at, items, words
 from switchgear._text.agent_text import clean, one_line
 
 _BANNER = re.compile(r"new session · \S{1,80} (\S{1,120})")
@@ -24,10 +23,6 @@ _GAVE_UP = re.compile(
 class GooseReader(JsonReader):
     """Reads the messages of one `goose run`."""
 
-    def __init__(self, *, model: str | None = None) -> None:
-        super().__init__(model=model)
-        self._last_words = ""
-
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """The events of a line; the banner's are none."""
         if not text.lstrip().startswith("{"):
@@ -39,8 +34,7 @@ class GooseReader(JsonReader):
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line.get("type")
         if kind == "message":
-            content = at(line, "message", "content")
-            for part in content if isinstance(content, list) else []:
+            for part in items(at(line, "message", "content")):
                 yield from self._part(part, at(line, "message", "role"))
         elif kind == "complete":
             yield self.meter.set(self.model, line.get("input_tokens"), line.get("output_tokens"))
@@ -73,11 +67,8 @@ class GooseReader(JsonReader):
         result = at(part, "toolResult")
         value = at(result, "value")
         code = at(value, "structuredContent", "exit_code")
-        ok = (
-            at(result, "status") == "success"
-            and at(value, "isError") is not True
-            and code in {None, 0}
-        )
+        failed = at(result, "status") != "success" or at(value, "isError") is True
+        ok = not failed and code in {None, 0}
         output = words(at(value, "content")) or words(at(result, "error"))
         yield from self.finished(at(part, "id"), ok=ok, output=output)
 
@@ -87,15 +78,9 @@ class Goose(Agent):
 
     name = "goose"
     install = "npm install -g @aaif/goose"
+    reader_class = GooseReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """Its mode is set to act without asking; the prompt is on stdin."""
-        del cwd
         argv = ["goose", "run", "--output-format", "stream-json", "--no-session"]
-        argv += ["--model", model] if model else []
-        return Invocation((*argv, *extra, "-i", "-"), prompt, {"GOOSE_MODE": "auto"})
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return GooseReader(model=model)
+        return Invocation((*argv, *options, "-i", "-"), prompt, {"GOOSE_MODE": "auto"})

@@ -39,7 +39,7 @@ _BEFORE_TOOL = ("PreToolUse", "BeforeTool")
 
 
 class Moment(StrEnum):
-    """Where in an agent's life a hook is called, whatever the agent calls it."""
+    """The point in an agent's life at which a hook is called, whatever the agent calls it."""
 
     SESSION_START = "session_start"
     PROMPT = "prompt"
@@ -99,7 +99,7 @@ class HookFacts(NamedTuple):
     cost_micros: int | None = None
     """The cost in millionths of a dollar."""
     batch: tuple["HookFacts", ...] = ()
-    """The calls of a batch, each as after its tool."""
+    """The calls of a batch, each with its result."""
     transcript: str = ""
     """The transcript of the agent, or of the sub-agent that acts."""
     model: str = ""
@@ -120,8 +120,6 @@ def safe_id(value: Any) -> str:
 
 
 class Action(StrEnum):
-    """What a ruling demands."""
-
     ALLOW = "allow"
     WARN = "warn"
     """The call happens, and the agent reads the text."""
@@ -135,8 +133,8 @@ REFUSING = frozenset((Action.DENY, Action.STOP))
 """The actions with which a tool call does not happen."""
 
 
-class Errand(NamedTuple):
-    """What is left to do after the reply; see `_hooks/after_reply.py`."""
+class WorkAfterReply(NamedTuple):
+    """Tasks to do after the reply; see `_hooks/after_reply.py`."""
 
     agent: str
     session: str
@@ -166,21 +164,21 @@ class Ruling(NamedTuple):
     remark: str = ""
     """For the agent's log: why a hook could not decide, for example."""
     whole: bool = True
-    """Of a stop: the whole session is meant, not only a sub-agent."""
+    """Of a stop: it applies to the whole session, not only to a sub-agent."""
     for_user: str = ""
-    """Of a stop: what a person reads, where the agent shows people a text of its own."""
+    """Of a stop: what a person reads, where the agent shows people a separate text."""
 
 
 class Reply(NamedTuple):
-    """What the hook process writes and how it ends."""
+    """The output and the exit code of a hook process."""
 
     stdout: str = ""
     stderr: str = ""
     code: int = 0
     interrupt: bool = False
     """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
-    errand: Errand | None = None
-    """What is left to do afterwards."""
+    errand: WorkAfterReply | None = None
+    """Tasks after the reply."""
     refusal: str = ""
     """Why a tool call is refused; with exit code 2, this text is the answer if `stdout` cannot be written."""
 
@@ -228,7 +226,7 @@ class Dialect(NamedTuple):
     event_field: str
 
     def is_surely_not_before_a_tool(self, data: Any) -> bool:
-        """Whether an event, whatever else is wrong with it, is a known one and not before a tool."""
+        """Whether an event is known and not before a tool, whatever else is wrong with it."""
         name = data.get(self.event_field) if isinstance(data, dict) else None
         moment = self.moments.get(name) if isinstance(name, str) else None
         return moment is not None and moment is not Moment.BEFORE_TOOL
@@ -251,7 +249,7 @@ class HookSettings(NamedTuple):
     local_file: str = ""
     """From the project's folder: the settings of this checkout only; empty: the agent has none."""
     tool_events: tuple[str, ...] = ()
-    """Those that have a matcher, for all tools."""
+    """Events with a matcher for tools."""
     other_events: tuple[str, ...] = ()
     timeout: int = TIMEOUT_S
     """In the agent's own unit."""
@@ -362,7 +360,7 @@ def _sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
 
 
 def tool_name(value: Any, field: str = "tool_name") -> str:
-    """The tool. Raises `BadInput`: a name that is cut could be another tool's."""
+    """The tool. Raises `BadInput`: a truncated name could be that of another tool."""
     if not isinstance(value, str) or not value:
         raise BadInput(f"the field {field!r} is missing or is not a text")
     if len(value) > LONGEST_TOOL:
@@ -392,12 +390,13 @@ MOMENTS = {
     "TaskCompleted": Moment.OTHER,
 }
 """The events of Claude Code and Qwen Code."""
-WARNS = frozenset(
-    {
-        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"),
-        *("PostToolUseFailure", "PostToolBatch"),
-    }
+TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+OTHER_EVENTS = (
+    *("PostToolBatch", "UserPromptSubmit", "SubagentStart", "SubagentStop"),
+    *("Stop", "SessionStart", "SessionEnd"),
 )
+"""Those for which a hook is installed."""
+WARNS = frozenset({*TOOL_EVENTS, "SessionStart", "UserPromptSubmit", "PostToolBatch"})
 
 
 def read_event(
@@ -412,14 +411,14 @@ def read_event(
         facts = facts._replace(transcript=_transcript_of_subagent(facts, subagents))
     if facts.moment is Moment.BATCH:
         calls = fields.objects(data.get("tool_calls"))
-        return facts._replace(batch=tuple(_called(facts, call) for call in calls[:100]))
+        return facts._replace(batch=tuple(_add_call_facts(facts, call) for call in calls[:100]))
     if facts.moment is Moment.BEFORE_TOOL or facts.moment is Moment.AFTER_TOOL:
-        return _called(facts, data)
+        return _add_call_facts(facts, data)
     return facts._replace(context_used=fields.share(data.get("context_usage")))
 
 
 def _transcript_of_subagent(facts: HookFacts, subagents: str) -> str:
-    """The file of a sub-agent, which only its last event names: beside that of the session."""
+    """The transcript of a sub-agent, beside that of the session; only its last event names it."""
     folder, _, name = facts.transcript.rpartition("/")
     session = name.removesuffix(".jsonl")
     if session == name:
@@ -427,8 +426,8 @@ def _transcript_of_subagent(facts: HookFacts, subagents: str) -> str:
     return f"{folder}/{subagents.format(session=session)}/agent-{facts.subagent}.jsonl"
 
 
-def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
-    """The facts of a call, before or after it, alone or in a batch. Raises `BadInput`."""
+def _add_call_facts(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
+    """The facts of a call: before or after it, alone or in a batch. Raises `BadInput`."""
     # Qwen Code gives a call two ids, and only the second is the same in a batch.
     call_id = fields.text(data.get("tool_call_id")) or fields.text(data.get("tool_use_id"))
     facts = facts._replace(
@@ -439,7 +438,7 @@ def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
     response = data.get("tool_response")
     error = fields.text(data.get("error"))
     ok: bool | None = True
-    result = fields.whole_text(response)
+    result = _returned(response)
     if facts.event == "PostToolUseFailure" or _is_error(data, response, result):
         ok, error = False, error or _error_of(response, result)
         result = error if result is None else result
@@ -450,6 +449,30 @@ def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
     return facts._replace(
         result=result, ok=ok, error=error or None, seconds=seconds, thought=thought
     )
+
+
+_TIMINGS = frozenset({"durationMs", "durationSeconds", "totalDurationMs"})
+"""Fields of Claude Code's results that differ every time."""
+
+
+def _returned(response: Any) -> str | None:
+    r"""The result of a tool without its duration; empty for a silent command or a search without matches.
+
+    >>> _returned({"stdout": "", "stderr": "", "interrupted": False})
+    ''
+    >>> _returned({"filenames": ["a.py"], "durationMs": 13, "numFiles": 1})
+    '{"filenames": ["a.py"], "numFiles": 1}'
+    """
+    if not isinstance(response, dict):
+        return fields.whole_text(response)
+    if isinstance(response.get("llmContent"), str) and not response.get("error"):
+        return fields.whole_text(response["llmContent"])
+    response = {key: value for key, value in response.items() if key not in _TIMINGS}
+    is_silent = "stdout" in response and not any(response.values())
+    found_nothing = not response.get("filenames", True) and not response.get("content")
+    if is_silent or found_nothing:
+        return ""
+    return fields.whole_text(response)
 
 
 def _is_error(data: Mapping[str, Any], response: Any, result: str | None) -> bool:
@@ -507,7 +530,6 @@ def sample_event(event: str, session: str, folder: str, tool: str = "Read") -> d
 
 
 def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
-    """An event as the agent sends it."""
     if before:
         return sample_event("PreToolUse", session, folder)
     return {**sample_event("PostToolUse", session, folder), "tool_response": "a line"}
@@ -522,16 +544,16 @@ def switch_off(settings: Mapping[str, Any]) -> str:
 
 
 END_BYTES = 256 * 1024
-"""The end of the file that is read: the call was made a moment ago."""
+"""Bytes read from the end of a transcript: the call was made a moment ago."""
 MOST_NEW_BYTES = 1024 * 1024
-"""Read at a time of what was added since the last hook."""
+"""Bytes read of what was added since the last hook."""
 MOST_LINES = 40
 """Lines before the call that are read."""
 _SPEAKERS = ("assistant", "model")
 
 
 def thought_before(transcript: str, call_id: str) -> str | None:
-    """The agent's text before a call, in the same answer; `None`: not known. Never raises."""
+    """The agent's text before a call, in the same answer; `None`: unknown. Never raises."""
     if not transcript or not call_id:
         return None
     name = json.dumps(call_id).encode()
@@ -541,9 +563,9 @@ def thought_before(transcript: str, call_id: str) -> str | None:
         return None
     for line in reversed(lines[max(0, calls[0] - MOST_LINES) : calls[0] + 1]):
         message = _message(line)
-        said = _said(message)
-        if said and message.get("role") in _SPEAKERS:
-            return said[: fields.LONGEST_THOUGHT]
+        thought = _text_of(message)
+        if thought and message.get("role") in _SPEAKERS:
+            return thought[: fields.LONGEST_THOUGHT]
         if message.get("role") == "user" or str(message.get("type")).endswith("_output"):
             return None  # the answer began here
     return None
@@ -606,7 +628,7 @@ def _calls(line: bytes, call_id: str) -> bool:
     return False
 
 
-def _said(message: dict[str, Any]) -> str:
+def _text_of(message: dict[str, Any]) -> str:
     texts = [part.get("thinking") or part.get("text") for part in _parts(message)]
     return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
 

@@ -7,12 +7,10 @@ observation of the command that the agent put into a fenced block.
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
 from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
-from switchgear._agents.fields import at, count, micros, words
+from switchgear._agents.fields import at, count, items, micros, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -39,11 +37,10 @@ class MiniReader(StreamReader):
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
         self._block = ""
-        """Whose words are being read."""
+        """The author of the text that is being read."""
         self._lines: list[str] = []
         self._size = 0
         self._steps = 0
-        self._last_words = ""
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """The events of one line: a heading ends the block before it."""
@@ -63,16 +60,16 @@ class MiniReader(StreamReader):
             yield from self.message(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """The last block and what the run came to."""
-        block, said = self._block, "\n".join(self._lines).strip()
+        """The events of the last block, and the result of the run."""
+        block, text = self._block, "\n".join(self._lines).strip()
         yield from self._end_of_block()
         if block == "exit":
-            failed = _FAILED.search(said)
+            failed = _FAILED.search(text)
             if failed:
                 error = complaint(failed[1], final=True)
                 limit = failed[1].endswith("Exceeded")
                 yield error._replace(kind="limit") if limit else error
-            yield AgentResult(clean(said or self._last_words), failed is None, "exit")
+            yield AgentResult(clean(text or self._last_words), failed is None, "exit")
         elif block:
             yield AgentResult(clean(self._last_words), False if exit_code else None)
 
@@ -80,38 +77,31 @@ class MiniReader(StreamReader):
         lines, self._lines, self._size = self._lines, [], 0
         if self._block == "agent":
             self._last_words = "\n".join(lines).strip()
-            if command := _fenced(lines):
+            if command := _last_fenced_block(lines):
                 self._steps += 1
                 yield from self.started(self._steps, "bash", {"command": command})
         elif self._block in {"user", "tool", "function_call_output"}:
             code = _return_code(lines)
             if code is not None:
                 output = "\n".join(lines).partition("<output>")[2].strip()
-                said = output if code == 0 else f"{output}\nexit code {code}".strip()
-                yield from self.finished(self._steps, ok=code == 0, output=said)
+                result = output if code == 0 else f"{output}\nexit code {code}".strip()
+                yield from self.finished(self._steps, ok=code == 0, output=result)
 
 
 class Mini(Agent):
-    """mini-swe-agent."""
-
     name = "mini"
     install = "python3 -m pip install mini-swe-agent"
+    reader_class = MiniReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """No confirmations; its trajectory stays in its own configuration folder."""
-        del cwd
-        argv = ["mini", "--yolo", "--exit-immediately", *(("--model", model) if model else ())]
+        argv = ["mini", "--yolo", "--exit-immediately"]
         env = {"MSWEA_CONFIGURED": "true", "COLUMNS": "1000"}
         env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its start depends on the network
-        return Invocation((*argv, *extra, "--task", as_argument(prompt)), None, env)
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return MiniReader(model=model)
+        return Invocation((*argv, *options, "--task", as_argument(prompt)), None, env)
 
 
-def _fenced(lines: list[str]) -> str:
+def _last_fenced_block(lines: list[str]) -> str:
     """The last fenced block of the agent's text: the command to run."""
     fences = [index for index, line in enumerate(lines) if line.startswith("```")]
     if len(fences) < 2:
@@ -124,8 +114,8 @@ def _return_code(lines: list[str]) -> int | None:
         match = _RETURN_CODE.match(line.strip())
         if match is None:
             continue
-        told = match[1] or (lines[index + 1].strip() if index + 1 < len(lines) else "")
-        return int(told) if re.fullmatch(r"-?\d{1,10}", told) else None
+        digits = match[1] or (lines[index + 1].strip() if index + 1 < len(lines) else "")
+        return int(digits) if re.fullmatch(r"-?\d{1,10}", digits) else None
     return None
 
 
@@ -138,10 +128,9 @@ _CODE = re.compile(r"<returncode>\s*(-?\d{1,10})\s*</returncode>")
 _TAGS = re.compile(r"</?(?:returncode|output|output_head|output_tail|elided_chars)>")
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """A conversation with the format's name, or with the statistics of its model."""
-    del source
-    first = head[0] if head else {}
+    first = source.first
     if not isinstance(first.get("messages"), list):
         return False
     named = str(first.get("trajectory_format")).startswith("mini-swe-agent")
@@ -153,10 +142,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     info = document.get("info")
     task = source.name.removesuffix(".gz").removesuffix(".traj.json").removesuffix(".json")
     run = RecordedRun(
-        name(task),
-        source.path,
-        _FORMAT,
-        _FORMAT,
+        *(name(task), source.path, _FORMAT, _FORMAT),
         name(at(info, "config", "model", "model_name")) or None,
         name(document.get("instance_id")) or name(task),
         ended=name(at(info, "exit_status")),
@@ -165,19 +151,16 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     reading = _MiniSession(run, tally)
     for message in document["messages"]:
         reading.read_message(message)
-    done = reading.building.finish()
+    done = reading.finish()
     priced = any(usage.cost_micros for step in done.steps for usage in step.usages)
     yield done._replace(cost_micros=None) if priced else done
 
 
-class _MiniSession:
-    """One run while its messages are read."""
-
+class _MiniSession(RunBuilder):
     def __init__(self, run: RecordedRun, tally: RecordingTally) -> None:
-        self.building = RunBuilder(run)
-        self._tally = tally
+        super().__init__(run, tally)
         self._waiting: list[object] = []
-        self._calls = 0
+        self._number = 0
 
     def read_message(self, message: object) -> None:
         role, at_s = word(at(message, "role")), moment(at(message, "extra", "timestamp"))
@@ -186,29 +169,24 @@ class _MiniSession:
         elif role in {"user", "tool"}:
             self._outcome(message, at_s)
         elif role not in {"system", "exit"}:
-            self._tally.unknown_line(_FORMAT, role)
+            self.unknown(role)
 
     def _answer(self, message: object, at_s: float | None) -> None:
         text = words(at(message, "content"))
         usage = at(message, "extra", "response", "usage")
-        self.building.add_usage(
-            Usage(
-                self.building.run.model,
-                count(at(usage, "prompt_tokens")),
-                count(at(usage, "completion_tokens")),
-                cost_micros=micros(at(message, "extra", "cost")) or None,
-            )
-        )
+        sent, said = (count(at(usage, key)) for key in ("prompt_tokens", "completion_tokens"))
+        cost_micros = micros(at(message, "extra", "cost")) or None
+        self.add_usage(Usage(self.run.model, sent, said, cost_micros=cost_micros))
         commands = list(_commands(message))
         blocks = [] if commands else _BLOCK.findall(text[:200_000])
-        self.building.text(_BLOCK.sub("", text[:200_000]) if blocks else text)
+        self.text(_BLOCK.sub("", text[:200_000]) if blocks else text)
         for call_id, command in commands or [(None, block) for block in blocks[:1]]:
-            self._calls += 1
-            key = call_id or self._calls
+            self._number += 1
+            key = call_id or self._number
             self._waiting.append(key)
-            self.building.call(key, "bash", {"command": command}, at_s)
+            self.call(key, "bash", {"command": command}, at_s)
         if not (commands or blocks):
-            self.building.turn(at_s)
+            self.turn(at_s)
 
     def _outcome(self, message: object, at_s: float | None) -> None:
         key = at(message, "tool_call_id")
@@ -218,23 +196,20 @@ class _MiniSession:
             return
         self._waiting.remove(key)
         text = words(at(message, "content"))
-        told = _CODE.search(text)
+        match = _CODE.search(text)
         code = at(message, "extra", "returncode")
-        code = int(told[1]) if told and not isinstance(code, int) else code
+        code = int(match[1]) if match and not isinstance(code, int) else code
         output = _TAGS.sub("", _CODE.sub("", text)).strip("\n")
         ok = None if not isinstance(code, int) else code == 0
-        self.building.result(key, output, at_s, ok=ok)
+        self.result(key, output, at_s, ok=ok)
 
 
 def _commands(message: object) -> Iterator[tuple[object, str]]:
-    actions = at(message, "extra", "actions")
-    for action in actions if isinstance(actions, list) else []:
+    actions = items(at(message, "extra", "actions"))
+    for action in actions:
         if isinstance(at(action, "command"), str):
             yield at(action, "tool_call_id"), at(action, "command")
-    if isinstance(actions, list) and actions:
-        return
-    calls = at(message, "tool_calls")
-    for call in calls if isinstance(calls, list) else []:
+    for call in items(at(message, "tool_calls")) if not actions else ():
         try:
             given = json.loads(str(at(call, "function", "arguments")))
         except (ValueError, RecursionError):

@@ -44,7 +44,7 @@ def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> UsageCost:
             total += usage.cost_micros
             sources.add("agent")
             continue
-        priced, problem = _listed(usage, rates)
+        priced, problem = _list_price(usage, rates)
         if priced is None:
             problems.append(problem)
         else:
@@ -65,7 +65,7 @@ def model_rates(model: str) -> tuple[int, int] | None:
     return costs[0].micros, costs[1].micros
 
 
-def _listed(usage: Usage, rates: Rates | None) -> tuple[int | None, str]:
+def _list_price(usage: Usage, rates: Rates | None) -> tuple[int | None, str]:
     if not (usage.input_tokens or usage.output_tokens):
         return None, "the agent reported neither tokens nor cost"
     tokens = (usage.input_tokens, usage.output_tokens)

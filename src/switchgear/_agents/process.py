@@ -77,7 +77,7 @@ class SupervisorProcess:
     def begin(
         self, argv: Sequence[str], stdin: str, *, env: Mapping[str, str], cwd: Path, grace_s: float
     ) -> None:
-        """Send it its job. Its status shows whether that succeeded."""
+        """Send the job. The status pipe shows whether the agent started."""
         # Unbuffered, else closing it would write once more. Closed in any case: then it gives up.
         with (
             suppress(BrokenPipeError),
@@ -91,7 +91,7 @@ class SupervisorProcess:
                 job = job[pipe.write(job) :]
 
     def dismiss(self) -> None:
-        """Let it go without a job."""
+        """End it without a job."""
         self._stdin.close()
         for ours in (self._job, self.control, self.status):
             os.close(ours)
@@ -100,13 +100,13 @@ class SupervisorProcess:
 
 
 class SupervisorPool:
-    """At most one supervisor that waits. Used by one thread; `close` it, or use it with `with`."""
+    """Keeps at most one idle supervisor. Used by one thread; `close` it, or use it with `with`."""
 
     def __init__(self) -> None:
         self._next: SupervisorProcess | None = None
 
     def take(self) -> SupervisorProcess:
-        """The one that waits, else a new one."""
+        """The idle supervisor, else a new one."""
         ready, self._next = self._next, None
         if ready is None:
             return SupervisorProcess()
@@ -116,13 +116,13 @@ class SupervisorPool:
         return SupervisorProcess()
 
     def prepare(self) -> None:
-        """Start one that waits. An error of the system is raised by the `take` that needs one."""
+        """Start an idle supervisor. An error of the system is raised by the next `take`."""
         if self._next is None:
             with suppress(OSError):
                 self._next = SupervisorProcess()
 
     def close(self) -> None:
-        """Let the one that waits go."""
+        """End the idle supervisor."""
         ready, self._next = self._next, None
         if ready is not None:
             ready.dismiss()
@@ -138,7 +138,7 @@ LONGEST_LINE = 4 * 1024 * 1024
 
 
 class LineBuffer:
-    """Keeps the unfinished line. What exceeds `longest` bytes of a line is dropped."""
+    """Splits chunks into lines. Bytes of a line beyond `longest` are dropped."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self.longest = longest
@@ -158,7 +158,7 @@ class LineBuffer:
         self._keep(rest)
 
     def close(self) -> Iterator[bytes]:
-        """The last line, if it has no end."""
+        """The last line, if it has no line end."""
         if self._size:
             yield self._take()
 
@@ -176,10 +176,10 @@ class LineBuffer:
 
 
 def end_marked(mark: str, *, lost: bool) -> list[int]:
-    """Kills every process with this `NAME=value` in its environment, if the supervisor was lost."""
+    """Kill every process with this `NAME=value` in its environment, if the supervisor was lost."""
     killed: list[int] = []
     needle = mark.encode()
-    while lost and (found := _marked(needle)):
+    while lost and (found := _find_marked(needle)):
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -191,7 +191,7 @@ def end_marked(mark: str, *, lost: bool) -> list[int]:
     return killed
 
 
-def _marked(needle: bytes) -> list[int]:
+def _find_marked(needle: bytes) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -212,8 +212,6 @@ _MOST_EVENTS = 5_000
 
 
 class ProcessEnd(enum.Enum):
-    """Why a run is over."""
-
     EXITED = "exited"
     DEADLINE = "deadline"
     IDLE = "idle"
@@ -221,18 +219,18 @@ class ProcessEnd(enum.Enum):
     KILLED = "killed"
     NOT_FOUND = "not_found"
     LOST = "lost"
-    """Something killed the supervisor; what the agent's exit code was is not known."""
+    """The supervisor was killed; the agent's exit code is unknown."""
 
 
 class AgentRun(NamedTuple):
-    """What one run of an agent came to. Immutable."""
+    """The result of one run of an agent. Immutable."""
 
     end: ProcessEnd
     exit_code: int | None
     """None: not known. Negative: ended by that signal."""
     duration_s: float
     events: tuple[StreamEvent, ...]
-    """The newest 5,000; `on_event` saw all."""
+    """The last 5,000; `on_event` receives all."""
     output_chars: int
     """The agent's text, without the envelope of its format."""
     output_bytes: int
@@ -244,7 +242,7 @@ class AgentRun(NamedTuple):
     usage: tuple[Usage, ...]
     """The last figures of each model: see `switchgear._agents.prices.cost_of`."""
     result: AgentResult | None
-    """The agent's own words on its end, if it had any."""
+    """The agent's own report of its result, if there is one."""
     problem: str = ""
     """A sentence, where the agent could not be started or was lost."""
 
@@ -284,7 +282,7 @@ class AgentProcess:
     ) -> None:
         self.agent = agent
         self.cwd = Path(cwd).absolute()
-        self.invocation: Invocation = agent.invocation(prompt, self.cwd, model=model, extra=extra)
+        self.invocation: Invocation = agent.invocation(prompt, model=model, extra=extra)
         self.reader: StreamReader = agent.reader(model=model)
         self.deadline_s = deadline_s
         self.idle_s = idle_s
@@ -296,13 +294,13 @@ class AgentProcess:
         self.is_paused = False
         self.supervisor: int | None = None
         """The process id of its supervisor; `None`: it has none yet."""
-        self._told_s = 0.0
+        self._silence_reported_s = 0.0
         """When a silence was last reported, on the clock of spans."""
         self.env = _environment(env, self.invocation, self.cwd)
         self._supervisors = supervisors
         self._control_write = -1
         self._early = b""
-        """Orders that came before the start."""
+        """Orders that were given before the start."""
         self._over = False
         # Reentrant, because a signal handler may order while an order is being given.
         self._control = threading.RLock()
@@ -315,15 +313,15 @@ class AgentProcess:
         self._status = b""
 
     def stop(self) -> None:
-        """Ends it gently: SIGTERM to all its processes, SIGKILL after the grace period."""
+        """End it gently: SIGTERM to all its processes, SIGKILL after the grace period."""
         self._order(ProcessEnd.STOPPED, b"T")
 
     def kill(self) -> None:
-        """Ends it at once: SIGKILL to all its processes."""
+        """End it at once: SIGKILL to all its processes."""
         self._order(ProcessEnd.KILLED, b"K")
 
     def run(self) -> AgentRun:
-        """Runs the agent to its end, whatever that is. To be called once."""
+        """Run the agent to its end. To be called once."""
         began_s = AWAKE()
         if problem := self._missing():
             self._close_control()
@@ -343,7 +341,7 @@ class AgentProcess:
         finally:
             self._close_control()
             end_marked(f"{MARK}={self.env[MARK]}", lost=not self._status)
-        return self._concluded(began_s)
+        return self._conclude(began_s)
 
     def _missing(self) -> str:
         if not self.cwd.is_dir():
@@ -361,7 +359,7 @@ class AgentProcess:
             self._supervisors.prepare()
 
     def _watch(self, process: subprocess.Popen[bytes], status: int, began_s: float) -> None:
-        """Reads all there is until the supervisor and every holder of the pipes is gone."""
+        """Read all output until the supervisor and every other holder of the pipes have ended."""
         outputs = {cast("IO[bytes]", process.stdout).fileno(): (LineBuffer(), False)}
         outputs[cast("IO[bytes]", process.stderr).fileno()] = (LineBuffer(), True)
         last_output_s = looked_s = began_s
@@ -385,7 +383,7 @@ class AgentProcess:
                     else:
                         last_output_s = AWAKE()
                         self._read(chunk, *outputs[key.fd])
-                self._look_at_the_clock(began_s, last_output_s)
+                self._check_time(began_s, last_output_s)
                 if self.on_tick is not None:
                     self.on_tick()
             for descriptor, sink in outputs.items():  # what was printed just before the end
@@ -401,22 +399,20 @@ class AgentProcess:
         ends = [began_s + self.deadline_s] if self.deadline_s is not None else []
         ends += [last_output_s + self.idle_s] if self.idle_s is not None else []
         if self.on_silence is not None:
-            ends.append(max(last_output_s, self._told_s) + self.silence_s)
+            ends.append(max(last_output_s, self._silence_reported_s) + self.silence_s)
         return max(0.0, min(ends) - AWAKE()) if ends else _TICK_S
 
-    def _look_at_the_clock(self, began_s: float, last_output_s: float) -> None:
+    def _check_time(self, began_s: float, last_output_s: float) -> None:
         now_s = AWAKE()
         if self._orders or self._status:
             return
+        silent_since_s = max(last_output_s, self._silence_reported_s)
         if self.deadline_s is not None and now_s >= began_s + self.deadline_s:
             self._order(ProcessEnd.DEADLINE, b"T")
         elif self.idle_s is not None and now_s >= last_output_s + self.idle_s:
             self._order(ProcessEnd.IDLE, b"T")
-        elif (
-            self.on_silence is not None
-            and now_s >= max(last_output_s, self._told_s) + self.silence_s
-        ):
-            self._told_s = now_s
+        elif self.on_silence is not None and now_s >= silent_since_s + self.silence_s:
+            self._silence_reported_s = now_s
             self.on_silence(now_s - last_output_s)
 
     def _drain(self, descriptor: int, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
@@ -437,9 +433,9 @@ class AgentProcess:
     def _line(self, line: bytes, *, is_error: bool) -> None:
         self._tail.append(line[:2_000])
         for event in self.reader.feed(line, stderr=is_error):
-            self._happened(event)
+            self._take_event(event)
 
-    def _happened(self, event: StreamEvent) -> None:
+    def _take_event(self, event: StreamEvent) -> None:
         self._events.append(event)
         if isinstance(event, Usage):
             self._usage[event.model] = event
@@ -457,10 +453,8 @@ class AgentProcess:
             if self._control_write < 0:
                 self._early += order
                 return
-            try:
+            with suppress(BrokenPipeError):
                 os.write(self._control_write, order)
-            except BrokenPipeError:
-                return
 
     def _close_control(self) -> None:
         with self._control:
@@ -469,7 +463,7 @@ class AgentProcess:
                 os.close(self._control_write)
             self._control_write = -1
 
-    def _concluded(self, began_s: float) -> AgentRun:
+    def _conclude(self, began_s: float) -> AgentRun:
         word, _, number = self._status.decode("ascii", "replace").strip().partition(" ")
         if word == "error":
             reason = os.strerror(int(number))
@@ -480,14 +474,12 @@ class AgentProcess:
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
         code = int(number) if word == "exit" else None
         for event in self.reader.close(code if not self._orders else None):
-            self._happened(event)
+            self._take_event(event)
         if self._orders:
             return self._outcome(self._orders[-1], code, began_s)
-        if code is None:
-            return self._outcome(
-                ProcessEnd.LOST, None, began_s, "the agent's supervisor was killed"
-            )
-        return self._outcome(ProcessEnd.EXITED, code, began_s)
+        if code is not None:
+            return self._outcome(ProcessEnd.EXITED, code, began_s)
+        return self._outcome(ProcessEnd.LOST, None, began_s, "the agent's supervisor was killed")
 
     def _outcome(
         self, end: ProcessEnd, code: int | None, began_s: float, problem: str = ""
@@ -511,7 +503,7 @@ class AgentProcess:
 
 def missing_program(agent: Agent, cwd: Path) -> str:
     """Why the agent's program cannot be started from here, as a sentence; empty: it is there."""
-    program = agent.invocation("", cwd).argv[0]
+    program = agent.invocation("").argv[0]
     return _not_found(agent, program, cwd, os.environ.get("PATH", os.defpath))
 
 

@@ -20,55 +20,46 @@ class AgentRow(NamedTuple):
     """One agent: its names, and where its parts are, as `module:name` below `switchgear._agents`."""
 
     name: str
-    """Of `--agent`."""
+    """The name for `--agent`."""
     agent: str
     """The class with the command line and the reader of its stream."""
     transcripts: str = ""
     """The `RecordingFormat` of its transcripts; empty: it keeps none that can be read."""
     hook_name: str = ""
-    """Of `switchgear hooks install`; empty: it has no hooks."""
-    hooks: str = ""
-    """The module of its hooks."""
+    """The name for `switchgear hooks install`; empty: it has no hooks."""
     aliases: tuple[str, ...] = ()
     """Other names by which people call it in `switchgear hooks`."""
     programs: tuple[str, ...] = ()
     """The names of its process."""
     headless: tuple[str, ...] = ()
-    """The words of a command line by which it runs without a screen of its own."""
+    """The words of a command line with which it runs without a full-screen interface."""
     reports_cost: bool = False
     """Whether its stream has the cost in dollars; the other agents report tokens."""
+
+    @property
+    def hooks(self) -> str:
+        """The module of its hooks, in the same package."""
+        return f"{self.agent.partition('.')[0]}.hooks"
 
 
 ROWS = (
     AgentRow("aider", "aider:Aider", reports_cost=True),
     AgentRow(
-        "claude",
-        "claude_code.agent:Claude",
-        "claude_code.agent:TRANSCRIPTS",
-        hook_name="claude-code",
-        hooks="claude_code.hooks",
+        *("claude", "claude_code.agent:Claude", "claude_code.agent:TRANSCRIPTS", "claude-code"),
         aliases=("claude", "claudecode", "claude_code", "cc"),
         programs=("claude",),
         headless=("-p", "--print"),
         reports_cost=True,
     ),
     AgentRow(
-        "codex",
-        "codex.agent:Codex",
-        "codex.agent:TRANSCRIPTS",
-        hook_name="codex",
-        hooks="codex.hooks",
+        *("codex", "codex.agent:Codex", "codex.agent:TRANSCRIPTS", "codex"),
         aliases=("codex-cli", "openai-codex"),
         programs=("codex",),
         headless=("exec", "e"),
     ),
     AgentRow("demo", "demo:Demo", reports_cost=True),
     AgentRow(
-        "gemini",
-        "gemini.agent:Gemini",
-        "gemini.agent:TRANSCRIPTS",
-        hook_name="gemini",
-        hooks="gemini.hooks",
+        *("gemini", "gemini.agent:Gemini", "gemini.agent:TRANSCRIPTS", "gemini"),
         aliases=("gemini-cli",),
         programs=("gemini",),
         headless=("-p", "--prompt"),
@@ -76,33 +67,21 @@ ROWS = (
     AgentRow("goose", "goose:Goose"),
     AgentRow("mini", "mini_swe_agent:Mini", "mini_swe_agent:TRAJECTORIES", reports_cost=True),
     AgentRow(
-        "opencode",
-        "opencode.agent:OpenCode",
-        "opencode.agent:TRANSCRIPTS",
-        hook_name="opencode",
-        hooks="opencode.hooks",
+        *("opencode", "opencode.agent:OpenCode", "opencode.agent:TRANSCRIPTS", "opencode"),
         aliases=("open-code",),
         programs=("opencode",),
         headless=("run",),
         reports_cost=True,
     ),
     AgentRow(
-        "pi",
-        "pi.agent:Pi",
-        "pi.agent:TRANSCRIPTS",
-        hook_name="pi",
-        hooks="pi.hooks",
+        *("pi", "pi.agent:Pi", "pi.agent:TRANSCRIPTS", "pi"),
         aliases=("pi-coding-agent",),
         programs=("pi", "pi-coding-agent"),
         headless=("-p", "--print", "--mode"),
         reports_cost=True,
     ),
     AgentRow(
-        "qwen",
-        "qwen.agent:Qwen",
-        "qwen.agent:TRANSCRIPTS",
-        hook_name="qwen",
-        hooks="qwen.hooks",
+        *("qwen", "qwen.agent:Qwen", "qwen.agent:TRANSCRIPTS", "qwen"),
         aliases=("qwen-code",),
         programs=("qwen", "qwen-code"),
         headless=("-p", "--prompt"),
@@ -227,7 +206,7 @@ def hook_settings(agent: str) -> HookSettings:
 
 
 def usages_in(agent: str, lines: list[bytes]) -> Iterator[AnswerUsage]:
-    """The answers that the lines of a transcript report, in their order. Never raises."""
+    """The answers that the lines of a transcript report, in order. Never raises."""
     from switchgear._agents.hook_protocol import parsed  # noqa: PLC0415  its hooks have it
 
     hooks = hooks_of(agent)

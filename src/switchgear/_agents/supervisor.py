@@ -8,7 +8,7 @@ The one exception is the resident process of the hooks (`_hooks/resident.py`), w
 run may have started: it serves all agents of the user, so it continues, and no run waits for it.
 
 It is started as a plain script, without site and without our package, to be there quickly, and
-often before there is anything to do (see supervisors.py):
+often before there is anything to do (see process.py):
 
     python -I -S supervisor.py JOB_FD CONTROL_FD STATUS_FD
 
@@ -28,12 +28,13 @@ import time
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _LINGERING_S = 0.5
-"""How long what an agent left running has for a gentle end, when the agent itself has ended."""
+"""Grace period for processes that are left when the agent itself has ended."""
 _RESIDENT = os.path.join(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_hooks", "resident.py"
 )
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _GIVE_UP_S = 5.0
-"""After so long of SIGKILL the kernel itself holds a process; waiting longer would not help."""
+"""A process that survives SIGKILL for this long is held by the kernel: waiting does not help."""
 
 
 class Supervisor:
@@ -46,9 +47,9 @@ class Supervisor:
         self.leader = 0
         self.ended = False
         self.deadline_s: float | None = None
-        """When gentleness ends."""
+        """When SIGKILL follows."""
         self.childless = False
-        """Whether there is no child left. Orphans become children, so then there is nothing."""
+        """Whether no child is left. Orphans become children, so then no descendant is left either."""
         for descriptor in (control, status):
             os.set_inheritable(descriptor, False)  # ours, not the agent's
         self.woken, waker = os.pipe()
@@ -59,20 +60,20 @@ class Supervisor:
     def run(self, job: int) -> None:
         """Takes the job, starts its program and stays until nothing of it is left."""
         become_reaper()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         with open(job, "rb") as pipe:
-            told = pipe.read()
+            request = pipe.read()
         try:
-            argv, env, cwd, self.grace_s = marshal.loads(told)  # noqa: S302 - our own parent's
+            argv, env, cwd, self.grace_s = marshal.loads(request)  # noqa: S302 - our own parent's
         except (EOFError, ValueError, TypeError):  # the caller no longer exists
             return
         if not self.start(argv, env, cwd):
             return
         for descriptor in (0, 1, 2):  # theirs alone, so that the end of output is the end
             os.close(descriptor)
-        while self.look_after():
+        while self.supervise_once():
             self.wait()
 
     def start(self, argv: list[str], env: dict[str, str], cwd: str) -> bool:
@@ -89,7 +90,7 @@ class Supervisor:
             self.send_line(f"error {failure.decode()}\n")
         return not failure
 
-    def look_after(self) -> bool:
+    def supervise_once(self) -> bool:
         """Reaps, and ends what has to end; False when there is nothing left to do."""
         self.reap()
         if self.childless or (self.ended and is_alone()):
@@ -107,22 +108,16 @@ class Supervisor:
         left_s = None
         if self.deadline_s is not None:  # killing is repeated, for they may be forking
             left_s = max(0.005, self.deadline_s - time.monotonic())
-        ready, _, _ = select.select([self.woken, *self.controls()], [], [], left_s)
+        controls = [] if self.control < 0 else [self.control]
+        ready, _, _ = select.select([self.woken, *controls], [], [], left_s)
         if self.woken in ready:
             os.read(self.woken, 4096)
         if self.control in ready:
             order = os.read(self.control, 1)
-            if order == b"T":
-                self.end(self.grace_s)
-            else:
-                self.end(0.0)
+            self.end(self.grace_s if order == b"T" else 0.0)
             if not order:
                 os.close(self.control)
                 self.control = -1
-
-    def controls(self) -> list[int]:
-        """The control pipe while it has another end."""
-        return [] if self.control < 0 else [self.control]
 
     def end(self, grace_s: float) -> None:
         """Sends SIGTERM to all and sets the time of SIGKILL."""
@@ -164,13 +159,11 @@ class Supervisor:
 
 
 def execute(argv: list[str], env: dict[str, str], cwd: str, failure_fd: int) -> None:
-    """In the child: a session of its own, default signals, its directory, then the program."""
+    """In the child: start a new session, restore default signals, change the directory, run the program."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
-        for number in (signal.SIGCHLD, signal.SIGPIPE):
+        for number in (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(cwd)
         os.execvpe(argv[0], argv, env)  # noqa: S606 - starting it is the point

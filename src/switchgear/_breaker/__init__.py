@@ -1,1 +1,1 @@
-"""The faces of the mechanism: each turns a piece of the outside world into messages."""
+"""The breakers: each translates calls, iterations or tool calls into messages to a circuit."""

@@ -61,10 +61,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def classic(threshold: int = 5, base_timeout: float = 60.0, max_timeout: float = 300.0) -> Policy:
     """Consecutive failures, then a cooldown. Raises ValueError when a number is out of range."""
-    return _classic(*_checked(threshold, base_timeout, max_timeout))
+    return _classic(*_check_limits(threshold, base_timeout, max_timeout))
 
 
-def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[int, float, float]:
+def _check_limits(
+    threshold: int, base_timeout: float, max_timeout: float
+) -> tuple[int, float, float]:
     values.check_int("CircuitBreaker.threshold", threshold)
     base_timeout = values.check_seconds("CircuitBreaker.base_timeout", base_timeout)
     max_timeout = values.check_seconds("CircuitBreaker.max_timeout", max_timeout)
@@ -78,7 +80,7 @@ def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[i
 
 @lru_cache(maxsize=256)
 def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
-    """The default policy; cached, so that ten thousand breakers share it."""
+    """The default policy; cached, so that all breakers share it."""
     return Policy([ConsecutiveFailures(threshold)], Cooldown(base_timeout, max_timeout))
 
 
@@ -93,7 +95,7 @@ class CircuitBreaker(Breaker):
     - `fallback`: called with the same arguments instead of the refused call.
     - `failure_if`: which exceptions are failures: types or a predicate. Default: every
       `Exception`. Others do not count.
-    - `failure_if_result`: a predicate on the result; true means that the call failed after all.
+    - `failure_if_result`: a predicate on the result; true means that the call failed.
     - `ignore`: exceptions that do not count as evidence: types or a predicate.
     - `success_if`: exceptions that prove that the service works, such as a 404: types or a predicate.
       They count as successes. `ignore` is checked first, then `success_if`, then `failure_if`.
@@ -103,10 +105,10 @@ class CircuitBreaker(Breaker):
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
     evidence; an ExceptionGroup counts as its members do. An exception that passes two guards of one
-    breaker counts once. Raises ValueError when an argument is out
-    of range. Thread-safe, task-safe, fork-safe; pickles with its state. No lock is held while a
-    guarded function runs. A guarded function may call another that the same breaker guards: each
-    success counts, and what runs inside a probe is part of it.
+    breaker counts once. Raises ValueError when an argument is out of range. Thread-safe, task-safe,
+    fork-safe; pickles with its state. No lock is held while a guarded function runs. A guarded
+    function may call another that the same breaker guards: each success counts, and calls inside a
+    probe are part of it.
 
     >>> breaker = CircuitBreaker("anthropic", threshold=5, base_timeout=60.0, max_timeout=300.0)
     >>> breaker.call(max, 1, 2), breaker.state
@@ -175,7 +177,7 @@ class CircuitBreaker(Breaker):
         """
         run = self._fast
         if run is None:
-            refused = self._refused() if self._fallback is None else None
+            refused = self._count_refusal() if self._fallback is None else None
             if refused is not None:
                 raise Rejected(*refused)
             return cast("T", self._call(function, args, kwargs))
@@ -184,14 +186,10 @@ class CircuitBreaker(Breaker):
         except BaseException as error:
             self.failed(run.permit, error, None)
             raise
-        if type(result) is not run.plain:
-            if type(result) in LAZY or hasattr(type(result), "__await__"):
-                return cast("T", guard_lazy(self, result, None, args, kwargs))
-            run.plain = type(result)
-        for _ in run.tickets:
-            return result
-        self._fold_run(run, more=1)
-        return result
+        if type(result) is run.plain:
+            for _ in run.tickets:
+                return result
+        return cast("T", self._finish(run, result, args, kwargs))
 
     async def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
@@ -202,7 +200,7 @@ class CircuitBreaker(Breaker):
         """
         run = self._fast
         if run is None:
-            refused = self._refused() if self._fallback is None else None
+            refused = self._count_refusal() if self._fallback is None else None
             if refused is not None:
                 raise Rejected(*refused)
             return cast("T", await self._acall(function, args, kwargs))
@@ -300,7 +298,7 @@ class CircuitBreaker(Breaker):
         """The call in full: any phase, any policy, with fallback and predicates."""
         run = self._fresh_run()
         if run is None:
-            return self._call_with_leave(function, args, kwargs)
+            return self._call_with_permit(function, args, kwargs)
         looked_at = self._failure_if_result is not None or self._on_call
         due_s = -math.inf if looked_at else run.due_s
         started_s = self._clock()
@@ -320,7 +318,19 @@ class CircuitBreaker(Breaker):
         self.returned(run.permit, result, self.seconds_since(started_s))
         return result
 
-    def _call_with_leave(
+    def _finish(
+        self, run: SuccessRun, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Count a result whose type differs from that of the last one, or that finds no ticket."""
+        if type(result) in LAZY or hasattr(type(result), "__await__"):
+            return guard_lazy(self, result, None, args, kwargs)
+        run.plain = type(result)
+        for _ in run.tickets:
+            return result
+        self._fold_run(run, more=1)
+        return result
+
+    def _call_with_permit(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The call while the circuit is not simply closed."""
@@ -418,14 +428,14 @@ class CircuitBreaker(Breaker):
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)
 
-    # Recording a result must not replace what the call returned or raised: when a clock, a
-    # third-party detector or a store fails here, that is logged. Each of these sends what is
-    # redacted already; its twin with an `a` does not block the event loop.
+    # Recording a result must not replace what the call returned or raised: if a clock, a
+    # third-party detector or a store fails here, the error is logged. These methods send text that
+    # is already redacted; the variant with an `a` does not block the event loop.
 
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
-        """Record a success: by a ticket of the run, if it is unremarkable."""
+        """Record a success; an ordinary one only takes a ticket of the run."""
         try:
-            left = self._uncounted(permit, seconds)
+            left = self._take_ticket(permit, seconds)
             if isinstance(left, Record):
                 self.send(left)
             elif left is not None:
@@ -438,7 +448,7 @@ class CircuitBreaker(Breaker):
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
         """Record a success."""
         try:
-            left = self._uncounted(permit, seconds)
+            left = self._take_ticket(permit, seconds)
             if isinstance(left, Record):
                 await self.asend(left)
             elif left is not None:
@@ -449,66 +459,77 @@ class CircuitBreaker(Breaker):
             report(Call(self.name, CallOutcome.SUCCESS, seconds), self._on_call)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
-        """Record what an exception means; return the permit where it means nothing."""
-        signal = self._meaning(error, seconds, permit)
-        self._told(signal, permit)
+        """Record an exception; return the permit if the exception is no evidence."""
+        self._failed(permit, error, seconds, None)
+
+    def _failed(
+        self, permit: Permit, error: BaseException, seconds: float | None, wait_s: float | None
+    ) -> None:
+        """`failed`, with the wait that the caller found in an exception without `Retry-After`."""
+        signal = _waiting(self._meaning(error, seconds, permit), wait_s)
+        self._record_result(signal, permit)
         if self._on_call:
             self._report(signal, seconds, error)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
-        """Record what an exception means."""
-        signal = self._meaning(error, seconds, permit)
-        await self._atold(signal, permit)
+        """Record an exception."""
+        await self._afailed(permit, error, seconds, None)
+
+    async def _afailed(
+        self, permit: Permit, error: BaseException, seconds: float | None, wait_s: float | None
+    ) -> None:
+        signal = _waiting(self._meaning(error, seconds, permit), wait_s)
+        await self._arecord_result(signal, permit)
         if self._on_call:
             self._report(signal, seconds, error)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        """Record what a result means."""
+        """Record a result."""
         if self._is_bad(result):
             bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
-            self._told(bad, permit)
+            self._record_result(bad, permit)
             self._report(bad, seconds, None)
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        """Record what a result means."""
+        """Record a result."""
         if self._is_bad(result):
             bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
-            await self._atold(bad, permit)
+            await self._arecord_result(bad, permit)
             self._report(bad, seconds, None)
         else:
             await self.asucceeded(permit, seconds)
 
     def ended(self, permit: Permit, signal: Signal) -> None:
-        """Record how a call ended that the caller has judged itself. Never raises."""
-        self._told(signal, permit)
+        """Record the outcome of a call that the caller has classified. Never raises."""
+        self._record_result(signal, permit)
         self._report(signal, signal.seconds, None)
 
     async def aended(self, permit: Permit, signal: Signal) -> None:
-        """Record how a call ended that the caller has judged itself. Never raises."""
-        await self._atold(signal, permit)
+        """Record the outcome of a call that the caller has classified. Never raises."""
+        await self._arecord_result(signal, permit)
         self._report(signal, signal.seconds, None)
 
     def give_back(self, permit: Permit) -> None:
         """Record that the call has no known outcome."""
-        self._told(Signal(), permit)
+        self._record_result(Signal(), permit)
         self._report(Signal(), None, None)
 
     async def agive_back(self, permit: Permit) -> None:
         """Record that the call has no known outcome."""
-        await self._atold(Signal(), permit)
+        await self._arecord_result(Signal(), permit)
         self._report(Signal(), None, None)
 
     def seconds_since(self, started_s: float) -> float | None:
-        """How long it took since the stopwatch showed `started_s`; `None`: not needed, or unknown."""
+        """Seconds since the stopwatch showed `started_s`; `None`: not needed, or unknown."""
         if self._slow_from_s is None and not self._on_call:
             return None
         seconds = self.stopwatch() - started_s
         return None if math.isnan(seconds) else seconds
 
     def log_trouble(self) -> None:
-        """Log what went wrong with the bookkeeping of a call; it is being handled."""
+        """Log an exception that was raised while a call was recorded."""
         log_exception("circuit %r could not record a call", self.name)
 
     def _report(self, signal: Signal, seconds: float | None, error: BaseException | None) -> None:
@@ -518,23 +539,23 @@ class CircuitBreaker(Breaker):
             outcome = CallOutcome.IGNORED if signal.ok is None else outcome
             report(Call(self.name, outcome, seconds, error), self._on_call)
 
-    def _told(self, signal: Signal, permit: Permit) -> None:
+    def _record_result(self, signal: Signal, permit: Permit) -> None:
         try:
             self.send(Record(signal, permit))
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
-    async def _atold(self, signal: Signal, permit: Permit) -> None:
+    async def _arecord_result(self, signal: Signal, permit: Permit) -> None:
         try:
             await self.asend(Record(signal, permit))
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
     def _fold_run(self, run: SuccessRun, *, more: int) -> None:
-        """Fold what a run has counted, and `more` that found no ticket; or leave it to the panel."""
+        """Fold the successes of a run and `more` that found no ticket, or leave them to the panel's thread."""
         try:
             if not self._put_off(run, more):
-                for message, ago_s in self._counted(run, more):
+                for message, ago_s in self._count_messages(run, more):
                     self._fold(message, ago_s)
         except Exception:  # noqa: BLE001
             self.log_trouble()
@@ -542,13 +563,13 @@ class CircuitBreaker(Breaker):
     async def _afold_run(self, run: SuccessRun, *, more: int) -> None:
         try:
             if not self._put_off(run, more):
-                for message, ago_s in self._counted(run, more):
+                for message, ago_s in self._count_messages(run, more):
                     await self._afold(message, ago_s)
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
-    def _uncounted(self, permit: Permit, seconds: float | None) -> SuccessRun | Record | None:
-        """What is left to do for a success: nothing, if it took a ticket, else fold or send this."""
+    def _take_ticket(self, permit: Permit, seconds: float | None) -> SuccessRun | Record | None:
+        """What must be folded or sent for a success; `None`: it took a ticket."""
         run, limit_s = self._run, self._slow_from_s
         is_slow = seconds is not None and limit_s is not None and seconds > limit_s
         if run is None or run.permit is not permit or is_slow:
@@ -559,7 +580,7 @@ class CircuitBreaker(Breaker):
         return run
 
     def _meaning(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
-        """The signal of an exception; none, where an inner guard of this breaker has recorded it."""
+        """The signal of an exception; `None`: an inner guard of this breaker has recorded it."""
         try:
             ok = self._outcome(error)
             if ok is None or self._is_part_of_a_probe(permit):
@@ -574,14 +595,14 @@ class CircuitBreaker(Breaker):
             return Signal(ok=False, seconds=seconds)
 
     def _is_part_of_a_probe(self, permit: Permit) -> bool:
-        """Whether this call ran inside a probe of its own circuit, which reports for both."""
+        """Whether this call ran inside a probe of the same circuit, which reports for both."""
         probing = self._circuit.phase is Phase.HALF_OPEN and not permit.probe
         return probing and probe_around(self) is not None
 
     def _outcome(self, error: BaseException) -> bool | None:
         try:
             return outcome_of(error, self._failure_if, self._ignore, self._success_if)
-        except BaseException as trouble:  # the caller's exception is never replaced
+        except BaseException as trouble:  # never replace the caller's exception
             if is_interrupt(trouble):
                 raise
             log_exception("failure_if, success_if or ignore of circuit %r failed", self.name)
@@ -606,3 +627,10 @@ class CircuitBreaker(Breaker):
             "success_if": self._success_if,
             "on_call": self._on_call,
         }
+
+
+def _waiting(signal: Signal, wait_s: float | None) -> Signal:
+    """The signal; a failure without a wait of its own gets this one."""
+    if wait_s is None or signal.ok is not False or signal.retry_after_s is not None:
+        return signal
+    return signal._replace(retry_after_s=wait_s)

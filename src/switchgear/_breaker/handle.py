@@ -1,7 +1,7 @@
-"""The breaker: one circuit with its policy, store, clock and sinks, as one process uses it.
+"""The breaker: one circuit with its policy, store, clock and sinks, in one process.
 
-Most calls are admitted or refused by the last state seen, without a lock and without I/O; successes and
-refusals are counted meanwhile and folded in later. Everything else is a message to the store.
+Most calls are admitted or refused by the last known state, without a lock and without I/O;
+successes and refusals are counted and folded in later. Everything else is a message to the store.
 """
 
 import math
@@ -75,7 +75,7 @@ from switchgear._system.threads import ForkSafeLock
 TIME_PASSES = Record(Signal(count=0))
 NO_REFUSALS = repeat(None, 0)
 _FIRST_PERMIT = Permit(1)
-"""That of all circuits that never opened: there are many, and one is always at hand."""
+"""The permit of every circuit that has never opened; shared to save memory."""
 _deferred: "deque[tuple[Breaker, Message]]" = deque()
 """Messages of finalizers and signal handlers that arrived while a message was being applied."""
 
@@ -86,15 +86,16 @@ class Times(NamedTuple):
     due_s: float
     """When, on our own clock, a run must be folded and a snapshot read again."""
     ahead_s: float
-    """How far our own clock is ahead of the circuit's."""
+    """Seconds by which our own clock is ahead of the circuit's."""
     reread_s: float
     """When, on our own clock, a snapshot must be read again because changes are not pushed."""
 
 
 class Breaker:
-    """A circuit at work. Thread-safe, task-safe, fork-safe; no lock is held during user code.
+    """A circuit that guards calls.
 
-    `name` names the circuit; `policy` judges it; `clock` gives seconds and never runs backwards;
+    Thread-safe, task-safe, fork-safe; no lock is held during user code. `name` is the name of the
+    circuit; `policy` decides when it trips; `clock` returns seconds and never runs backwards;
     `sinks` are called with each `Event`, in order within a thread. `store` and `wall` come from a
     `Panel`, which shares circuits between processes.
     """
@@ -159,24 +160,28 @@ class Breaker:
         self.sinks: tuple[Sink, ...] = checked_sinks(f"{owner}.sinks", sinks)
         self._on_call: tuple[CallHook, ...] = ()
         self._bare = not checks_results
-        self._lock = ForkSafeLock()
-        self._store: Remembers = MemoryCell(self._lock) if store is None else store
+        self._lock: ForkSafeLock
+        if store is None:
+            store = self._lock = MemoryCell()
+        else:
+            self._lock = ForkSafeLock()
+        self._store: Remembers = store
         self._fast: SuccessRun | None = None
-        """The run, where a bare call needs neither clock nor predicate; else `None`."""
+        """The run, if a call needs neither clock nor predicate; else `None`."""
         self._timed: SuccessRun | None = None
-        """The run, where a call needs no more than the clock; else `None`."""
+        """The run, if a call needs only the clock; else `None`."""
         self._run: SuccessRun | None = None
         """Where successes are counted while the circuit is closed; `None` while it is not."""
         self._refusal: Refusal | None = None
         """The refusal of every call until its time, while the circuit refuses all."""
         self._probe_refusal: Refusal | None = None
-        """The same while it refuses because of its probes: all callers but those inside of one."""
-        self._refuse_until_s = -math.inf
+        """The same while it refuses because of running probes: for all callers except those inside a probe."""
+        self._refuse_until_s = 0.0
         self._refusals: Iterator[None] = NO_REFUSALS
-        """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
+        """Refusals are counted by the items taken from it: taking one is atomic and needs no lock."""
         self._refusals_folded = 0
         self._shared: SharedEvidence | None = None
-        """What this process has yet to report, where others share the circuit and the order matters."""
+        """Evidence that this process has not reported yet, if other processes share the circuit."""
         self._use(policy)
         self._circuit = policy.start(self.name, self._now_s())
         self._look_at(self._circuit, self._times())
@@ -202,7 +207,7 @@ class Breaker:
 
         No I/O. `refresh()` or `arefresh()` first reads what other processes did.
         """
-        return self._known().phase
+        return self._current_circuit().phase
 
     @property
     def last_known(self) -> Circuit:
@@ -211,32 +216,32 @@ class Breaker:
 
     @property
     def mode(self) -> Mode:
-        """What the operator forces; a hold whose time is over shows as auto. No I/O."""
+        """The operator's override; a hold whose time is over shows as auto. No I/O."""
         order = self._circuit.order
         if order is not None and order.until_s is not None:
-            return self._known().mode
+            return self._current_circuit().mode
         return self._circuit.mode
 
     @property
     def heat(self) -> float:
-        """How close to tripping the known evidence is: 0 calm, 1 trips. No I/O."""
-        return self.policy.heat(self._known().memories, self._now_s())
+        """The heat of the known evidence: 0 is calm, 1 trips. No I/O."""
+        return self.policy.heat(self._current_circuit().memories, self._now_s())
 
     @property
     def totals(self) -> Totals:
         """Counts of everything recorded, the unreported calls of this process included. No I/O."""
-        return self._known().totals
+        return self._current_circuit().totals
 
     def readings(self) -> dict[str, Reading]:
-        """What each detector sees, by its kind: `failure_rate`, and `failure_rate#2`. No I/O."""
+        """The reading of each detector, by its kind: `failure_rate`, and `failure_rate#2`. No I/O."""
         # Imported late: most callers never read it.
         from switchgear._core.wire import detector_names  # noqa: PLC0415
 
-        readings = self.policy.readings(self._known().memories, self._now_s())
+        readings = self.policy.readings(self._current_circuit().memories, self._now_s())
         return dict(zip(detector_names(self.policy), readings, strict=True))
 
     def snapshot(self) -> Circuit:
-        """Refresh, and return the circuit: every finished call is folded in, and stored."""
+        """Refresh, and return the circuit; every finished call is recorded and stored."""
         self.refresh()
         return self._circuit
 
@@ -245,11 +250,11 @@ class Breaker:
         await self.arefresh()
         return self._circuit
 
-    def _known(self) -> Circuit:
-        """The circuit now, with what this process has counted and time that has passed.
+    def _current_circuit(self) -> Circuit:
+        """The circuit now, including unreported counts of this process and the time that has passed.
 
-        A circuit that only this process has moves at once. Of a shared one it is computed from the last
-        state seen, without I/O and without moving it.
+        A circuit of this process alone changes its phase immediately. For a shared circuit the
+        result is computed from the last known state, without I/O and without a transition.
         """
         if self._wall is None:
             return self.snapshot()
@@ -264,7 +269,7 @@ class Breaker:
                 circuit = step(self.policy, circuit, unreported, now_s)[0]
             return step(self.policy, circuit, TIME_PASSES, now_s)[0]
         except (AttributeError, TypeError, ValueError):
-            # Pushed by a process whose policy has other detectors; the next message brings our own.
+            # Pushed by a process whose policy has other detectors; the next message restores ours.
             return self._circuit
 
     # Acquire and record
@@ -275,7 +280,7 @@ class Breaker:
         failed = shared is not None and shared.failure_mark() > shared.failed_s
         if self._wall is not None and run is not None and (failed or self._clock() >= run.due_s):
             run = self._fresh_run()
-        return self._ask() if run is None else run.permit
+        return self._acquire_permit() if run is None else run.permit
 
     def known_permit(self) -> Permit | None:
         """A permit by the last known state, without I/O; `None`: acquire one with `enter`.
@@ -289,16 +294,16 @@ class Breaker:
         return None if run is None else run.permit
 
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Record what happened; secrets in its error text are redacted.
+        """Record a result; secrets in its error text are redacted.
 
-        A signal with `ok=None` gives the permit back unused.
+        A signal with `ok=None` returns the permit unused.
         """
         message = Record(redacted(signal), checked_permit(permit))
         self._fold_pending()
         return self._apply(message)
 
     def send(self, message: Message) -> Verdict:
-        """Send any message to the circuit as it is, after what is still pending."""
+        """Send a message to the circuit unchanged, after pending reports."""
         check_message(message)
         self._fold_pending()
         return self._apply(message)
@@ -306,7 +311,7 @@ class Breaker:
     async def aenter(self) -> Permit:
         """`enter` without blocking the event loop."""
         run = await self._afresh_run()
-        return await self._aask() if run is None else run.permit
+        return await self._aacquire_permit() if run is None else run.permit
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """`record` without blocking the event loop."""
@@ -321,12 +326,12 @@ class Breaker:
         return await self._aapply(message)
 
     def flush(self) -> None:
-        """Report what was counted and not yet reported."""
+        """Report counts that were not reported yet."""
         self._fold_pending()
 
     @property
     def is_unknown_to_others(self) -> bool:
-        """Whether this process has counted something, and has not reported for long."""
+        """Whether this process has counts that are overdue for a report."""
         shared, run = self._shared, self._run
         if shared is None or run is None or not run.is_pending:
             return False
@@ -334,7 +339,7 @@ class Breaker:
 
     @property
     def isolation(self) -> str | None:
-        """Why this process stays away although the shared circuit is closed; `None`: it does not.
+        """Why this process refuses its own calls although the shared circuit is closed; `None`: it does not.
 
         Its own calls fail while those of other processes succeed.
         """
@@ -344,7 +349,7 @@ class Breaker:
         return isolation_reason(shared.own.outage.reason)
 
     def adopt(self, circuit: Circuit) -> None:
-        """Take note of a newer state that a shared store pushed."""
+        """Use a newer state that a shared store pushed."""
         late = self._adopt(circuit)
         if late is not None:
             self._apply(late)
@@ -360,7 +365,7 @@ class Breaker:
         await self._aapply(TIME_PASSES)
 
     def advance(self) -> None:
-        """Let time pass, if a wait, a hold or a probe's lease is over; costs nothing otherwise."""
+        """Advance the time if a cooldown, a hold or a probe's lease is over; costs nothing otherwise."""
         circuit = self._circuit
         order = circuit.order
         moments = [circuit.outage.retry_at_s, None if order is None else order.until_s]
@@ -372,7 +377,7 @@ class Breaker:
     def set_policy(self, policy: Policy) -> None:
         """Use another policy from now on; the phase and the memory of common detectors are kept.
 
-        For circuits of a panel, whose store fits what is remembered to the policy. Raises
+        For circuits of a panel, whose store adapts the memories to the policy. Raises
         ValueError for a breaker that keeps its circuit itself.
         """
         if self._wall is None:
@@ -430,9 +435,9 @@ class Breaker:
         await self.asend(self._override(by, why, reset=True))
 
     def probe_now(self, *, by: str, why: str) -> None:
-        """Let an open circuit probe at once, before its wait is over; otherwise do nothing.
+        """Admit a probe on an open circuit now, before its cooldown ends; otherwise do nothing.
 
-        Raises ValueError where the policy recovers without probes.
+        Raises ValueError if the policy recovers without probes.
         """
         check_probes(self.name, self.policy)
         self.send(self._override(by, why, probe=True))
@@ -459,7 +464,7 @@ class Breaker:
     # Pickling
 
     def _config(self) -> dict[str, Any]:
-        """The arguments that make a breaker like this one."""
+        """The arguments that create a breaker like this one."""
         config: dict[str, Any] = {
             "name": self.name,
             "policy": self.policy,
@@ -470,7 +475,7 @@ class Breaker:
 
     @classmethod
     def _restore(cls, config: dict[str, Any], circuit: Circuit, now_s: float) -> Self:
-        """A breaker in the state it was pickled in; its time goes on from there."""
+        """A breaker in the state in which it was pickled; its clock continues from there."""
         store: Any = config.get("store")
         if store is not None:
             shared = cls(**config, wall=store.now_s)
@@ -495,7 +500,7 @@ class Breaker:
     # Time
 
     def _now_s(self) -> float:
-        """Now, as the circuit counts time."""
+        """The time now, on the circuit's clock."""
         return self._clock() if self._wall is None else self._wall()
 
     def _times(self) -> Times:
@@ -511,13 +516,13 @@ class Breaker:
 
     @property
     def _polls(self) -> bool:
-        """Whether a snapshot must be read again now and then, because changes are not pushed."""
+        """Whether the snapshot must be read periodically, because changes are not pushed."""
         return self._wall is not None and self._store.refresh_s is not None
 
     # The snapshot
 
     def _look_at(self, circuit: Circuit, times: Times) -> SuccessRun | None:
-        """Set what the fast paths read; returns the run that this ends, if it ends one."""
+        """Set the fields that the fast paths read; return the run that this ends, if any."""
         run, shared = self._run, self._shared
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
         if shared is not None and shared.isolated and shared.is_isolated(circuit):
@@ -526,10 +531,10 @@ class Breaker:
                 self._refusals = repeat(None, UNLIMITED)
             self._probe_refusal, self._refusal = None, self._isolation(times)
             return run
-        # Over a shared store, a strict policy lets nothing pass unasked, and refuses nothing unasked.
+        # Over a shared store, a strict policy reads the store before it admits or refuses a call.
         asks_always = self.policy.strict and self._wall is not None
         if closed and not asks_always:
-            most = self._most(circuit)
+            most = self._ticket_limit(circuit)
             if run is not None and run.permit.generation == circuit.generation:
                 if run.fits(most):
                     self._set_run(run, times)  # again: pushes may have started or stopped
@@ -551,19 +556,19 @@ class Breaker:
         self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
         return run
 
-    def _most(self, circuit: Circuit) -> int:
-        """How many successes may take tickets: on a warm circuit none, as each has its time."""
+    def _ticket_limit(self, circuit: Circuit) -> int:
+        """How many successes may take tickets: none on a warm circuit, where each success has its own time."""
         shared = self._shared
         if shared is not None and self._clock() < shared.warm_until_s:
             return 0
         return self._limit(circuit) if self._counts_calls else UNLIMITED
 
     def _limit(self, circuit: Circuit) -> int:
-        """How many successes may stay unreported: with the next one a detector could begin to judge."""
+        """How many successes may stay unreported before a detector could begin to evaluate."""
         try:
             before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
         except (AttributeError, TypeError, ValueError):
-            # Pushed by one whose policy has other detectors; the next message brings our own.
+            # Pushed by a process whose policy has other detectors; the next message restores ours.
             return UNLIMITED
         return before - 1 if before else UNLIMITED
 
@@ -602,11 +607,11 @@ class Breaker:
         self._run = run  # last: an interrupt before it is repaired by the next message
 
     def _success(self, count: int) -> Signal:
-        # Nothing in a run was slow, and to the detectors all durations that are not are alike.
+        # No call in a run was slow, and detectors treat all shorter durations the same.
         return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fresh_run(self) -> SuccessRun | None:
-        """The run to count a call in, if the circuit is closed: as far as is known."""
+        """The run that counts a call, if the last known state is closed."""
         run = self._run
         if run is None or self._wall is None:
             return run
@@ -633,7 +638,7 @@ class Breaker:
     # Evidence that several processes share
 
     def _notice_failures(self) -> None:
-        """Become warm if the store has pushed that the circuit failed elsewhere."""
+        """Become warm if the store has pushed a failure of another process."""
         shared = self._shared
         if shared is None:
             return
@@ -645,7 +650,7 @@ class Breaker:
             self.warm()
 
     def _notice_failure(self, circuit: Circuit) -> None:
-        """Become warm if the circuit that was just read has failed a moment ago."""
+        """Become warm if the circuit that was just read has a recent failure."""
         shared, failures = self._shared, circuit.failures
         if shared is None or not failures or circuit.phase not in FLOWING:
             return
@@ -655,7 +660,7 @@ class Breaker:
             self.warm()
 
     def warm(self) -> None:
-        """Report successes soon, each with its time: the circuit has just failed somewhere."""
+        """Report successes soon, each with its time, because a process has just recorded a failure."""
         shared = self._shared
         if shared is None or self._lock.is_mine():
             return
@@ -669,7 +674,7 @@ class Breaker:
         self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
 
     def _tick(self) -> bool:
-        """Submit what is due; whether there may be more."""
+        """Submit the reports that are due; return whether there may be more."""
         shared = self._shared
         if shared is None:
             return False
@@ -678,13 +683,15 @@ class Breaker:
             self._fold_pending()
         if now_s >= shared.settle_at_s:
             shared.settle_at_s = math.inf
-            self._apply(TIME_PASSES)
+            if is_pending(self._circuit):
+                self._apply(TIME_PASSES)
         return now_s < shared.warm_until_s or shared.settle_at_s < math.inf
 
     def settle(self) -> None:
-        """Wait until evidence is final that this process sent a moment ago, and have it judged.
+        """Wait until the evidence that this process just sent is final and evaluated.
 
-        For a process that ends: what it reported last is judged before that, within `HOLD_S`.
+        For a process that ends: its last reports are evaluated before that, within `HOLD_S`
+        seconds.
         """
         shared = self._shared
         if shared is not None and shared.is_isolated(self._circuit):
@@ -713,7 +720,7 @@ class Breaker:
     def _judge_own(
         self, shared: SharedEvidence, message: Message, circuit: Circuit, now_s: float
     ) -> None:
-        """Judge this process by its own calls, and look again at evidence that is not final."""
+        """Evaluate the calls of this process alone, and check evidence that is not final."""
         if is_pending(circuit):
             shared.settle_at_s = self._clock() + HOLD_S
             self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
@@ -727,7 +734,7 @@ class Breaker:
             record = Record(message.signal)
             is_calm = own.phase is Phase.CLOSED and not shared.isolated
             if is_calm and not others(circuit, shared.process(), now_s):
-                # Alone: the shared circuit judges the same evidence.
+                # Alone: the shared circuit evaluates the same evidence.
                 own = count_only(self.policy, own, (DatedRecord(now_s, record),))
                 shared.own = own if own.heat < 1.0 else None
                 return
@@ -743,10 +750,10 @@ class Breaker:
         elif was and not is_cut:
             shared.isolated = False
         if was or shared.isolated:
-            self._look_again(circuit)
+            self._refresh_snapshot(circuit)
             self._remark_isolation(shared, own, was=was)
 
-    def _look_again(self, circuit: Circuit) -> None:
+    def _refresh_snapshot(self, circuit: Circuit) -> None:
         """Update the snapshot, because this process has been isolated or is no longer."""
         late = self._adopt(circuit)
         if late is not None:
@@ -771,7 +778,7 @@ class Breaker:
     def _is_isolated(self) -> bool:
         return self._shared is not None and self._shared.is_isolated(self._circuit)
 
-    def _ask_own(self) -> None:
+    def _check_isolation(self) -> None:
         """Raise `Rejected` while this process is isolated, unless it may probe."""
         shared = self._shared
         if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
@@ -780,18 +787,18 @@ class Breaker:
         with self._lock:
             done = step(self.policy, shared.own, Acquire(), now_s)
             shared.own = done.circuit
-        self._look_again(self._circuit)
+        self._refresh_snapshot(self._circuit)
         if done.verdict.permit is None:
             wait_s = done.verdict.retry_after_s or 0.0
             clock_s, reason = self._clock(), isolation_reason(done.verdict.reason)
             refusal = Refusal(done.verdict.phase, reason, clock_s + wait_s, None, False)
             raise Rejected(self.name, refusal, clock_s)
 
-    # Asking
+    # Acquiring permits
 
-    def _ask(self) -> Permit:
+    def _acquire_permit(self) -> Permit:
         """Acquire a permit of a circuit that is not simply closed."""
-        refused = self._refused()
+        refused = self._count_refusal()
         if refused is not None:
             raise Rejected(*refused)
         nested = self._nested_permit()
@@ -799,12 +806,12 @@ class Breaker:
             return nested
         if self._is_isolated:
             self._apply(TIME_PASSES)  # an operator may have reset the shared circuit
-            self._ask_own()
+            self._check_isolation()
         self._fold_pending()
         return self._permit(self._apply(Acquire()))
 
-    async def _aask(self) -> Permit:
-        refused = self._refused()
+    async def _aacquire_permit(self) -> Permit:
+        refused = self._count_refusal()
         if refused is not None:
             raise Rejected(*refused)
         nested = self._nested_permit()
@@ -812,7 +819,7 @@ class Breaker:
             return nested
         if self._is_isolated:
             await self._aapply(TIME_PASSES)
-            self._ask_own()
+            self._check_isolation()
         await self._afold_pending()
         return self._permit(await self._aapply(Acquire()))
 
@@ -826,11 +833,13 @@ class Breaker:
             raise Rejected(self.name, refusal, now_s)
         return verdict.permit
 
-    def _refused(self) -> tuple[str, Refusal, float] | None:
-        """What to raise `Rejected` with while the snapshot refuses every call, counted; else `None`.
+    def _count_refusal(self) -> tuple[str, Refusal, float] | None:
+        """The arguments of `Rejected` while the snapshot refuses every call; the refusal is counted.
 
-        The exception is not created here: a caller that raises one from a local variable keeps
-        their own frame alive.
+        Else `None`.
+
+        The exception is not created here, because an exception in a local variable keeps the
+        caller's frame alive.
         """
         refusal = self._refusal
         if refusal is None:
@@ -877,7 +886,7 @@ class Breaker:
         return done.verdict
 
     def _fold(self, message: Record, ago_s: float = 0.0) -> None:
-        """Report what was counted. After an interrupt before the commit it is still to be reported."""
+        """Report the counts. If an interrupt prevents the commit, they stay unreported."""
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             self._defer(message, now_s)
@@ -904,7 +913,7 @@ class Breaker:
             if run is not None and run.permit == permit:
                 run.owed += signal.count
                 return
-        if signal.count:  # the run has ended meanwhile, and these are late
+        if signal.count:  # the run has ended in the meantime, and these are stale
             _deferred.append((self, message))
 
     async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
@@ -925,18 +934,18 @@ class Breaker:
     async def _afold(self, message: Record, ago_s: float) -> None:
         if self._wall is None:
             self._fold(message, ago_s)
-        else:  # if it is cancelled, the store may have it: rather lost than counted twice
+        else:  # if it is cancelled, the store may already have it: losing it is better than counting it twice
             await self._aapply(message, ago_s)
 
     def _take(self, done: Step) -> Record | None:
-        """Adopt what a message did; returns what is still to be reported because of it."""
+        """Adopt the result of a message; return what must still be reported because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         if done.events:
             log_events(done.events, self.sinks)
             if self.sinks:
                 emit(done.events, self.sinks)
         if _deferred:
-            _hear_deferred()
+            _fold_deferred()
         return late
 
     def _defer(self, message: Message, now_s: float) -> Verdict:
@@ -956,14 +965,14 @@ class Breaker:
         return verdict
 
     def _adopt(self, circuit: Circuit) -> Record | None:
-        """Make this the snapshot, unless another thread has already seen a newer one."""
+        """Make this the snapshot, unless another thread has a newer one."""
         times, late = self._times(), 0
         with self._lock:
             if circuit.version < self._circuit.version:
                 return None
             ended, run = self._look_at(circuit, times), self._run
             if ended is not None and run is not None and run.permit == ended.permit:
-                run.take_over(ended, self._most(circuit))
+                run.take_over(ended, self._ticket_limit(circuit))
             elif ended is not None:
                 late = ended.end()
             # Last: a fork or an interrupt before this leaves a snapshot that the next message corrects.
@@ -973,24 +982,24 @@ class Breaker:
         return Record(self._success(late), ended.permit) if ended is not None and late else None
 
     def _put_off(self, run: SuccessRun, more: int) -> bool:
-        """Whether it could be left to the background thread of the panel, which folds it within a second.
+        """Whether the background thread of the panel can fold it, which happens within a second.
 
-        Where changes are pushed a closed call sends nothing, however many there are, unless with
-        one of them a detector begins to judge. Elsewhere there is no background thread: put off, they would all look
-        as old as the first of them.
+        If changes are pushed, calls of a closed circuit send nothing, unless a detector begins to
+        evaluate with one of them. Otherwise there is no background thread, and deferred calls would
+        all seem as old as the first of them.
         """
         if self._put_off_dated(run, more):
             return True
         if not self._store.pushes or self._polls or self._lock.is_mine():
             return False
         with self._lock:
-            if run is self._run and self._most(self._circuit) == UNLIMITED:
+            if run is self._run and self._ticket_limit(self._circuit) == UNLIMITED:
                 run.put_off(more)
                 return True
         return False
 
     def _put_off_dated(self, run: SuccessRun, more: int) -> bool:
-        """Whether a success on a warm circuit could be left to the submitter, with its time."""
+        """Whether the submitter can report a success on a warm circuit, with its time."""
         shared = self._shared
         if shared is None or self._clock() >= shared.warm_until_s or self._lock.is_mine():
             return False
@@ -1006,8 +1015,8 @@ class Breaker:
         self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
         return True
 
-    def _counted(self, run: SuccessRun, more: int) -> Iterator[tuple[Record, float]]:
-        """What a run has counted as a message, and how long ago that was.
+    def _count_messages(self, run: SuccessRun, more: int) -> Iterator[tuple[Record, float]]:
+        """The counts of a run as a message, and their age in seconds.
 
         Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
         does not make its successes new.
@@ -1017,7 +1026,7 @@ class Breaker:
         if not self._lock.is_mine():
             with self._lock:
                 if run is self._run:
-                    taken = run.count(self._most(self._circuit) - more)
+                    taken = run.count(self._ticket_limit(self._circuit) - more)
                     times = run.taken_times()
                 run.due_s = due_s
         shared = self._shared
@@ -1043,8 +1052,8 @@ class Breaker:
     ) -> Record:
         """The successes of this process with their times.
 
-        Those that took tickets have none. They happened before anything failed elsewhere, as far as
-        is known, so they are as old as the report before this one.
+        Successes that took tickets have no time. They happened before any known failure elsewhere,
+        so they get the time of the previous report.
         """
         now_s = self._now_s()
         since_s = min(
@@ -1055,7 +1064,7 @@ class Breaker:
         return Record(self._success(before + len(times) + after), run.permit, source)
 
     def _fold_pending(self) -> None:
-        """Fold the successes and refusals that the circuit has not recorded yet."""
+        """Fold the successes and refusals that are not recorded yet."""
         run = self._run
         if self._refusals is NO_REFUSALS and (run is None or not run.is_pending):
             return
@@ -1069,7 +1078,7 @@ class Breaker:
     def _pending(self) -> Iterator[tuple[Record, float]]:
         run = self._run
         if run is not None and run.is_pending:
-            yield from self._counted(run, 0)
+            yield from self._count_messages(run, 0)
         if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
             return
         with self._lock:
@@ -1082,8 +1091,8 @@ class Breaker:
         return UNLIMITED - length_hint(self._refusals) - self._refusals_folded
 
 
-def _hear_deferred() -> None:
-    """Fold what was put off, once: what cannot be folded yet is put off again."""
+def _fold_deferred() -> None:
+    """Fold the deferred messages once; those that cannot be folded yet are deferred again."""
     for _ in range(len(_deferred)):
         try:
             live, message = _deferred.popleft()

@@ -1,13 +1,14 @@
-"""The loop breaker: iterations of an autonomous agent, guarded by one circuit.
+"""The loop breaker: guards the iterations of an autonomous agent with one circuit.
 
-Two front ends over one mechanism: metrics of progress and errors in, decisions out; or successes and
-failures in, tripped or not out.
+It has two interfaces over one mechanism: progress metrics and errors with decisions, or successes
+and failures with tripped or not.
 """
 
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict, Unpack
 
 from switchgear._breaker.handle import TIME_PASSES, Breaker
+from switchgear._breaker.loop_limits import LimitsInEffect
 from switchgear._core import values
 from switchgear._core.detector import LAST_CHANCE, Detector
 from switchgear._core.policy import Cooldown, Latched, Policy, Recovery
@@ -21,7 +22,7 @@ from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
-    from datetime import datetime  # a millisecond or more, and rarely needed
+    from datetime import datetime  # the import takes a millisecond or more, and is rarely needed
 
 
 class LoopLimits(TypedDict, total=False):
@@ -37,7 +38,7 @@ class LoopLimits(TypedDict, total=False):
 
 
 class LoopBreakerOptions(TypedDict, total=False):
-    """What every `LoopBreaker` takes besides its limits."""
+    """The options of `LoopBreaker` other than its limits."""
 
     clock: Clock
     sinks: tuple[Sink, ...] | list[Sink]
@@ -57,14 +58,14 @@ class Dated(Protocol):
 
 
 class IterationMetrics(NamedTuple):
-    """What was measured of one iteration; `None` means "not measured": detectors that need it abstain.
+    """The measurements of one iteration; `None` means "not measured": detectors that need it abstain.
 
     >>> IterationMetrics(files_changed=2, tests_passing=14, output_length=1800).files_changed
     2
     """
 
     files_changed: int | None = None
-    """Against the start of the iteration, committed or not."""
+    """Number of files changed since the start of the iteration, committed or not."""
     tests_passing: int | None = None
     output_length: int | None = None
     """In characters."""
@@ -72,7 +73,7 @@ class IterationMetrics(NamedTuple):
     """When: a `datetime`, or seconds since the epoch. Default: now."""
 
     def signal(self) -> Signal:
-        """The same as facts for the mechanism: neither success nor failure."""
+        """The metrics as a signal that is neither success nor failure."""
         at_s = self.timestamp
         return Signal(
             files_changed=self.files_changed,
@@ -87,9 +88,9 @@ class LoopDecision(NamedTuple):
 
     allow_continue: bool
     state: Phase
-    """CLOSED, HALF_OPEN (watchful: one more chance) or OPEN."""
+    """CLOSED, HALF_OPEN (a warning: one more iteration is allowed) or OPEN."""
     reason: str | None
-    """`None` while all is well."""
+    """`None` if there is neither a stop nor a warning."""
 
     @property
     def exit_signal(self) -> str | None:
@@ -104,7 +105,7 @@ class LoopStatus(NamedTuple):
     consecutive_no_progress: int | None
     """`None`: no detector counts it."""
     error_counts: dict[str, int]
-    """How often each error came, by the text it first had."""
+    """Number of occurrences of each error, by its first text."""
     output_trend: list[int]
     """The lengths of the latest outputs, oldest first."""
     last_progress: "datetime | None"
@@ -117,7 +118,7 @@ class LoopStats(NamedTuple):
     consecutive_failures: int | None
     total_failures: int
     unique_errors: int | None
-    """How many different errors came; `LoopBreaker.unique_errors_exact` is true if all are counted."""
+    """Number of different errors; `LoopBreaker.unique_errors_exact` is true if all are counted."""
 
 
 def loop_policy(
@@ -132,10 +133,25 @@ def loop_policy(
 ) -> Policy:
     """The policy of `LoopBreaker` with these arguments: `None` leaves a detector out.
 
-    `cooldown_s` is the wait before one retry, the same after each; `None`: until it is reset.
-    The circuit is TRIPPING when one more iteration like the last would open it for standing still
-    or for output in decline. Failures and errors open it without that warning.
+    A limit that has its default is raised to the highest limit that was set. `cooldown_s` is the
+    wait before one retry, the same after each; `None`: until it is reset. The circuit is TRIPPING
+    when one more iteration like the last would open it because of missing progress or declining
+    output. Failures and errors open it without this warning.
     """
+    limits = LimitsInEffect.of(
+        consecutive_failures, same_error, no_progress, output_decline_percent
+    )
+    return policy_of_limits(limits, cooldown_s, scope, fingerprint)
+
+
+def policy_of_limits(
+    limits: LimitsInEffect,
+    cooldown_s: float | None = 30.0,
+    scope: str = "total",
+    fingerprint: str = "default",
+) -> Policy:
+    """The policy of a loop with exactly these limits."""
+    consecutive_failures, same_error, no_progress, output_decline_percent = limits[:4]
     share = 0.7
     if output_decline_percent is not None:
         percent = values.check_positive(
@@ -197,8 +213,8 @@ def _one_retry(cooldown_s: float) -> Recovery:
 
 
 def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """The text behind "Circuit breaker tripped: "; `None`: no detector trips."""
-    cause = _cause(policy, circuit, now_s)
+    """The text after "Circuit breaker tripped: "; `None`: no detector trips."""
+    cause = _tripping_detector(policy, circuit, now_s)
     if cause is None:
         return None
     detector, memory = cause
@@ -206,12 +222,12 @@ def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
         worst = detector.worst(memory)
         times = plural(0 if worst is None else worst.times, "time")
         return f"Same error repeated {times} (threshold: {detector.threshold})"
-    return _words(detector, memory, circuit, now_s)
+    return _cause_text(detector, memory, circuit, now_s)
 
 
 def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
     """The reason of a decision; `None`: no detector trips."""
-    cause = _cause(policy, circuit, now_s)
+    cause = _tripping_detector(policy, circuit, now_s)
     if cause is None:
         return None
     detector, memory = cause
@@ -219,16 +235,18 @@ def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None
         worst = detector.worst(memory)
         text = "" if worst is None else worst.text
         return f'Same error repeated {plural(detector.threshold, "time")}: "{text}"'
-    return _words(detector, memory, circuit, now_s)
+    return _cause_text(detector, memory, circuit, now_s)
 
 
 def failures_in_a_row(row: int, circuit: Circuit) -> int:
-    """With the retries that failed, which are in the row and not in the detector's memory."""
+    """Failures in a row, including failed retries, which are not in the detector's memory."""
     return row + circuit.outage.failed_probes
 
 
-def _cause(policy: Policy, circuit: Circuit, now_s: float) -> tuple[Detector, Any] | None:
-    """The first detector that trips, or that is at its last chance while the circuit is so."""
+def _tripping_detector(
+    policy: Policy, circuit: Circuit, now_s: float
+) -> tuple[Detector, Any] | None:
+    """The first detector that trips or, while the circuit warns, that is one step before a trip."""
     needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
     for detector, memory in zip(policy.detectors, circuit.memories, strict=True):
         if detector.heat(memory, now_s) >= needed:
@@ -236,7 +254,7 @@ def _cause(policy: Policy, circuit: Circuit, now_s: float) -> tuple[Detector, An
     return None
 
 
-def _words(detector: Detector, memory: Any, circuit: Circuit, now_s: float) -> str:
+def _cause_text(detector: Detector, memory: Any, circuit: Circuit, now_s: float) -> str:
     if isinstance(detector, ConsecutiveFailures):
         row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
         return f"{row} (threshold: {detector.threshold})"
@@ -248,11 +266,11 @@ def _words(detector: Detector, memory: Any, circuit: Circuit, now_s: float) -> s
 
 
 LONGEST_GIST = 600
-"""Characters kept of an error: forty words, unless they are long ones."""
+"""Maximum characters kept of an error: about forty words."""
 
 
 class LoopBreaker(Breaker):
-    """Stops a loop that fails, repeats an error, makes no progress or produces ever less output.
+    """Stops a loop that fails, repeats an error, makes no progress or produces less and less output.
 
     - `consecutive_failures` (3): iterations that failed in a row.
     - `same_error` (5): occurrences of one error, by its `fingerprint` (`"default"` or
@@ -260,7 +278,12 @@ class LoopBreaker(Breaker):
     - `no_progress` (3): iterations in a row without measured progress; one more trips.
     - `output_decline_percent` (70): output under this share of its baseline, twice in a row.
     - `cooldown_s` (30.0): seconds before one retry; `None`: open until `reset()`.
-    - `policy`: instead of all these, any policy. Each of the first four may be `None`: left out.
+    - `policy`: instead of all these, any policy. Each of the first four may be `None`, which leaves
+      it out. A limit that differs from its default takes precedence over the defaults of the
+      others: failed iterations then do not count as missing progress, and the other limits are at
+      least as high. A
+    measurement that is recorded without an outcome belongs to the outcome recorded before it.
+
     - `clock`, `sinks`, `store`, `wall`: as for every breaker.
 
     `LoopBreaker.for_stagnation(name)` detects missing progress, `LoopBreaker.for_failures(name)`
@@ -274,7 +297,7 @@ class LoopBreaker(Breaker):
     'Circuit breaker tripped: 3 consecutive failures (threshold: 3)'
     """
 
-    __slots__ = ()
+    __slots__ = ("_asked", "_failed", "_limits")
 
     def __init__(
         self,
@@ -293,17 +316,25 @@ class LoopBreaker(Breaker):
         store: Remembers | None = None,
         wall: Clock | None = None,
     ) -> None:
-        given = loop_policy(
-            consecutive_failures=consecutive_failures,
-            same_error=same_error,
-            no_progress=no_progress,
-            output_decline_percent=output_decline_percent,
-            cooldown_s=cooldown_s,
-            scope=scope,
-            fingerprint=fingerprint,
-        )
+        asked: LoopLimits = {
+            "consecutive_failures": consecutive_failures,
+            "same_error": same_error,
+            "no_progress": no_progress,
+            "output_decline_percent": output_decline_percent,
+            "cooldown_s": cooldown_s,
+            "scope": scope,
+            "fingerprint": fingerprint,
+        }
+        given = loop_policy(**asked)
+        self._asked: LoopLimits | None = None
+        self._limits = LimitsInEffect.of()
+        self._failed = False
+        """Whether the outcome recorded last was a failure."""
         if policy is None:
-            policy = given
+            policy, self._asked = given, asked
+            self._limits = LimitsInEffect.of(
+                consecutive_failures, same_error, no_progress, output_decline_percent
+            )
         elif given != loop_policy():
             raise ValueError(
                 "LoopBreaker.policy is given, together with limits of its own: set them in the policy "
@@ -374,13 +405,19 @@ class LoopBreaker(Breaker):
 
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Record all facts of one iteration at once; its error as `kept` returns it."""
-        return self.send(Record(self._dated(signal), permit))
+        return self.send(Record(self._with_time(signal), permit))
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """`record` without blocking the event loop."""
-        return await self.asend(Record(self._dated(signal), permit))
+        return await self.asend(Record(self._with_time(signal), permit))
 
-    def _dated(self, signal: Signal) -> Signal:
+    def _with_time(self, signal: Signal) -> Signal:
+        if signal.ok is not None:
+            self._failed = not signal.ok
+        failed = self._failed
+        if (signal.files_changed, signal.tests_passing, signal.output_chars) != (None, None, None):
+            self._failed = False  # a measurement belongs to the one outcome before it
+        signal = self._limits.signal(signal, failed=failed)
         if signal.at_s is None and signal.count:
             signal = signal._replace(at_s=time())
         if signal.error is not None:
@@ -388,7 +425,7 @@ class LoopBreaker(Breaker):
         return signal
 
     def kept(self, error: str) -> str:
-        """What is kept of an error: its significant lines as one line, redacted."""
+        """The form in which an error is stored: its significant lines as one line, redacted."""
         same_error = self._same_error()
         if same_error is not None and same_error.fingerprint == "documented":
             return redact(error, DOCUMENTED_LENGTH)
@@ -399,7 +436,7 @@ class LoopBreaker(Breaker):
     @property
     def state(self) -> Phase:
         """CLOSED, HALF_OPEN or OPEN: a circuit that is TRIPPING is shown as HALF_OPEN. No I/O."""
-        return _shown(self._known().phase)
+        return _displayed_phase(self._current_circuit().phase)
 
     def check(self) -> LoopDecision:
         """Whether the loop may continue. Changes nothing."""
@@ -446,23 +483,32 @@ class LoopBreaker(Breaker):
     @property
     def unique_errors_exact(self) -> bool:
         """Whether `stats().unique_errors` is exact; else it is a lower bound. No I/O."""
-        errors = self._memories(self._known()).get(SameError)
+        errors = self._memories(self._current_circuit()).get(SameError)
         return errors is None or not errors.forgotten
 
     # Overrides
 
     def reset(self, *, by: str = "the loop", why: str = "started from scratch") -> None:
-        """Discard everything and close, as when a loop starts from scratch."""
+        """Discard all evidence and close, as for a new loop."""
         super().reset(by=by, why=why)
+        self._failed = False
 
     async def areset(self, *, by: str = "the loop", why: str = "started from scratch") -> None:
         """`reset` without blocking the event loop."""
         await super().areset(by=by, why=why)
+        self._failed = False
 
     # Inside
 
+    def _config(self) -> dict[str, Any]:
+        config = super()._config()
+        if self._asked is None:
+            return config
+        del config["policy"]
+        return {**config, **self._asked}
+
     def _decision(self, verdict: Verdict) -> LoopDecision:
-        circuit, state = self._circuit, _shown(verdict.phase)
+        circuit, state = self._circuit, _displayed_phase(verdict.phase)
         if circuit.mode is Mode.HELD_OPEN:
             return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
@@ -489,7 +535,7 @@ class LoopBreaker(Breaker):
             outputs = standstill.outputs
         errors = memories.get(SameError)
         return LoopStatus(
-            state=_shown(circuit.phase),
+            state=_displayed_phase(circuit.phase),
             consecutive_no_progress=None if standstill is None else standstill.iterations,
             error_counts={}
             if errors is None
@@ -515,13 +561,13 @@ class LoopBreaker(Breaker):
         return next((d for d in self.policy.detectors if isinstance(d, SameError)), None)
 
 
-def _shown(phase: Phase) -> Phase:
+def _displayed_phase(phase: Phase) -> Phase:
     return Phase.HALF_OPEN if phase is Phase.TRIPPING else phase
 
 
 def _date(at_s: float | None) -> "datetime | None":
     if at_s is None:
         return None
-    from datetime import UTC, datetime  # noqa: PLC0415  a millisecond or more, and rarely needed
+    from datetime import UTC, datetime  # noqa: PLC0415  the import takes a millisecond or more, and is rarely needed
 
     return datetime.fromtimestamp(at_s, UTC)

@@ -1,16 +1,15 @@
 """Guards inside guards: probes, exceptions that pass two guards, and `with breaker:` blocks.
 
-The inner call is part of the probe. Were it refused because a probe is under way, the probe could
-never succeed, and the circuit would stay open for ever. So it passes, takes no place and decides
-nothing; the probe around it does. Nothing of this happens while a circuit is closed.
-
+A call inside a probe is part of the probe. If it were refused because a probe is running, the probe
+could never succeed, and the circuit would stay open forever. It is therefore admitted, does not
+count as another probe and decides nothing. This applies only while a circuit is half-open.
 Successes count at each guard. An exception that passes both counts once: inside a probe the probe
-reports it, elsewhere the inner guard does.
+records it, otherwise the inner guard.
 
 A breaker is one object that many tasks enter at once, so the permits cannot be kept on it. A block
-is known by the frame that holds its `with`: generators may be left in any order, and by another
-thread or task than entered them. What enters by hand or by an ExitStack has no such frame, and
-is known by its context (thread or task) only.
+is identified by the frame that contains its `with`: generators may be left in any order, and in
+another thread or task than they were entered. A block that is entered by hand or by an ExitStack
+has no such frame, and is identified by its context (thread or task).
 """
 
 from collections.abc import Callable, Iterator
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class _Probe(NamedTuple):
-    """A probe that this context is inside of, and the one around it."""
+    """A probe that is running in this context, and the probe around it."""
 
     breaker: "Breaker"
     permit: Permit
-    around: Any  # _Probe | None; a NamedTuple cannot speak of itself
+    around: Any  # _Probe | None; a NamedTuple cannot refer to itself
 
     @property
     def is_under_way(self) -> bool:
@@ -44,7 +43,7 @@ _innermost: ContextVar[_Probe | None] = ContextVar("switchgear_probe", default=N
 
 
 def enter_probe(breaker: "Breaker", permit: Permit) -> None:
-    """From here on this context, and what it starts, is inside the probe."""
+    """Mark this context, and tasks that it starts, as inside the probe."""
     around = _innermost.get()
     while around is not None and not around.is_under_way:
         around = around.around  # it was left in another context
@@ -52,12 +51,12 @@ def enter_probe(breaker: "Breaker", permit: Permit) -> None:
 
 
 def leave_probe(breaker: "Breaker", permit: Permit) -> None:
-    """No longer; does nothing in a context that is not inside."""
+    """Undo `enter_probe`; does nothing in a context that is not inside a probe."""
     _innermost.set(_without(breaker, permit, _innermost.get()))
 
 
 def probe_around(breaker: "Breaker") -> Permit | None:
-    """The permit of the probe of this breaker that this context is inside of, if it is."""
+    """The permit of the probe of this breaker that is running in this context; `None`: there is none."""
     probe = _innermost.get()
     while probe is not None:
         if probe.breaker is breaker and probe.is_under_way:
@@ -87,7 +86,7 @@ async def await_in_probe(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call the function inside the probe, and await what it gives if that can be awaited."""
+    """Call the function inside the probe, and await its result if it is awaitable."""
     enter_probe(breaker, permit)
     try:
         result = function(*args, **kwargs)
@@ -111,7 +110,7 @@ _LAZY = (
     0x20 | 0x80 | 0x200
 )  # generators, coroutines, async generators: their frames lose their caller
 _LONGEST = 1000
-"""Frames looked at: more than a recursion leaves behind."""
+"""Maximum number of frames to inspect: more than a recursion has."""
 _BLOCKS = 256
 _left: dict[int, tuple[int, CodeType, int]] = {}
 """Blocks that exceptions left: the traceback's number there, the breaker's, and the place in the code.
@@ -197,7 +196,7 @@ def _raises(entry: TracebackType) -> bool:
 
 
 class Block:
-    """A block under way."""
+    """An open `with` block."""
 
     __slots__ = ("breaker", "code", "frame_id", "left", "passed", "permit", "started_s")
 
@@ -211,13 +210,13 @@ class Block:
         self.breaker = breaker
         self.permit = permit
         self.started_s = started_s
-        # Not the frame itself, which would be kept alive. A frame that has ended gives its number
-        # to another; to be taken for it, that one would have to run the same code.
+        # Not the frame itself, which would be kept alive. The id of a frame that has ended can be
+        # reused; a mix-up would need the same code at the same place.
         self.frame_id = id(frame)
         self.code: CodeType | None = None if frame is None else frame.f_code
         self.left = False
         self.passed = (0, 0)
-        """Where an exception left a block inside this one, in the same frame: traceback and place."""
+        """Where an exception left an inner block in the same frame: traceback and position."""
 
     def has_passed(self, error: BaseException) -> bool:
         """Whether this exception left a block of the same breaker inside this one, in its frame."""
@@ -226,15 +225,15 @@ class Block:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Where it is found again."""
+        """The key under which it is stored."""
         return id(self.breaker), self.frame_id
 
 
 class _Link(NamedTuple):
-    """A block and those that were entered before it in this context."""
+    """A block, and the blocks that were entered before it in this context."""
 
     block: Block
-    before: Any  # _Link | None; a NamedTuple cannot speak of itself
+    before: Any  # _Link | None; a NamedTuple cannot refer to itself
 
 
 _by_frame: dict[tuple[int, int], list[Block]] = {}
@@ -247,13 +246,13 @@ def enter_block(
     """Remember a block that begins in this frame."""
     block = Block(breaker, permit, started_s, frame)
     _by_frame.setdefault(block.key, []).append(block)
-    _here.set(_Link(block, _unleft(_here.get())))
+    _here.set(_Link(block, _drop_ended(_here.get())))
     if permit.probe:
         enter_probe(breaker, permit)
 
 
 def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | None:
-    """Forget the block of this breaker that ends in this frame; `None`: there is none."""
+    """Remove and return the block of this breaker that ends in this frame; `None`: there is none."""
     same_frame = _by_frame.get((id(breaker), id(frame)))
     if same_frame and frame is not None and same_frame[-1].code is frame.f_code:
         block = same_frame[-1]
@@ -268,7 +267,7 @@ def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | N
 
 
 def note_counted(block: Block, error: BaseException) -> None:
-    """The exception that leaves this block was counted: the guards around it are not to do it again."""
+    """Mark the exception that leaves this block as counted, so that outer guards do not count it again."""
     entry = TRACEBACK(error)
     if entry is None:
         return
@@ -296,7 +295,7 @@ def _open_here(breaker: "CircuitBreaker") -> Iterator[Block]:
 
 
 def _disarm(blocks: list[Block]) -> None:
-    """Let none of these blocks decide, if it is unknown which of them are out of date."""
+    """Make all of these blocks stale, if it is unknown which of them have ended."""
     if len({block.permit.generation for block in blocks}) > 1:
         for block in blocks:
             if block.permit.probe:
@@ -310,13 +309,13 @@ def _forget(block: Block) -> None:
         same_frame.remove(block)
     if not same_frame:
         _by_frame.pop(block.key, None)
-    _here.set(_unleft(_here.get()))
+    _here.set(_drop_ended(_here.get()))
     if block.permit.probe:
         leave_probe(block.breaker, block.permit)
 
 
-def _unleft(link: _Link | None) -> _Link | None:
-    """Without those at its end that were left, here or elsewhere: they are not kept for ever."""
+def _drop_ended(link: _Link | None) -> _Link | None:
+    """The list without the ended blocks at its end, so that they are not kept forever."""
     while link is not None and link.block.left:
         link = link.before
     return link

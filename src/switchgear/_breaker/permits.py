@@ -29,7 +29,7 @@ class AcquiredPermits(list[Acquired[B]]):
         return next(one.permit for one in self if one.breaker is breaker)
 
     def used(self, keep: int = 0) -> list[Acquired[B]]:
-        """All but the first `keep`, which are used up from now on."""
+        """Take all permits except the first `keep`; they cannot be used again."""
         used = self[keep:]
         del self[keep:]
         return used
@@ -45,7 +45,7 @@ class Permits:
 
     @property
     def circuits(self) -> list[str]:
-        """The names of the circuits that granted it."""
+        """The names of the circuits that granted the permits."""
         return [one.breaker.name for one in self._acquired]
 
     def take(self, breaker: CircuitBreaker) -> None:
@@ -54,7 +54,7 @@ class Permits:
 
     def record(self, signal: Signal) -> None:
         """Record the result in all circuits; the permits are used up."""
-        for breaker, permit, _ in self._left():
+        for breaker, permit, _ in self._unused_permits():
             breaker.record(signal, permit)
 
     def give_back(self) -> None:
@@ -73,14 +73,14 @@ class Permits:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for breaker, permit, started_s in self._left():
+        for breaker, permit, started_s in self._unused_permits():
             seconds = breaker.seconds_since(started_s)
             if error is None:
                 breaker.succeeded(permit, seconds)
             else:
                 breaker.failed(permit, error, seconds)
 
-    def _left(self) -> list[Acquired[CircuitBreaker]]:
+    def _unused_permits(self) -> list[Acquired[CircuitBreaker]]:
         used = self._acquired.used()
         for breaker, permit, _ in used:
             if permit.probe:

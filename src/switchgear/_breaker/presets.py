@@ -8,7 +8,7 @@ changes each of them and sees the circuit behave otherwise.
 from typing import Any, NamedTuple
 
 _NO_PROGRESS: list[dict[str, Any]] = [{"stagnation": {"limit": 9.0}}]
-"""What judges an agent's progress by default."""
+"""The default detector of an agent's progress."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "provider": {
@@ -89,7 +89,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "constitutional": {"detectors": ["violation"], "recovery": "latched"},
     "careful": {
-        "detectors": [{"stagnation": {"limit": 24.0}}],
+        "detectors": [{"stagnation": {"limit": 20.0}}],
         "recovery": "latched",
         "tripping_at": 0.7,
     },
@@ -140,11 +140,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The presets by name."""
 
 MEASURED: dict[str, str] = {
-    "careful": "0.2 % harmful stops, 34 % of exhausted runs caught, 8 % of their steps saved",
-    "default": "0.7 % harmful stops, 51 % of exhausted runs caught, 26 % of their steps saved",
-    "eager": "1.5 % harmful stops, 53 % of exhausted runs caught, 31 % of their steps saved",
+    "careful": "0.2 % harmful stops, 37 % of exhausted runs caught, 15 % of their steps saved",
+    "default": "0.7 % harmful stops, 52 % of exhausted runs caught, 27 % of their steps saved",
+    "eager": "1.5 % harmful stops, 54 % of exhausted runs caught, 31 % of their steps saved",
 }
-"""What the presets for agents without progress did on recorded runs; docs/stuck.md has the tables."""
+"""Results of the progress presets on recorded runs; docs/stuck.md has the tables."""
 
 DESCRIPTIONS: dict[str, str] = {
     "provider": "A model provider: 5 failures in a row open it for 60 s, doubling up to 300 s.",
@@ -152,33 +152,33 @@ DESCRIPTIONS: dict[str, str] = {
     "service": "A busy service: half of the calls of 60 s failed, or 80 % took over 10 s; 15 s, up to 300 s; 5 of 8 probes.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
     "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
-    "story_cost": "A story: more than 1.5 times its budget pauses it until it is reset.",
+    "story_cost": "A task: more than 1.5 times its budget pauses it until it is reset.",
     "resource_lock": "A lock: a wait over 60 s re-queues for 60 s, doubling up to 1 h.",
-    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s, 10 s apart, and most of 20 calls; 60, then 120 s.",
+    "external_dep": "A provider: opens for 60, then 120 s after a Retry-After, or 3 failures in 60 s (10 s apart) and most of 20 calls.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
-    "careful": f"An agent without progress: stops after 24 wasted steps, warns at 70 %; {MEASURED['careful']}.",
+    "careful": f"An agent without progress: stops after 20 wasted steps, warns at 70 %; {MEASURED['careful']}.",
     "default": f"An agent without progress: stops after 9 wasted steps, warns at 70 %; {MEASURED['default']}.",
     "eager": f"An agent without progress: stops after 6 wasted steps, warns at 70 %; {MEASURED['eager']}.",
     "ledger": "The former name of the preset default.",
     "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count starts again.",
-    "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
+    "stuck": "An agent's session: a stuck score of 60, from five signals, starts an intervention.",
 }
 """One line about each."""
 
 
 class LoopPreset(NamedTuple):
-    """What `switchgear run --preset NAME` starts from."""
+    """The settings of `switchgear run --preset NAME`."""
 
     name: str
     max_iterations: int
     description: str
     prompt: str
-    """Put before the task."""
+    """Text before the task."""
     consecutive_failures: int = 3
     same_error: int = 5
     validate: bool = True
-    """SuccessRun the validation after each iteration."""
+    """Run the validation after each iteration."""
     commit: bool = False
     """Commit after each iteration that passes the validation."""
 

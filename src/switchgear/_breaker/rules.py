@@ -1,6 +1,7 @@
 """Checks rules on a real machine: its home folder, variables and links.
 
-The core judges values; this is where they come from. Imports little: every hook uses it.
+The core checks values; this module reads them from the machine. It imports little, because every
+hook uses it.
 """
 
 import os
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
 
 LARGEST_LIST = 16_384
-"""Bytes of a file with names that commands are given (`xargs -a FILE`); of longer ones none is known."""
+"""Bytes of a file with names that commands are given (`xargs -a FILE`); longer ones are not read."""
 
 
 def place_at(
@@ -32,7 +33,7 @@ def place_at(
     """The place of an agent that works in a folder of this machine.
 
     `cwd` is where its commands run (default: the workspace), `protected` are paths of the guard
-    itself: the configuration that holds, the file of the store, the settings with the hooks.
+    itself: the configuration in effect, the file of the store, the settings with the hooks.
     """
     env = os.environ if env is None else env
     return Place(
@@ -40,14 +41,14 @@ def place_at(
         cwd,
         os.path.expanduser("~"),
         env,
-        _real,
+        _resolve_links,
         tuple(protected),
         os.path.isdir,
         _names_in,
     )
 
 
-def _real(path: str) -> str:
+def _resolve_links(path: str) -> str:
     """A path with its links followed; a path that cannot be followed is returned unchanged."""
     try:
         return os.path.realpath(path)

@@ -1,7 +1,8 @@
 """The shapes of a call: functions, coroutines, awaitables, generators and streams, each guarded as it runs.
 
-Calling a coroutine function only makes a coroutine: counting that as a success would guard nothing. So the
-result of a guarded function is inspected, and an awaitable or generator is replaced by a guarded one.
+Calling a coroutine function only creates a coroutine: counting this as a success would guard
+nothing. Therefore the result of a guarded function is inspected, and an awaitable or generator is
+replaced by a guarded one.
 """
 
 from collections.abc import (
@@ -37,7 +38,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # the code flags o
 
 
 def lazy_code(function: Any) -> CodeType | None:
-    """The code of a function that runs nothing yet when it is called; `None`: it is none."""
+    """The code of a coroutine or generator function, which runs nothing when it is called; `None`: another function."""
     while isinstance(function, partial):
         function = function.func
     if type(function) is not FunctionType and type(function) is not MethodType:
@@ -57,20 +58,20 @@ def call_lazily(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What the function with this code gives, guarded: it acquires a permit when it runs."""
+    """The guarded coroutine or generator of the function with this code: it acquires a permit when it runs."""
     if code.co_flags & _COROUTINE:
-        return _named(breaker._acall(function, args, kwargs), code.co_name, code.co_qualname)
+        return _copy_name(breaker._acall(function, args, kwargs), code.co_name, code.co_qualname)
     guard: Callable[..., Any] = (
         guarded_generator if code.co_flags & _GENERATOR else guarded_async_generator
     )
-    return _named(guard(breaker, function)(*args, **kwargs), code.co_name, code.co_qualname)
+    return _copy_name(guard(breaker, function)(*args, **kwargs), code.co_name, code.co_qualname)
 
 
 class Made:
-    """A coroutine or generator that was made and has not started, with its permit if it has one.
+    """A coroutine or generator that has not started, with its permit if it has one.
 
-    If it never starts (refused, cancelled, dropped), its permit is given back, and it is closed
-    so that Python does not warn of a coroutine that was rightly not awaited.
+    If it never starts (refused, cancelled, dropped), its permit is returned, and it is closed so
+    that Python does not warn about a coroutine that was never awaited.
     """
 
     __slots__ = ("_breaker", "_lazy", "_permit")
@@ -102,10 +103,10 @@ class Made:
 
 
 class GuardedAwaitable:
-    """A future, task or other awaitable, guarded: to await it is the call.
+    """A guarded future, task or other awaitable: awaiting it is the call.
 
-    What can be entered by `async with` instead, as the requests of some clients, is guarded when
-    it is entered. Everything else is the awaitable's own.
+    An object that is entered by `async with` instead, such as a request of some clients, is guarded
+    when it is entered. All other attributes are those of the awaitable.
     """
 
     __slots__ = ("_args", "_awaitable", "_breaker", "_kwargs", "_made")
@@ -142,7 +143,7 @@ class GuardedAwaitable:
         return f"<{self._awaitable!r} guarded by circuit {self._breaker.name!r}>"
 
     def _guarded(self, start: Callable[..., Any]) -> Any:
-        """The call, the first time; what is awaited again has happened already."""
+        """Await it guarded the first time; awaiting it again is not another call."""
         made, self._made = self._made, None
         if made is None:
             return start()
@@ -166,11 +167,11 @@ def guard_lazy(
         guarded = guarded_generator(breaker, made.start, made.enter)(*args, **kwargs)
     else:
         guarded = guarded_async_generator(breaker, made.start, made.aenter)(*args, **kwargs)
-    return _named(guarded, lazy.__name__, lazy.__qualname__)
+    return _copy_name(guarded, lazy.__name__, lazy.__qualname__)
 
 
-def _named(lazy: Any, name: str, qualname: str) -> Any:
-    """With the name of what it guards, which is what Python's warnings speak of."""
+def _copy_name(lazy: Any, name: str, qualname: str) -> Any:
+    """Give it the name of the guarded function, which Python's warnings show."""
     lazy.__name__, lazy.__qualname__ = name, qualname
     return lazy
 
@@ -201,7 +202,7 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
     def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._fast
         if run is None:
-            refused = breaker._refused() if breaker._fallback is None else None
+            refused = breaker._count_refusal() if breaker._fallback is None else None
             if refused is not None:
                 raise Rejected(*refused)
             return breaker._call(function, args, kwargs)
@@ -210,14 +211,10 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
         except BaseException as error:
             breaker.failed(run.permit, error, None)
             raise
-        if type(result) is not run.plain:
-            if type(result) in LAZY or hasattr(type(result), "__await__"):
-                return guard_lazy(breaker, result, None, args, kwargs)
-            run.plain = type(result)
-        for _ in run.tickets:
-            return result
-        breaker._fold_run(run, more=1)
-        return result
+        if type(result) is run.plain:
+            for _ in run.tickets:
+                return result
+        return breaker._finish(run, result, args, kwargs)
 
     return guarded
 
@@ -229,7 +226,7 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
     def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._timed
         if run is None:
-            refused = breaker._refused() if breaker._fallback is None else None
+            refused = breaker._count_refusal() if breaker._fallback is None else None
             if refused is not None:
                 raise Rejected(*refused)
             return breaker._call(function, args, kwargs)
@@ -261,7 +258,7 @@ def _guarded_timed_and_shared(
 ) -> Callable[..., Any]:
     """The same where others share the circuit: a run that is due is checked before the call.
 
-    So it needs not to know whether changes are pushed, which may begin or cease at any time.
+    So it does not depend on whether changes are pushed, which may start or stop at any time.
     """
     clock, timed = breaker._clock, _guarded_timed(breaker, function)
 
@@ -280,7 +277,7 @@ def _guarded_coroutine(
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._fast
         if run is None:
-            refused = breaker._refused() if breaker._fallback is None else None
+            refused = breaker._count_refusal() if breaker._fallback is None else None
             if refused is not None:
                 raise Rejected(*refused)
             return await breaker._acall(function, args, kwargs)
@@ -431,14 +428,14 @@ def guard_items(breaker: "CircuitBreaker", items: Any) -> Any:
     if hasattr(items, "__aiter__"):
         return guarded_async_generator(breaker, _each_async)(items)
     if hasattr(items, "__iter__"):
-        return guarded_generator(breaker, _each)(items)
+        return guarded_generator(breaker, _iterate)(items)
     raise TypeError(
         f"circuit {breaker.name!r} cannot guard {items!r} as a stream: it is not iterable; for one "
         "call use breaker.call(function, ...)"
     )
 
 
-def _each(items: Iterable[Any]) -> Generator[Any, Any, None]:
+def _iterate(items: Iterable[Any]) -> Generator[Any, Any, None]:
     for item in items:  # noqa: UP028  `yield from` would close the stream, which is not ours
         yield item
 
@@ -452,13 +449,13 @@ _END = object()
 
 
 async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
-    """The items of a fallback that is not async: a plain list serves streams of both kinds."""
+    """The items of a fallback that is not async: a plain list works for both kinds of streams."""
     for item in items:
         yield item
 
 
 class _AsyncTimed:
-    """What `_Timed` is, for an async generator; Python has no `yield from` for those."""
+    """The same as `_Timed` for an async generator, for which Python has no `yield from`."""
 
     __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
 

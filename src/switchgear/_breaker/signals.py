@@ -1,6 +1,7 @@
-"""Signals: made from exceptions, checked and redacted before a circuit records them.
+"""Signals: created from exceptions, checked and redacted before a circuit records them.
 
-Only text is kept: no exception, traceback or frame, so that guarding a call keeps nothing of it alive.
+Only text is kept: no exception, traceback or frame, so that a recorded call can be
+garbage-collected.
 """
 
 import math
@@ -51,7 +52,7 @@ def check_test(field: str, test: Any) -> None:
 
 
 def matches(test: ExceptionTest, error: BaseException) -> bool:
-    """Whether the exception is one of those that `test` means."""
+    """Whether `test` matches the exception."""
     if isinstance(test, type | tuple):
         return issubclass(type(error), test)
     return bool(test(error))
@@ -72,11 +73,11 @@ def outcome_of(
     ignore: ExceptionTest,
     success_if: ExceptionTest = (),
 ) -> bool | None:
-    """The evidence of an exception about what was called: `False` it failed, `True` it works.
+    """The evidence in an exception: `False` means that the call failed, `True` that the service works, `None` nothing.
 
-    `None`: nothing. `ignore` comes before `success_if`, and that before `failure_if`. A group is
-    what its members are: a failure if one of them is, else a success if one of them is. Raises
-    what a predicate raises.
+    `ignore` comes before `success_if`, and that before `failure_if`. A group is what its members
+    are: a failure if one of them is, else a success if one of them is. Raises what a predicate
+    raises.
     """
     if is_no_evidence(error):
         return None
@@ -107,12 +108,12 @@ def _outcome(
 
 
 def _names(test: ExceptionTest, group: BaseException) -> bool:
-    """Whether the types of a test mean the group itself; a predicate is applied to its members."""
+    """Whether the types of a test match the group itself; a predicate is applied to its members."""
     return isinstance(test, type | tuple) and issubclass(type(group), test)
 
 
 def _members(group: Any) -> Iterator[BaseException]:
-    """The exceptions in a group and in the groups in it."""
+    """The exceptions in a group and its nested groups."""
     groups = [group]
     while groups:
         for one in MEMBERS(groups.pop()):
@@ -148,40 +149,39 @@ def retry_after_s(error: BaseException) -> float | None:
     """The wait that the other side requested, in seconds, if the exception contains one.
 
     Looks for `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP
-    date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and
-    httpx, requests and aiohttp have it. Then in what the exception was raised from, in what was
-    being handled when it was raised, and in the members of a group: the first that asks is
-    obeyed, of a group the longest. What is no number, text or duration asks for nothing, and
-    hides nothing that does. Never raises.
+    date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and httpx,
+    requests and aiohttp have it. Then it looks at the exception's cause, its context, and the
+    members of a group. The first wait found is used; of a group, the longest. Values that are not a
+    number, text or duration are ignored. Never raises.
     """
     looked_at: set[int] = set()
     level = [error]
     while level and len(looked_at) < _LOOKED_AT:
         below: list[BaseException] = []
-        asked: list[float] = []
+        waits_s: list[float] = []
         for one in level[:_LOOKED_AT]:
             if id(one) in looked_at:
                 continue
             looked_at.add(id(one))
-            wait_s = _asked_by(one)
+            wait_s = _requested_wait_s(one)
             if wait_s is not None:
-                asked.append(wait_s)
+                waits_s.append(wait_s)
             below += _behind(one)
-        if asked:
-            return max(asked)
+        if waits_s:
+            return max(waits_s)
         level = below
     return None
 
 
 _LOOKED_AT = 50
-"""Exceptions looked at behind one, however long the chain or large the groups."""
+"""Maximum number of causes, contexts and members to inspect."""
 
 
-def _asked_by(error: BaseException) -> float | None:
+def _requested_wait_s(error: BaseException) -> float | None:
     for ask in (_by_attribute, _by_header):
         try:
             wait_s = ask(error)
-        except BaseException as trouble:  # a strange exception hides nothing
+        except BaseException as trouble:  # an attribute that raises is skipped
             if is_interrupt(trouble):
                 raise
             continue
@@ -191,10 +191,10 @@ def _asked_by(error: BaseException) -> float | None:
 
 
 def _behind(error: BaseException) -> list[BaseException]:
-    """The exceptions that this one was raised from or holds.
+    """The cause, the context and the members of an exception.
 
-    What was only being handled counts if it was caught inside the call: a fallback that runs in the
-    `except` block of another provider does not get the wait of that one.
+    A context counts only if it was caught inside the call: a fallback in the `except` block of
+    another provider does not inherit the wait of that provider.
     """
     behind: list[BaseException] = []
     if issubclass(type(error), BaseExceptionGroup):
@@ -211,7 +211,7 @@ def _is_inside(context: BaseException, error: BaseException) -> bool:
     caught = TRACEBACK(context)
     entry = TRACEBACK(error)
     if caught is None or entry is None:
-        return True  # it was put together by hand
+        return True  # it was created by hand
     for _ in range(_LOOKED_AT):
         entry = entry.tb_next
         if entry is None:
@@ -243,7 +243,7 @@ _MOST_HEADERS = 1000
 
 
 def _header(headers: Any, name: str) -> Any:
-    """A header whatever the case it is written in; plain dictionaries do not fold it for us."""
+    """The value of a header, case-insensitively; plain dictionaries do not ignore case."""
     value = headers.get(name)
     if value is not None:
         return value
@@ -258,7 +258,7 @@ def _seconds(value: Any) -> float | None:
         if isinstance(value, bytes):
             value = value.decode("latin-1")
         if isinstance(value, str):
-            number = _parsed(value.strip())
+            number = _parse_retry_after(value.strip())
         elif _is_a("datetime", "timedelta", value):
             number = value.total_seconds()
         elif _is_number(value):
@@ -271,7 +271,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one, and not just something with a `__float__`, as every mock has it."""
+    """Whether it is a real number, and not just an object with `__float__`, such as a mock."""
     if isinstance(value, int | float):
         return not isinstance(value, bool)
     return _is_a("decimal", "Decimal", value)
@@ -283,11 +283,11 @@ def _is_a(module: str, kind: str, value: Any) -> bool:
     return home is not None and isinstance(value, getattr(home, kind))
 
 
-def _parsed(value: str) -> float:
+def _parse_retry_after(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        # An HTTP date is rare and its parser is not small: imported when one comes.
+        # HTTP dates are rare and their parser is large, so it is imported on first use.
         import time  # noqa: PLC0415
         from email.utils import parsedate_to_datetime  # noqa: PLC0415
 
@@ -295,20 +295,20 @@ def _parsed(value: str) -> float:
 
 
 MOST = 10**12
-"""Larger than any real count or amount; a thousand times that can still be stored."""
+"""The maximum count or amount; stores can hold a thousand times as much."""
 _LARGEST = 1e300
 _NUMBERS = (int, float)
 _OTHER_MESSAGES = (Acquire, Override)
 
 
 def check_probes(name: str, policy: Policy) -> None:
-    """Raise ValueError unless the circuit recovers by probes."""
+    """Raise ValueError unless the circuit recovers with probes."""
     if not policy.recovery.probes:
         kind = policy.recovery.kind.replace("_", " ")
         raise ValueError(f"circuit {name!r} recovers without probes ({kind}): reset it instead")
 
 
-# Detectors and stores keep what is recorded: nothing gets that far that they cannot keep.
+# Detectors and stores keep recorded values, so values that they cannot store are refused here.
 
 
 def redacted(signal: Any) -> Signal:

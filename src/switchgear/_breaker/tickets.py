@@ -1,4 +1,4 @@
-"""What one process has counted and the store does not know yet: `SuccessRun`, `SharedEvidence`.
+"""Counts of one process that are not in the store yet: `SuccessRun`, `SharedEvidence`.
 
 Runs: how successes of a closed circuit are counted without a lock, and folded in later.
 
@@ -27,20 +27,20 @@ from typing import Any
 from switchgear._core.types import Circuit, Mode, Permit, Phase
 
 WARM_S = 1.0
-"""How long a circuit stays warm after a failure: so long each success has its own time."""
+"""Seconds that a circuit stays warm after a failure; in this time each success has its own time."""
 MOST_TIMES = 512
-"""How many successes of a warm circuit wait at most before they are submitted."""
+"""Maximum number of successes of a warm circuit that wait to be submitted."""
 MOST_DATES = 32
-"""How many different times one report has at most."""
+"""Maximum number of different times in one report."""
 FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
 NO_MARK: Callable[[], float] = partial(float, "inf")
-"""Stands for the mark of a store that was not read yet."""
+"""The mark of a store that was not read yet."""
 
 
 class SharedEvidence:
-    """The part of one breaker. Changed under the breaker's lock or by one assignment."""
+    """The shared evidence of one breaker. Changed under the breaker's lock or by one assignment."""
 
     __slots__ = (
         "failed_s",
@@ -71,16 +71,16 @@ class SharedEvidence:
         self.failure_mark: Callable[[], float] = NO_MARK
         """When the circuit last failed in any process, as far as known without reading the store."""
         self.own: Circuit | None = None
-        """The circuit as the calls of this process alone make it."""
+        """The circuit computed from the calls of this process alone."""
         self.isolated = False
-        """Whether this process stays away although the shared circuit is closed."""
+        """Whether this process refuses its own calls although the shared circuit is closed."""
         self.remarked_s: float | None = None
         """The next probe, on the circuit's clock, that was last recorded in the shared circuit."""
         self.generation = 0
         """The generation of the shared circuit in which it isolated itself: a reset begins another."""
 
     def is_isolated(self, circuit: Circuit) -> bool:
-        """Whether this process stays away although that circuit is closed."""
+        """Whether this process refuses its own calls although that circuit is closed."""
         return (
             self.isolated
             and circuit.generation == self.generation
@@ -90,7 +90,7 @@ class SharedEvidence:
 
 
 def shared_evidence(store: Any) -> SharedEvidence | None:
-    """The part of a breaker over this store; `None` where no other process can take part."""
+    """The shared evidence of a breaker over this store; `None`: no other process can use the store."""
     return SharedEvidence(store) if getattr(store, "process", None) is not None else None
 
 
@@ -105,7 +105,7 @@ def isolation_reason(reason: str) -> str:
 
 
 def dates(times: tuple[float, ...]) -> tuple[tuple[float, int], ...]:
-    """When how many happened; neighbours together where there are too many to list."""
+    """Pairs of a time and a count; neighbouring times are merged if there are too many."""
     if len(times) <= MOST_DATES:
         return tuple((at_s, 1) for at_s in times)
     size = -(-len(times) // MOST_DATES)
@@ -114,7 +114,7 @@ def dates(times: tuple[float, ...]) -> tuple[tuple[float, int], ...]:
 
 
 TICKETS = 16384
-"""At most at once: few enough to take away in 0.1 ms, many enough that folding them costs nothing."""
+"""Maximum number at once: few enough to remove in 0.1 ms, many enough that folding them costs almost nothing."""
 UNLIMITED = 2**62
 FOLD_EVERY_S = 1.0
 """How old a run may become when its policy takes times: older, and its time would be wrong.
@@ -136,7 +136,7 @@ class SuccessRun:
         self.permit = permit
         self._hand_out(most)
         self.owed = 0
-        """What was counted and put off until the next count."""
+        """Successes that are deferred until the next count."""
         self.times: tuple[float, ...] = ()
         """When successes on a warm circuit happened, which take no tickets: see `Submitter`."""
         self.due_s = due_s
@@ -156,7 +156,7 @@ class SuccessRun:
         return taken + self.owed + len(self.times)
 
     def fits(self, most: int) -> bool:
-        """Whether no more than `most` unrecorded successes can be in it."""
+        """Whether it can have at most `most` unrecorded successes."""
         return self.issued - self.counted + self.owed + len(self.times) <= most
 
     def count(self, most: int = UNLIMITED) -> int:
@@ -177,8 +177,8 @@ class SuccessRun:
         self.owed = self.count() + more
 
     def end(self) -> int:
-        """The last count. What comes back after it finds no ticket."""
-        left = len(list(self.tickets))  # taken by C code, each exactly once: by us or by a call
+        """Count for the last time; calls that end later find no ticket."""
+        left = len(list(self.tickets))  # C code takes each ticket exactly once: here or in a call
         taken = self.issued - left - self.counted + self.owed + len(self.times)
         self.counted, self.owed, self.times = self.issued, 0, ()
         return taken
@@ -189,7 +189,7 @@ class SuccessRun:
         return times
 
     def take_over(self, ended: "SuccessRun", most: int) -> None:
-        """Go on for a run that had too many tickets: owe what it has counted."""
+        """Replace a run that had too many tickets; its counted successes are carried over."""
         self.times = ended.taken_times()
         self.owed = ended.end()
         self._hand_out(most - self.owed)
@@ -197,5 +197,6 @@ class SuccessRun:
     def _hand_out(self, most: int) -> None:
         issued = max(0, min(most, TICKETS))
         tickets = repeat(None, issued)
-        # No call between these: neither a signal nor another thread comes in the middle of them.
+        # No call between these lines, so that neither a signal nor another thread can interrupt
+        # them.
         self.issued, self.tickets, self.counted = issued, tickets, 0

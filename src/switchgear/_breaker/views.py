@@ -21,16 +21,16 @@ class IsolatedView(NamedTuple):
 
 
 class View(NamedTuple):
-    """A circuit as it stands now, read without changing it."""
+    """The current state of a circuit, read without changing it."""
 
     circuit: Circuit
     policy: Policy
     verdict: Verdict
     readings: tuple[Reading, ...]
-    """What each detector of the policy sees, in the policy's order."""
+    """The reading of each detector, in the order of the policy."""
 
     hold_left_s: float | None = None
-    """For how many seconds an operator's hold still lasts; `None`: no hold, or one without an end."""
+    """Remaining seconds of an operator's hold; `None`: no hold, or a hold without an end."""
     isolated: tuple[IsolatedView, ...] = ()
     """The processes that refuse their own calls although the circuit is closed."""
 
@@ -67,11 +67,11 @@ def view_of(found: StoredCircuit, now_s: float) -> View:
         standing(found.policy, circuit, at_s),
         found.policy.readings(circuit.memories, at_s),
         None if ends_s is None else max(0.0, ends_s - at_s),
-        _isolated(circuit, at_s),
+        _isolated_views(circuit, at_s),
     )
 
 
-def _isolated(circuit: Circuit, at_s: float) -> tuple[IsolatedView, ...]:
+def _isolated_views(circuit: Circuit, at_s: float) -> tuple[IsolatedView, ...]:
     if circuit.mode is not Mode.AUTO or circuit.phase not in {Phase.CLOSED, Phase.TRIPPING}:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""What one run, or one task of a batch, may spend: its limit, its share, its reservation in a tree.
+"""The budget of one run, or of one task of a batch: its limit, its share, its reservation in a tree.
 
 A reservation is held while this process lives; a thread renews its lease. What a killed process spent
 is unknown, so the end of its lease charges all of it (`docs/budgets.md`).
@@ -14,18 +14,18 @@ from switchgear._core.errors import BudgetRefused, StoreError
 from switchgear._text.formats import dollars
 
 RECENT = 3
-"""How many iterations the estimate of the next one looks back."""
+"""The number of past iterations that the estimate of the next one uses."""
 
 
 class RunBudget(NamedTuple):
-    """What was spent, and on what the estimate rests. Immutable."""
+    """The spent amount, and the basis of the estimate. Immutable."""
 
     limit_micros: int | None = None
-    """`None`: spend what it takes."""
+    """`None`: no limit."""
     spent_micros: int = 0
     recent_micros: tuple[int, ...] = ()
     unknown: int = 0
-    """Iterations whose price is not known."""
+    """Iterations with an unknown price."""
 
     def after(self, cost_micros: int | None) -> "RunBudget":
         if cost_micros is None:
@@ -62,18 +62,18 @@ class RunBudget(NamedTuple):
 
 
 class FreeBudget(NamedTuple):
-    """What can be set aside at a node, in whole micro-dollars."""
+    """The amount that can be reserved at a node, in whole micro-dollars."""
 
     free_micros: int | None
     """`None`: neither the node nor one above it has a limit."""
     held_micros: int = 0
-    """What runs and others have set aside of the same money, and may give back."""
+    """The amount that others have reserved from the same node, and may return."""
     payer: str = ""
-    """Whose money it is: the node, or the next one above that has a limit."""
+    """The node that pays: this one, or the next one above that has a limit."""
 
 
 def free_budget(budgets: Budgets, node: str) -> FreeBudget:
-    """What can be set aside at a node now. Raises `BudgetRefused` if it is not open, `StoreError`."""
+    """The amount that can be reserved at a node now. Raises `BudgetRefused` if it is not open, `StoreError`."""
     nodes = budgets.book(root_of(node)).nodes
     if node not in nodes:
         raise BudgetRefused(node, "there is no such budget", None)
@@ -86,7 +86,7 @@ def free_budget(budgets: Budgets, node: str) -> FreeBudget:
 
 
 def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
-    """Whose money is set aside at each of the nodes that are open. Raises `StoreError`."""
+    """The node that pays for each open node. Raises `StoreError`."""
     wanted = set(nodes)
     trees = {root: budgets.book(root).nodes for root in set(map(root_of, wanted))}
     found = ((node, trees[root_of(node)]) for node in wanted)
@@ -94,7 +94,7 @@ def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
 
 
 def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
-    """Whose money is set aside at a node: its own, or that of the next one above with a limit."""
+    """The node that pays for a node: itself, or the next one above with a limit."""
     while node and nodes[node].limit_micros is None:
         node = parent_of(node)
     return node
@@ -108,7 +108,7 @@ def _all_that_is_free(room: FreeBudget) -> int | None:
 
 
 class RunReservation:
-    """An amount that is held for one run. Made, and settled, by one thread.
+    """An amount that is reserved for one run. Created and settled by one thread.
 
     Raises `BudgetRefused`, `StoreError`: then nothing is held. `amount_micros` of `None` is all
     that is free, and refused if that is nothing; it stays `None` where no node has a limit.
@@ -143,38 +143,38 @@ class RunReservation:
             try:
                 self._held.renew()
             except BudgetRefused:
-                return  # it slept for too long; settling charges what the end of the lease did not
+                return  # it was suspended for too long; settling charges the rest
             except StoreError:
                 continue  # the lease outlasts two of these
 
 
 def out_of_money(whose: str, limit_micros: int, spent_micros: int) -> str:
-    """Why a task does not begin, or not again."""
+    """Why a task does not start."""
     return f"{dollars(spent_micros)} of {whose} {dollars(limit_micros)} are spent"
 
 
 class SharedBudget(NamedTuple):
-    """What the batch may spend, in whole micro-dollars. Immutable."""
+    """The budget of a batch, in whole micro-dollars. Immutable."""
 
     limit_micros: int | None = None
-    """`None`: what it takes."""
+    """`None`: no limit."""
     spent_micros: int = 0
     reserved_micros: int = 0
-    """Set aside for the tasks that run."""
+    """Reserved for the running tasks."""
 
     @property
     def left_micros(self) -> int | None:
-        """What can still be set aside; `None`: no limit."""
+        """The amount that can still be reserved; `None`: no limit."""
         if self.limit_micros is None:
             return None
         return max(0, self.limit_micros - self.spent_micros - self.reserved_micros)
 
     def grant(self, wanted_micros: int | None, sharers: int) -> int | None:
-        """How much a task gets; 0: nothing now, `None`: no limit.
+        """The amount for a task; 0: nothing now, `None`: no limit.
 
-        `wanted_micros` is its own limit, `sharers` are the tasks that could begin now: one without
-        a limit of its own gets its share. One that wants more than is left waits for what others
-        may return, and gets the rest when no other task holds any.
+        `wanted_micros` is its own limit, `sharers` are the tasks that could begin now: a task
+        without a limit gets its share. A task that needs more than is left waits for money that
+        others may return, and gets the rest when no other task has a reservation.
 
         >>> SharedBudget(9).grant(None, 3), SharedBudget(9, 2, 3).grant(8, 1), SharedBudget(9, 2).grant(8, 1)
         (3, 0, 7)
@@ -193,8 +193,8 @@ class BudgetGrant(NamedTuple):
     """What a task may spend."""
 
     micros: int | None
-    """0: nothing now, `None`: what it takes."""
+    """0: nothing now, `None`: no limit."""
     payer: str = ""
     """The budget node; empty: the batch's own budget, or no limit."""
     comes_back: bool = False
-    """Whether others hold money that the task could have."""
+    """Whether other tasks hold money that may be returned."""

@@ -1,7 +1,7 @@
-"""Budgets that many agents share: set aside before it is spent, over the whole tree, in one store.
+"""Budgets that many agents share: reserved before money is spent, over the whole tree, in one store.
 
-`panel.budgets` is one. What may be given is decided in a transaction of the store (`core/turning`);
-costs are recorded in circuits after it.
+`panel.budgets` is one. A transaction of the store decides about a request (`fold.py`); costs are
+recorded in circuits after it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 from switchgear._breaker.handle import Breaker
 from switchgear._budgets import tree as core
-from switchgear._budgets.fold import NO_RESERVATION, Turned, turn
+from switchgear._budgets.fold import NO_RESERVATION, FoldResult, turn
 from switchgear._budgets.tree import (
     Asked,
     BudgetAnswer,
@@ -43,7 +43,7 @@ from switchgear._text.formats import Money, micros_of
 from switchgear._text.redact import redacted_name
 
 LEASE_S = 900.0
-"""How long a reservation is kept without a renewal, by default."""
+"""Default lease of a reservation in seconds."""
 
 
 class Reservation:
@@ -102,15 +102,15 @@ class Reservation:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._leave(error)
+        self._finish(error)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await beside(lambda: self._leave(error))
+        await beside(lambda: self._finish(error))
 
-    def _leave(self, error: object) -> None:
+    def _finish(self, error: object) -> None:
         if not self._is_open:
             return
         try:
@@ -126,7 +126,7 @@ class Reservation:
 
 
 Tags = Mapping[str, str]
-"""What money was spent for: names and values, such as `{"model": "gpt-5", "team": "search"}`."""
+"""The purpose of a cost: names and values, such as `{"model": "gpt-5", "team": "search"}`."""
 MOST_TAGS, MOST_NAMES, OTHER = 200, 8, "other"
 TAG_SHELF = "tags"
 
@@ -158,21 +158,21 @@ def _with_tags(value: Any, charged_micros: int, tags: Tags) -> dict[str, dict[st
 
 SHELF = "budget"
 PLAN_SHELF = "plan"
-"""Where the limits are kept that a plan had when it was applied last."""
+"""Keeps the limits of the plan as it was last applied."""
 NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
 """The kinds of lines that are passed to listeners."""
 
 Renews = Callable[[Policy], bool]
-"""Whether a policy is one that a new one may take the place of."""
+"""Whether a policy may be replaced by a new one."""
 BreakerOf = Callable[[str, Policy | None, Renews], Breaker]
-"""The breaker of a circuit, judged by this policy unless something else is known of it than a
-policy that it renews."""
+"""The breaker of a circuit; the policy applies unless another one is configured or stored that
+may not be replaced."""
 
 
 def budget_policy(limit_micros: int) -> Policy:
-    """How the circuit of a node is judged by default: open when all is spent.
+    """The default policy of the circuit of a node: it opens when all is spent.
 
-    From 75 % of the limit on it is TRIPPING; open, it it stays open until it is reset.
+    From 75 % of the limit on it is TRIPPING; once open, it stays open until it is reset.
 
     >>> budget_policy(2_000_000).detectors[0].limit_micros
     1999999
@@ -190,7 +190,7 @@ def is_budget_policy(policy: Policy) -> bool:
 
 
 class NodeStatus(NamedTuple):
-    """A node as it stands."""
+    """The state of a node."""
 
     path: str
     level: str
@@ -199,7 +199,7 @@ class NodeStatus(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What became of one node of a plan."""
+    """The result for one node of a plan."""
 
     node: str
     what: str
@@ -222,7 +222,7 @@ class Audit(NamedTuple):
 
 
 class ReserveOptions(TypedDict, total=False):
-    """What a reservation takes besides its amount in micro-dollars, each as `Budgets.reserve` documents it."""
+    """The options of a reservation besides its amount; `Budgets.reserve` documents them."""
 
     amount: Money | str | None
     owner: str
@@ -271,8 +271,7 @@ class Budgets:
     ) -> None:
         """Open a node with a limit, which is reserved from its parent; a root has no parent.
 
-        The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either it has no limit of its
-        own and draws on the node above. `circuit` records all that is
+        The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either it has no limit, and reservations come from the node above. `circuit` records all that is
         spent at or below it. Opening it again with the same limit changes nothing. Raises
         `BudgetRefused`, and ValueError for a bad name or a negative amount.
         """
@@ -404,7 +403,7 @@ class Budgets:
         A closed node stays closed. Refused changes are reported, and the rest is applied.
         """
         known: dict[str, Any] = self._ledger.value(PLAN_SHELF, "budgets") or {}
-        done = [self._applied(node, known, who) for node in planned]
+        done = [self._apply_node(node, known, who) for node in planned]
         plan = {
             one.node: node.limit_micros
             for node, one in zip(planned, done, strict=True)
@@ -415,7 +414,7 @@ class Budgets:
             self._ledger.amend(PLAN_SHELF, "budgets", lambda *_: Amended(None, kept))
         return done
 
-    def _applied(self, node: core.Open, known: dict[str, Any], who: str) -> Applied:
+    def _apply_node(self, node: core.Open, known: dict[str, Any], who: str) -> Applied:
         path, limit = node.node, node.limit_micros
         try:
             found = self.book(core.root_of(path)).nodes.get(path)
@@ -473,7 +472,7 @@ class Budgets:
         """Recompute a tree from its lines, and compare."""
         # The lines first: those that come while they are read are cut off by the book's number.
         lines = list(self.lines(root))
-        kept = self._stored(root)
+        kept = self._stored_book(root)
         if len(lines) < kept.lines:
             lines = list(self.lines(root))
         problems = audit(kept, lines[: kept.lines])
@@ -481,14 +480,14 @@ class Budgets:
 
     def book(self, root: str) -> BudgetBook:
         """The present state of a whole tree; reading changes nothing, so leases end in this copy only."""
-        return turn(self._stored(root), core.PassTime(), self._ledger.now_s()).book
+        return turn(self._stored_book(root), core.PassTime(), self._ledger.now_s()).book
 
     def sweep(self, root: str) -> None:
         """Apply expired leases. Every other operation on a tree does this first, too."""
         self.ask(core.PassTime(), core.root_of(root))
 
-    def _stored(self, root: str) -> BudgetBook:
-        return self._loaded(root, self._ledger.value(SHELF, core.root_of(root)))
+    def _stored_book(self, root: str) -> BudgetBook:
+        return self._load_book(root, self._ledger.value(SHELF, core.root_of(root)))
 
     # One transaction
 
@@ -501,12 +500,12 @@ class Budgets:
             what = "a limit for" if isinstance(asked, core.Limit) else "closing"
             self._demand(asked.node, f"{what} budget {asked.node!r}")
         key = root or core.root_of(getattr(asked, "node", ""))
-        turned = self._turned(key, asked)
+        turned = self._fold(key, asked)
         if turned.answer.refused == NO_RESERVATION and isinstance(asked, core.Settle):
             # The book forgets; its account does not.
             gone = recalled(asked.node, self.lines(key))
             if gone is not None:
-                turned = self._turned(key, asked._replace(gone=gone))
+                turned = self._fold(key, asked._replace(gone=gone))
         if turned.costs or self._listeners:
             self._spread(turned)
         answer = turned.answer
@@ -514,32 +513,32 @@ class Budgets:
             raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
         return answer
 
-    def _turned(self, key: str, asked: Asked) -> Turned:
+    def _fold(self, key: str, request: Asked) -> FoldResult:
         def work(value: Any, now_s: float) -> Amended:
-            before = self._loaded(key, value)
-            turned = turn(before, asked, now_s)
+            before = self._load_book(key, value)
+            turned = turn(before, request, now_s)
             if turned.book is before:
                 return Amended(turned)
             return Amended(turned, core.dump_book(turned.book), turned.lines)
 
         try:
-            done: Turned = self._ledger.amend(SHELF, key, work)
+            done: FoldResult = self._ledger.amend(SHELF, key, work)
         except StoreUnavailable:
-            if isinstance(asked, core.Close):
+            if isinstance(request, core.Close):
                 raise
             # Whether it was applied is unknown; idempotent requests are repeated.
             done = self._ledger.amend(SHELF, key, work)
         return done
 
-    def _spread(self, turned: Turned) -> None:
+    def _spread(self, turned: FoldResult) -> None:
         for line in turned.lines:
             if line.kind in NOTICES:
                 for listener in self._listeners:
-                    _hear(listener, line)
+                    _notify_listener(listener, line)
         for cost in turned.costs:
-            self._tell(cost)
+            self._record_cost(cost)
 
-    def _tell(self, cost: SpentAt) -> None:
+    def _record_cost(self, cost: SpentAt) -> None:
         """Record a cost in the circuit, with the policy for the present limit."""
         if self._breaker_of is None:
             return
@@ -548,7 +547,7 @@ class Budgets:
         if cost.cost_micros:
             breaker.record(Signal(cost_micros=cost.cost_micros))
 
-    def _loaded(self, root: str, value: Any) -> BudgetBook:
+    def _load_book(self, root: str, value: Any) -> BudgetBook:
         try:
             return core.load_book(value)
         except ValueError as error:
@@ -557,7 +556,7 @@ class Budgets:
             raise StoreCorrupt(self._ledger.label, why, what) from None
 
 
-def _hear(listener: Callable[[Line], object], line: Line) -> None:
+def _notify_listener(listener: Callable[[Line], object], line: Line) -> None:
     try:
         listener(line)
     except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble

@@ -1,7 +1,7 @@
 """Applies requests to a tree of budgets: a pure function, like the state machine.
 
 Nothing here waits, reads a clock or calls out; a store runs it in one transaction, again if
-another process was quicker.
+another process was first.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,11 @@ from switchgear._budgets.tree import (
 from switchgear._text.formats import dollars
 
 NO_RESERVATION = "there is no such reservation"
-"""Why a settlement is refused: it is neither open nor among those that the book remembers."""
+"""Why a settlement is refused: the reservation is neither open nor remembered."""
 
 
-class Turned(NamedTuple):
-    """What one message did."""
+class FoldResult(NamedTuple):
+    """The result of one request."""
 
     book: BudgetBook
     answer: BudgetAnswer
@@ -46,7 +46,7 @@ class Turned(NamedTuple):
     """What is to be recorded in circuits."""
 
 
-def turn(book: BudgetBook, asked: Asked, now_s: float) -> Turned:
+def turn(book: BudgetBook, request: Asked, now_s: float) -> FoldResult:
     """Apply a request to the tree, if it is allowed. Pure.
 
     >>> from switchgear._budgets.tree import EMPTY
@@ -59,12 +59,12 @@ def turn(book: BudgetBook, asked: Asked, now_s: float) -> Turned:
     draft = _Draft(book, now_s)
     if book.expires_s is not None and book.expires_s <= draft.now_s:
         draft.expire()
-    answer = BudgetAnswer() if isinstance(asked, PassTime) else _DO[type(asked)](draft, asked)
-    return Turned(draft.book(), answer, tuple(draft.lines), tuple(draft.costs))
+    answer = BudgetAnswer() if isinstance(request, PassTime) else _DO[type(request)](draft, request)
+    return FoldResult(draft.book(), answer, tuple(draft.lines), tuple(draft.costs))
 
 
 class _Draft:
-    """A book while one message is done to it."""
+    """A book while one request is applied."""
 
     def __init__(self, book: BudgetBook, now_s: float) -> None:
         self.lines: list[Line] = []
@@ -77,7 +77,7 @@ class _Draft:
         self.now_s = max(now_s, book.seen_s)
 
     def book(self) -> BudgetBook:
-        """The book as it is now; the very same, if nothing was done to it."""
+        """The book after the request; the same object if nothing changed."""
         if not self.lines and self._settled == self._before.settled:
             return self._before
         number = self._before.lines + len(self.lines)
@@ -86,7 +86,7 @@ class _Draft:
         )
 
     def expire(self) -> None:
-        """Reservations whose lease ran out: their holder is gone."""
+        """Close the reservations whose lease has expired."""
         due = [path for path, node in self._nodes.items() if self._is_due(node)]
         for path in sorted(due, key=lambda path: (self._nodes[path].lease_until_s or 0.0, path)):
             node = self._nodes[path]
@@ -102,51 +102,51 @@ class _Draft:
     def _is_due(self, node: BudgetNode) -> bool:
         return node.lease_until_s is not None and node.lease_until_s <= self.now_s
 
-    def open(self, asked: Open) -> BudgetAnswer:
-        path = asked.node
+    def open(self, request: Open) -> BudgetAnswer:
+        path = request.node
         known = self._nodes.get(path)
         if known is not None:
-            if known.limit_micros == asked.limit_micros:
-                return self._done(path)  # again, by another process that needs it
+            if known.limit_micros == request.limit_micros:
+                return self._answer(path)  # again, by another process that needs it
             return BudgetAnswer("it is open already, with another limit", path, known.free_micros)
-        refusal = self._hold(path, asked.limit_micros or 0)
+        refusal = self._hold(path, request.limit_micros or 0)
         if refusal is not None:
             return refusal
         self._nodes[path] = BudgetNode(
-            asked.limit_micros, circuit=asked.circuit, opened_s=self.now_s
+            request.limit_micros, circuit=request.circuit, opened_s=self.now_s
         )
-        self._note("opened", path, asked.limit_micros, asked.who)
-        return self._done(path)
+        self._note("opened", path, request.limit_micros, request.who)
+        return self._answer(path)
 
-    def reserve(self, asked: Reserve) -> BudgetAnswer:
-        path = asked.node
+    def reserve(self, request: Reserve) -> BudgetAnswer:
+        path = request.node
         if path in self._nodes:
-            return self._done(path)  # the same call again, whose answer was lost
+            return self._answer(path)  # the same call again, whose answer was lost
         if parent_of(path) not in self._nodes:
             return BudgetAnswer("there is no such budget", parent_of(path))
-        refusal = self._hold(path, asked.amount_micros)
+        refusal = self._hold(path, request.amount_micros)
         if refusal is not None:
             return refusal
-        until_s = None if asked.lease_s is None else self.now_s + asked.lease_s
+        until_s = None if request.lease_s is None else self.now_s + request.lease_s
         self._nodes[path] = BudgetNode(
-            asked.amount_micros,
-            circuit=asked.circuit,
-            owner=asked.owner,
+            request.amount_micros,
+            circuit=request.circuit,
+            owner=request.owner,
             lease_until_s=until_s,
-            on_expiry=asked.on_expiry,
+            on_expiry=request.on_expiry,
             opened_s=self.now_s,
         )
         if until_s is not None:
             self._expect(until_s)
-        self._note("reserved", path, asked.amount_micros, asked.owner)
-        return self._done(path)
+        self._note("reserved", path, request.amount_micros, request.owner)
+        return self._answer(path)
 
-    def settle(self, asked: Settle) -> BudgetAnswer:
-        path = asked.node
+    def settle(self, request: Settle) -> BudgetAnswer:
+        path = request.node
         node = self._nodes.get(path)
         if node is None or not is_reservation(path):
-            return self._settle_late(asked)
-        cost = node.claim_micros if asked.cost_micros is None else asked.cost_micros
+            return self._settle_late(request)
+        cost = node.claim_micros if request.cost_micros is None else request.cost_micros
         if cost > (node.limit_micros or 0):
             self._note("overrun", path, cost - (node.limit_micros or 0), node.owner)
         self._charge(path, cost, node.owner)
@@ -154,17 +154,18 @@ class _Draft:
         self._forget(path, cost, settled=True)
         return BudgetAnswer(node=path, charged_micros=cost)
 
-    def _settle_late(self, asked: Settle) -> BudgetAnswer:
-        """One that is gone: settled before, so that nothing is to be done; or its lease ran out.
+    def _settle_late(self, request: Settle) -> BudgetAnswer:
+        """Settle a reservation that is no longer open.
 
-        What was really spent is charged all the same, as far as its end has not charged it.
+        If it was settled before, nothing changes. If its lease expired, the part of the real cost
+        that the expiry did not charge is charged now.
         """
-        path = asked.node
+        path = request.node
         found = [(charged, final) for gone, charged, final in self._settled if gone == path]
-        if not found and asked.gone is None:
+        if not found and request.gone is None:
             return BudgetAnswer(NO_RESERVATION, path)
-        charged, final = found[-1] if found else asked.gone or (0, True)
-        more = max(0, (asked.cost_micros or 0) - charged)
+        charged, final = found[-1] if found else request.gone or (0, True)
+        more = max(0, (request.cost_micros or 0) - charged)
         if final or not more:
             return BudgetAnswer(node=path)
         self._settled = tuple(gone for gone in self._settled if gone[0] != path)
@@ -173,50 +174,50 @@ class _Draft:
         self._charge(parent_of(path), more, "settled after its lease")
         return BudgetAnswer(node=path, charged_micros=more)
 
-    def renew(self, asked: Renew) -> BudgetAnswer:
-        node = self._nodes.get(asked.node)
-        if node is None or not is_reservation(asked.node):
-            return BudgetAnswer("there is no such reservation, or its lease ran out", asked.node)
-        until_s = self.now_s + asked.lease_s
-        self._nodes[asked.node] = node._replace(lease_until_s=until_s)
+    def renew(self, request: Renew) -> BudgetAnswer:
+        node = self._nodes.get(request.node)
+        if node is None or not is_reservation(request.node):
+            return BudgetAnswer("there is no such reservation, or its lease ran out", request.node)
+        until_s = self.now_s + request.lease_s
+        self._nodes[request.node] = node._replace(lease_until_s=until_s)
         self._expect(until_s)
-        self._note("renewed", asked.node, node.limit_micros, node.owner)
-        return self._done(asked.node)
+        self._note("renewed", request.node, node.limit_micros, node.owner)
+        return self._answer(request.node)
 
-    def charge_only(self, asked: Charge) -> BudgetAnswer:
-        if asked.mark and any(gone == asked.mark for gone, _, _ in self._settled):
-            return BudgetAnswer(node=asked.node)  # the same charge again
-        if asked.node not in self._nodes:
-            return BudgetAnswer("there is no such budget", asked.node)
-        free = self._free(asked.node)
-        if free is not None and asked.cost_micros > free:
-            self._note("overrun", asked.node, asked.cost_micros - max(0, free), asked.who)
-        self._charge(asked.node, asked.cost_micros, asked.who)
-        if asked.mark:
-            self._forget(asked.mark, asked.cost_micros, settled=True)
-        return BudgetAnswer(node=asked.node, charged_micros=asked.cost_micros)
+    def charge_only(self, request: Charge) -> BudgetAnswer:
+        if request.mark and any(gone == request.mark for gone, _, _ in self._settled):
+            return BudgetAnswer(node=request.node)  # the same charge again
+        if request.node not in self._nodes:
+            return BudgetAnswer("there is no such budget", request.node)
+        free = self._free(request.node)
+        if free is not None and request.cost_micros > free:
+            self._note("overrun", request.node, request.cost_micros - max(0, free), request.who)
+        self._charge(request.node, request.cost_micros, request.who)
+        if request.mark:
+            self._forget(request.mark, request.cost_micros, settled=True)
+        return BudgetAnswer(node=request.node, charged_micros=request.cost_micros)
 
-    def limit(self, asked: Limit) -> BudgetAnswer:
-        path = asked.node
+    def limit(self, request: Limit) -> BudgetAnswer:
+        path = request.node
         node = self._nodes.get(path)
         if node is None or is_reservation(path):
             return BudgetAnswer("there is no such budget", path)
         used = node.spent_micros + node.held_micros
-        if asked.limit_micros < used:
+        if request.limit_micros < used:
             return BudgetAnswer(
                 f"{dollars(used)} of it are spent or reserved", path, node.free_micros
             )
-        changed = node._replace(limit_micros=asked.limit_micros)
+        changed = node._replace(limit_micros=request.limit_micros)
         refusal = self._hold(path, changed.claim_micros - node.claim_micros)
         if refusal is not None:
             return refusal
         self._nodes[path] = changed
-        self._note("limited", path, asked.limit_micros, asked.who)
-        self._tell(path, 0)
-        return self._done(path)
+        self._note("limited", path, request.limit_micros, request.who)
+        self._record_cost(path, 0)
+        return self._answer(path)
 
-    def close_all(self, asked: Close) -> BudgetAnswer:
-        path = asked.node
+    def close_all(self, request: Close) -> BudgetAnswer:
+        path = request.node
         if path not in self._nodes:
             return BudgetAnswer("there is no such budget", path)
         below = [other for other in self._nodes if other.startswith(f"{path}/")]
@@ -225,11 +226,11 @@ class _Draft:
             number = "1 reservation is" if len(taken) == 1 else f"{len(taken)} reservations are"
             return BudgetAnswer(f"{number} still open below it", path)
         for other in sorted(below, key=lambda other: (-other.count("/"), other)):
-            self._close(other, asked.who)
-        self._close(path, asked.who)
+            self._close(other, request.who)
+        self._close(path, request.who)
         return BudgetAnswer(node=path)
 
-    # What all of them are made of
+    # Parts of these
 
     def _hold(self, path: str, more: int) -> BudgetAnswer | None:
         """Reserve more money for a node in all nodes above it; refused if one of them has too little."""
@@ -255,41 +256,41 @@ class _Draft:
         return None
 
     def _charge(self, path: str, cost: int, who: str) -> None:
-        """So much was spent: at the node, and at all above it, out of what they held for it."""
+        """Charge a cost to the node and all above it, from what they held for it."""
         self._note("charged", path, cost, who)
         self._charged += cost
         delta = 0
         at = path
         while at:
             node = self._nodes.get(at)
-            if node is not None:  # one that is closed has returned what it had
+            if node is not None:  # a closed node has returned its money
                 spent = node._replace(
                     spent_micros=node.spent_micros + cost, held_micros=node.held_micros + delta
                 )
                 self._nodes[at] = spent
                 delta = spent.claim_micros - node.claim_micros
-                self._tell(at, cost)
+                self._record_cost(at, cost)
             at = parent_of(at)
 
     def _close(self, path: str, who: str) -> None:
-        """The node goes, and what was held for it is free again."""
+        """Close the node and free what was held for it."""
         returned = self._nodes[path].claim_micros
         self._hold(path, -returned)
         del self._nodes[path]
         self._note("closed", path, returned, who)
 
     def _expect(self, until_s: float) -> None:
-        """The tree must be looked at when this lease runs out, if not before."""
+        """Note when the next lease expires."""
         known = self._expires_s
         self._expires_s = until_s if known is None else min(known, until_s)
 
     def _forget(self, path: str, charged: int, *, settled: bool) -> None:
         self._settled = (*self._settled, (path, charged, settled))[-REMEMBERED:]
 
-    def _tell(self, path: str, cost: int) -> None:
+    def _record_cost(self, path: str, cost: int) -> None:
         """Record in the circuit of a node what was spent, and by which limit it is judged.
 
-        Say once, for each time it is crossed, that most or all of a limit is spent.
+        Each time a node crosses 75 % or 100 % of its limit, one line reports it.
         """
         node = self._nodes[path]
         # What one invocation may cost is no limit of its circuit's.
@@ -299,17 +300,17 @@ class _Draft:
         if not limit:
             return
         share = node.spent_micros / limit
-        told = 2 if share >= 1 else 1 if share >= WARN_AT else 0
-        self._nodes[path] = node._replace(told=told)
-        if told > node.told:
-            kind = "exhausted" if told == 2 else "warned"
+        level = 2 if share >= 1 else 1 if share >= WARN_AT else 0
+        self._nodes[path] = node._replace(told=level)
+        if level > node.told:
+            kind = "exhausted" if level == 2 else "warned"
             self._note(kind, path, node.spent_micros, "")
 
     def _note(self, kind: str, path: str, amount: int | None, who: str) -> None:
         number = self._before.lines + len(self.lines) + 1
         self.lines.append(Line(number, self.now_s, kind, path, amount, who))
 
-    def _done(self, path: str) -> BudgetAnswer:
+    def _answer(self, path: str) -> BudgetAnswer:
         return BudgetAnswer(node=path, free_micros=self._free(path))
 
     def _free(self, path: str) -> int | None:

@@ -20,16 +20,16 @@ from switchgear._text.formats import dollars
 WARN_AT = 0.75
 """The share of a limit at which a node warns, once for each time it is crossed."""
 MOST_NODES = 10_000
-"""How many nodes of one tree may be open at once."""
+"""Maximum number of open nodes of one tree."""
 REMEMBERED = 256
-"""How many settled reservations a book remembers; older ones are found in the account (`recalled`)."""
+"""Number of settled reservations that a book remembers; older ones are in the account (`recalled`)."""
 DEEPEST = 8
 LEVELS = ("team", "wave", "story", "capsule", "invocation")
-"""What the levels of a tree are called, from the root; deeper ones have the name of the last."""
+"""The names of the levels of a tree, from the root; deeper ones have the last name."""
 MARK = "~"
-"""What the last part of a reservation's name begins with."""
+"""The first character of the last part of a reservation's name."""
 EXPIRY = ("spent", "returned")
-"""What becomes of a reservation whose lease ran out: taken as spent in full, or given back."""
+"""The treatment of a reservation whose lease expired: spent in full, or returned."""
 SCHEMA = 1
 _MOST_MICROS = 2**53
 
@@ -38,7 +38,7 @@ class BudgetNode(NamedTuple):
     """One node that is open."""
 
     limit_micros: int | None
-    """What was set aside for it; `None`: it draws on the node above."""
+    """Its limit; `None`: reservations come from the node above."""
     spent_micros: int = 0
     held_micros: int = 0
     """What open nodes below it may still spend."""
@@ -49,12 +49,12 @@ class BudgetNode(NamedTuple):
     """When a reservation counts as abandoned."""
     on_expiry: str = EXPIRY[0]
     told: int = 0
-    """What was reported about it: 1 warned, 2 exhausted."""
+    """The warnings that were reported: 1 warned, 2 exhausted."""
     opened_s: float = 0.0
 
     @property
     def free_micros(self) -> int | None:
-        """What may still be set aside; `None`: the node above decides. Below 0 after an overrun."""
+        """The amount that can still be reserved; `None`: the node above decides. Below 0 after an overrun."""
         if self.limit_micros is None:
             return None
         return self.limit_micros - self.spent_micros - self.held_micros
@@ -73,9 +73,9 @@ class BudgetBook(NamedTuple):
     nodes: dict[str, BudgetNode]
     lines: int = 0
     charged_micros: int = 0
-    """Everything that was ever charged, whatever is open: the sum of the charge lines."""
+    """Everything that was ever charged: the sum of the charge lines."""
     settled: tuple[tuple[str, int, bool], ...] = ()
-    """The last reservations and charges that are done: what was charged, and whether for good."""
+    """The last settled reservations and charges: the amount, and whether it is final."""
     expires_s: float | None = None
     """When the next lease runs out."""
     seen_s: float = 0.0
@@ -99,7 +99,7 @@ class Line(NamedTuple):
 
 
 class BudgetAnswer(NamedTuple):
-    """What came of a message."""
+    """The answer to a request."""
 
     refused: str = ""
     """Why nothing was done; empty: it was done."""
@@ -110,17 +110,17 @@ class BudgetAnswer(NamedTuple):
 
 
 class SpentAt(NamedTuple):
-    """What is to be recorded in a circuit: so much was spent at or below its node."""
+    """A cost to record in a circuit: what was spent at or below its node."""
 
     circuit: str
     limit_micros: int | None
     """What its node may spend in all; `None`: no limit of the circuit's own."""
     cost_micros: int
-    """0: only the limit is another one."""
+    """0: only the limit has changed."""
 
 
 class Open(NamedTuple):
-    """Set a budget aside for a node, from the one above it; a root's comes from outside."""
+    """Open a node with a budget from the node above; a root has its own."""
 
     node: str
     limit_micros: int | None
@@ -129,7 +129,7 @@ class Open(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Give a node more, or less."""
+    """Change the limit of a node."""
 
     node: str
     limit_micros: int
@@ -137,7 +137,7 @@ class Limit(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """Set an amount aside for one invocation."""
+    """Reserve an amount for one invocation."""
 
     node: str
     """The reservation's own path: that of the node above it, and a part that begins with `~`."""
@@ -149,41 +149,41 @@ class Reserve(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """A call takes longer: renews its lease."""
+    """Renew the lease of a reservation."""
 
     node: str
     lease_s: float
 
 
 class Settle(NamedTuple):
-    """An invocation is over; without a cost, all that was reserved counts as spent."""
+    """Settle a reservation; without a cost, all of it counts as spent."""
 
     node: str
     cost_micros: int | None
     gone: tuple[int, bool] | None = None
-    """The account's record of a reservation that the book no longer remembers: what was charged,
-    and whether for good."""
+    """The account's record of a reservation that the book no longer remembers: the charged amount,
+    and whether it is final."""
 
 
 class Charge(NamedTuple):
-    """Something was spent without having been reserved."""
+    """Charge money that was spent without a reservation."""
 
     node: str
     cost_micros: int
     who: str = ""
     mark: str = ""
-    """A name of its own, by which the same charge is known when it is asked for again."""
+    """Identifies the charge, so that repeating the request charges once."""
 
 
 class Close(NamedTuple):
-    """A node is done, and those below it; what was not spent returns to the node above."""
+    """Close a node and those below it; what was not spent returns to the node above."""
 
     node: str
     who: str = ""
 
 
 class PassTime(NamedTuple):
-    """Nothing but time passes."""
+    """Apply expired leases only."""
 
 
 Asked = Open | Limit | Reserve | Renew | Settle | Charge | Close | PassTime
@@ -199,7 +199,7 @@ def root_of(path: str) -> str:
 
 
 def level_of(path: str) -> str:
-    """What a node is called by its depth: team, wave, story, capsule, invocation."""
+    """The name of the level of a node: team, wave, story, capsule, invocation."""
     if is_reservation(path):
         return LEVELS[-1]
     return LEVELS[min(path.count("/"), len(LEVELS) - 1)]
@@ -210,7 +210,7 @@ def is_reservation(path: str) -> bool:
 
 
 def checked_path(path: Any) -> str:
-    """The path of a node, if it may be one. Raises ValueError."""
+    """The path of a node, if it is valid. Raises ValueError."""
     values.check_text("node", path)
     parts = path.split("/")
     if len(path) > 400 or len(parts) > DEEPEST or not all(part.strip() for part in parts):
@@ -268,7 +268,7 @@ def load_book(data: Any) -> BudgetBook:
 
 
 def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
-    """What does not fit, in sentences.
+    """The differences between a book and its lines, as sentences.
 
     None: the sum of the charges is what was charged, and every open node has spent, holds and may
     spend what the lines say.
@@ -294,14 +294,14 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
     if count != book.lines:
         problems.append(f"there are {count} lines, but the balance has {book.lines}")
     if charged != book.charged_micros:
-        told, kept = dollars(charged), dollars(book.charged_micros)
-        problems.append(f"the lines charge {told}, but the balance has {kept}")
+        total, balance = dollars(charged), dollars(book.charged_micros)
+        problems.append(f"the lines charge {total}, but the balance has {balance}")
     problems += _nodes(book, limits, spent)
     return tuple(problems)
 
 
 def recalled(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
-    """The account's record of a reservation that is gone: what it was charged, and whether for good.
+    """The account's record of a reservation that is gone: the charged amount, and whether it is final.
 
     One whose lease ran out may be settled again, for its real cost. `None`: there was none.
     """
@@ -329,7 +329,7 @@ def _spend(spent: dict[str, int], path: str, cost: int) -> None:
 
 
 def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int]) -> list[str]:
-    """Where the open nodes differ from what the lines make them."""
+    """The open nodes that differ from what the lines add up to."""
     held = dict.fromkeys(limits, 0)
     for path in sorted(limits, key=lambda path: -path.count("/")):
         above = parent_of(path)
@@ -340,11 +340,11 @@ def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int
         if path not in limits:
             problems.append(f"{path!r} is open in the balance only")
             continue
-        for what, told, kept in (
+        for what, total, kept in (
             ("limit", limits[path], node.limit_micros),
             ("spent", spent[path], node.spent_micros),
             ("held", held[path], node.held_micros),
         ):
-            if told != kept:
-                problems.append(f"{path!r} has {what} {kept}, but the lines add up to {told}")
+            if total != kept:
+                problems.append(f"{path!r} has {what} {kept}, but the lines add up to {total}")
     return problems

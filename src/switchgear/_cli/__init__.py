@@ -1,82 +1,66 @@
-"""The command. Thin: parse, call, print. What a verb needs is imported when it is used."""
+"""The command. Thin: parse, call, print. A verb's module is imported when the verb is used."""
 
 import click
 
 from switchgear import __version__
-from switchgear._cli import (
-    backtest,
-    batch,
-    budgets,
-    check,
-    config,
-    doctor,
-    export,
-    fleet,
-    hooks,
-    incidents,
-    intervene,
-    label,
-    locks,
-    mcp,
-    metrics,
-    override,
-    proxy,
-    resume,
-    rules,
-    run,
-    runs,
-    selftest,
-    serve,
-    sessions,
-    simulate,
-    status,
-    trust,
-    tune,
-    worker,
-    wrap,
+from switchgear._cli.options import VerbGroup, Verbs, color_option, store_options
+
+VERBS = {
+    "demo": ("demo.demo", "Show a breaker that trips and recovers (13 seconds)."),
+    "run": ("run.run", "Run an agent in a loop until it is done or stuck."),
+    "resume": ("resume.resume", "Resume a run that stopped."),
+    "runs": ("runs.runs", "List the runs of this project, or show one."),
+    "batch": ("batch.batch", "Run many tasks with dependencies, resumable."),
+    "worker": ("worker.worker", "Execute tasks of batches from other hosts."),
+    "wrap": ("wrap.wrap", "Guard the model calls of a Python program without editing it."),
+    "hooks": ("hooks.hooks", "Guard an agent from inside: install, status, doctor."),
+    "serve": ("serve.serve", "Answer hooks over HTTP; the API, metrics and the web page."),
+    "metrics": ("metrics.metrics", "Print alert rules and a dashboard."),
+    "proxy": ("proxy.proxy", "Guard every agent on this machine: a reverse proxy for model APIs."),
+    "backtest": ("backtest.backtest", "Replay recorded sessions with a policy."),
+    "label": ("label.label", "Label recorded runs as solved or not."),
+    "tune": ("tune.tune", "Propose thresholds for a rate of false stops."),
+    "sessions": ("sessions.sessions", "List guarded agent sessions, stopped ones first."),
+    "status": ("status.status", "Show all circuits, open ones first."),
+    "watch": ("status.watch", "Show the circuits live."),
+    "show": ("status.show", "Show everything about one circuit."),
+    "events": ("status.events", "Show or follow the events of circuits."),
+    "check": ("check.check", "Test whether a circuit admits calls: exit code 0 or 1."),
+    "record": ("check.record", "Record a result on a circuit."),
+    "rules": ("rules.rules", "Show and try the absolute rules."),
+    "budgets": ("budgets.budgets", "Show and change shared budgets."),
+    "locks": ("locks.locks", "Show shared locks: holders and waiters."),
+    "fleet": ("fleet.fleet", "Show agents and fallbacks; resume paused tasks."),
+    "incidents": ("incidents.incidents", "Show and close incidents."),
+    "review": ("incidents.review", "Propose threshold changes from recorded events."),
+    "simulate": ("simulate.simulate", "Simulate a fleet with and without breakers."),
+    "hold": ("override.hold", "Hold a circuit open, closed or in shadow."),
+    "release": ("override.release", "End a hold: the evidence decides again."),
+    "reset": ("override.reset", "Discard the evidence and close a circuit."),
+    "probe": ("override.probe", "Admit a probe on an open circuit now."),
+    "intervene": ("intervene.intervene", "Help a stuck agent, or deal with a tripped circuit."),
+    "mcp": ("mcp.mcp", "Serve MCP tools: why calls are refused, what was tried."),
+    "requests": ("mcp.requests", "Answer requests of agents for time or money."),
+    "export": ("export.export_verb", "Write circuits as lines of JSON."),
+    "import": ("export.import_verb", "Import exported circuits."),
+    "vacuum": ("export.vacuum", "Remove old events and idle circuits."),
+    "selftest": ("selftest.selftest", "Test whether every guard fires."),
+    "doctor": ("doctor.doctor", "Check the installation."),
+    "config": ("config.config", "Write, check or show the configuration."),
+    "trust": ("trust.trust", "Trust the configuration file of a project."),
+    "completion": ("config.completion", "Print the completion script for bash, zsh or fish."),
+}
+"""Each verb, in the order of the help: its module and function, and what it does."""
+
+
+@click.group(
+    "switchgear",
+    cls=VerbGroup,
+    commands=Verbs(VERBS),
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
-from switchgear._cli.options import Verbs, give_color_option, store_options
-
-
-@click.group("switchgear", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="switchgear")
 @store_options
+@color_option
 def main() -> None:
     """Circuit breakers for AI agents: detect trouble, warn, stop calls, explain why, and recover."""
-
-
-@main.command(short_help="Show a breaker at work; takes 13 seconds.")
-@click.option(
-    "--speed",
-    type=click.FloatRange(0.1, 20.0),
-    default=1.0,
-    show_default=True,
-    help="Speed factor; waits shrink accordingly.",
-)
-def demo(speed: float) -> None:
-    """Show a breaker at work: a simulated agent, and a provider that fails and recovers.
-
-    The provider is a real HTTP server on this machine's loopback and the calls are real; nothing
-    leaves the machine and no key is needed. Takes about 13 seconds. Exit code 0 when the circuit
-    opened, probed and closed as it should, else 1.
-    """
-    from switchgear._cli.demo import run_demo  # noqa: PLC0415
-
-    raise SystemExit(run_demo(speed))
-
-
-for verb in (
-    *(run.run, resume.resume, runs.runs, batch.batch, worker.worker, wrap.wrap),
-    *(hooks.hooks, serve.serve, metrics.metrics, proxy.proxy),
-    *(backtest.backtest, label.label, tune.tune),
-    *(sessions.sessions, status.status, status.watch, status.show, status.events),
-    *(check.check, check.record, rules.rules),
-    *(budgets.budgets, locks.locks),
-    *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
-    *(override.hold, override.release, override.reset, override.probe, intervene.intervene),
-    *(mcp.mcp, mcp.requests),
-    *(export.export_verb, export.import_verb, export.vacuum),
-    *(selftest.selftest, doctor.doctor, config.config, trust.trust, config.completion),
-):
-    main.add_command(verb)
-give_color_option(main)

@@ -3,42 +3,49 @@
 import importlib
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import click
 
-from switchgear._cli.options import F, Fail, fail, json_option, store_options
-from switchgear._cli.views.text import clean, plural, say
-
-if TYPE_CHECKING:
-    from switchgear._analysis.backtest.findings import BacktestFindings
-    from switchgear._analysis.backtest.replay import Named, RunRow
-    from switchgear._cli.views.terminal import ProgressReport
-    from switchgear._core.policy import Policy
+from switchgear._agents.recordings.formats import usual_places
+from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
+from switchgear._analysis.backtest.findings import BacktestFindings, as_values, shadow_row
+from switchgear._analysis.backtest.labels import read_labels
+from switchgear._analysis.backtest.replay import Named, RunRow
+from switchgear._breaker.presets import PRESETS
+from switchgear._cli.context import literal, load_chosen_config, open_session
+from switchgear._cli.options import Fail, fail, json_option, several, store_options
+from switchgear._cli.status import EVERYTHING
+from switchgear._cli.views.analysis import show_backtest
+from switchgear._cli.views.terminal import Screen, progress
+from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._config import load_config
+from switchgear._config.problems import suggestion
+from switchgear._config.sections import preset_policy
+from switchgear._console.values import printed
+from switchgear._core.errors import SwitchgearError
+from switchgear._core.policy import Policy
+from switchgear._core.types import EventKind
+from switchgear._report.analysis_pages import backtest_page
+from switchgear._system.files import write_whole
 
 _ENDINGS = (".yaml", ".yml", ".toml")
 
 
-def chosen(text: str, *, code: bool = False) -> "Named":
+def chosen(text: str, *, code: bool = False) -> Named:
     """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, or a preset.
 
     `code`: the file may be a Python module, which is run.
     """
-    from switchgear._analysis.backtest.replay import Named
-    from switchgear._breaker.presets import PRESETS
-    from switchgear._cli.context import load_chosen_config
-    from switchgear._config.problems import suggestion
-    from switchgear._config.sections import preset_policy
-
     path, _, name = text.partition("#")
     if path.endswith(".py"):
         if not code:
             raise Fail(f"--policy {text!r}: a Python file works with `switchgear backtest` only")
         return _of_module(path, name)
     if path.endswith(_ENDINGS) or Path(path).is_file():
-        return _of_file(path, name)
+        return _one_of(path, name, load_config(path).policies, "add them under `policies:`")
     named = load_chosen_config().policies
     if text in named:
         return Named(text, named[text])
@@ -48,10 +55,8 @@ def chosen(text: str, *, code: bool = False) -> "Named":
     raise Fail(f"--policy {text!r}: there is no such policy, preset or file; {near}")
 
 
-def _of_module(path: str, name: str) -> "Named":
+def _of_module(path: str, name: str) -> Named:
     """A policy of a Python module, imported by its name: other processes import it again."""
-    from switchgear._core.policy import Policy
-
     file = Path(path).resolve()
     if not file.is_file() or not file.stem.isidentifier():
         raise Fail(
@@ -69,15 +74,7 @@ def _of_module(path: str, name: str) -> "Named":
     return _one_of(path, name, policies, "assign a Policy to a variable")
 
 
-def _of_file(path: str, name: str) -> "Named":
-    from switchgear._config import load_config
-
-    return _one_of(path, name, load_config(path).policies, "add them under `policies:`")
-
-
-def _one_of(path: str, name: str, policies: "Mapping[str, Policy]", how: str) -> "Named":
-    from switchgear._analysis.backtest.replay import Named
-
+def _one_of(path: str, name: str, policies: Mapping[str, Policy], how: str) -> Named:
     if name in policies:
         return Named(name, policies[name])
     if not name and len(policies) == 1:
@@ -92,8 +89,6 @@ def _one_of(path: str, name: str, policies: "Mapping[str, Policy]", how: str) ->
         f"--policy {path!r}: the file has {len(policies)} policies; add #NAME, one of {known}"
     )
 
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 DEFAULT = "default"
 NOTHING_READ = 3
@@ -132,28 +127,21 @@ class _Confidence(click.FloatRange):
         return found
 
 
-def outcome_options(verb: F) -> F:
-    """Options for the outcomes of runs."""
-    for option in (
-        click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes."),
-        click.option(
-            "--confidence",
-            type=_Confidence(0.5, 1.0),
-            default=0.7,
-            show_default=True,
-            help="Count an inferred outcome from this confidence on, such as 80% or 0.8.",
-        ),
-        click.option(
-            "--outcomes",
-            metavar="FILE",
-            help="Which runs were solved: JSON of ids and true/false.",
-        ),
-    ):
-        verb = option(verb)
-    return verb
+outcome_options = several(
+    click.option(
+        "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
+    ),
+    click.option(
+        "--confidence",
+        type=_Confidence(0.5, 1.0),
+        default=0.7,
+        help="Count an inferred outcome from this confidence on, such as 80% or 0.8.",
+    ),
+    click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes."),
+)
 
 
-@click.command(short_help="Replay recorded sessions with a policy.")
+@click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
     "--policy",
@@ -173,14 +161,12 @@ def outcome_options(verb: F) -> F:
     "--pictures",
     type=click.IntRange(0, 2000),
     default=100,
-    show_default=True,
     help="Maximum number of charts in the report: false stops first, then largest savings.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(0, 100_000),
     default=10,
-    show_default=True,
     help="Show at most this many stopped runs in the terminal.",
 )
 @jobs_option
@@ -218,12 +204,10 @@ def backtest(  # noqa: PLR0917  click passes them by name
 
     Exit code 0: done; 2: bad input; 3: no run was found.
     """
-    from switchgear._analysis.backtest.findings import BacktestFindings
-
     if live and paths:
         fail("--live evaluates circuits and takes no PATH")
     if not live and not paths:
-        return _say_where()
+        return _show_sources()
     names = [policy or DEFAULT, *compare]
     if len(set(names)) < len(names):
         fail("--policy and --compare name the same policy twice")
@@ -231,17 +215,16 @@ def backtest(  # noqa: PLR0917  click passes them by name
     check_folder("--html", html)
     found = BacktestFindings(pictures if html else 0)
     found.noun = "circuit" if live else "run"
-    from switchgear._cli.views.terminal import progress
-
     with progress("replaying recordings", hidden=as_json or live) as tell:
+        told = {} if outcomes is None else read_outcomes(outcomes)
         least = None if recorded_only else confidence
-        reading = ReplayOptions(force, outcomes, jobs, tell, least)
-        for row in _live() if live else _recorded(found, paths, names, reading):
+        read = Recordings(paths, told, force, jobs, tell, read_labels(), least)
+        for row in _live() if live else _replay_rows(found, read, names):
             found.add(row)
     if not live:
         _add_opinions(found)
     if html is not None:
-        _write(html, found)
+        write_whole(html, backtest_page(found))
     _show(found, limit, html, as_json=as_json)
     return 0 if found.runs else NOTHING_READ
 
@@ -259,44 +242,16 @@ def check_folder(option: str, path: str | None) -> None:
         fail(f"{option} {path!r}: its folder does not exist")
 
 
-class ReplayOptions(NamedTuple):
-    """How the recordings are read."""
-
-    force: str | None
-    outcomes: str | None
-    jobs: int | None
-    progress: "ProgressReport | None" = None
-    least_confidence: float | None = None
-
-
-def _recorded(
-    found: "BacktestFindings", paths: tuple[str, ...], names: list[str], reading: ReplayOptions
-) -> "Iterator[RunRow]":
-    from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
-    from switchgear._analysis.backtest.labels import read_labels
-
+def _replay_rows(found: BacktestFindings, read: Recordings, names: list[str]) -> Iterator[RunRow]:
     policies = tuple(chosen(text, code=True) for text in names)
-    read = Recordings(
-        paths,
-        {} if reading.outcomes is None else read_outcomes(reading.outcomes),
-        reading.force,
-        reading.jobs,
-        reading.progress,
-        read_labels(),
-        reading.least_confidence,
-    )
-    found.least_confidence = reading.least_confidence
+    found.least_confidence = read.least_confidence
+    found.unmatched = set(read.outcomes)
     found.judged_by(policies)
     return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)
 
 
-def _add_opinions(found: "BacktestFindings") -> None:
+def _add_opinions(found: BacktestFindings) -> None:
     """Compare the second opinions in the store with the outcomes, where there are any."""
-    from switchgear._cli.context import open_session
-    from switchgear._cli.status import EVERYTHING
-    from switchgear._core.errors import SwitchgearError
-    from switchgear._core.types import EventKind
-
     try:
         with open_session(reading=True) as session:
             entries = session.panel.events(glob="session/*", limit=EVERYTHING)
@@ -308,11 +263,7 @@ def _add_opinions(found: "BacktestFindings") -> None:
     found.opinions.compare(row.run for row in found.rows)
 
 
-def _live() -> "Iterator[RunRow]":
-    from switchgear._analysis.backtest.findings import shadow_row
-    from switchgear._cli.context import literal, open_session
-    from switchgear._cli.status import EVERYTHING
-
+def _live() -> Iterator[RunRow]:
     with open_session(reading=True) as session:
         views, trouble = session.read("*")
         for view in views:
@@ -324,48 +275,26 @@ def _live() -> "Iterator[RunRow]":
             raise trouble
 
 
-def _show(found: "BacktestFindings", limit: int, html: str | None, *, as_json: bool) -> None:
+def _show(found: BacktestFindings, limit: int, html: str | None, *, as_json: bool) -> None:
     if as_json:
-        from switchgear._analysis.backtest.findings import as_values
-        from switchgear._console.values import printed
-
         say(printed(as_values(found)))
         return
-    from switchgear._cli.views.analysis import show_backtest
-    from switchgear._cli.views.terminal import Screen
-
     screen = Screen()
     show_backtest(screen, found, limit)
     if html is not None:
         screen.line(f"report: {clean(html, 1000)}")
 
 
-def _write(path: str, found: "BacktestFindings") -> None:
-    from switchgear._report.analysis_pages import backtest_page
-    from switchgear._report.run_page import put_in_place
-
-    put_in_place(path, backtest_page(found))
-
-
-def _say_where() -> int:
+def _show_sources() -> int:
     """Nothing was given: what could be, and where the agents of this machine keep theirs."""
-    from switchgear._agents.recordings.formats import usual_places
-
-    say("switchgear: give a file or folder with recorded sessions, for example:", err=True)
-    places = usual_places()
-    for line in _places(places):
-        say(f"  {line}", err=True)
+    warn("give a file or folder with recorded sessions, for example:")
+    places = list(usual_places())
+    width = max((len(place) for _, place, _ in places), default=0)
+    for name, place, files in places:
+        say(f"  switchgear backtest {place:{width}}  # {name}, {plural(files, 'file')}", err=True)
     if not places:
+        say("  switchgear backtest ~/.claude/projects", err=True)
+        say("  switchgear backtest runs.jsonl", err=True)
         say("  (no agent's sessions were found in the usual places)", err=True)
     say("Try 'switchgear backtest --help'.", err=True)
     return 2
-
-
-def _places(places: Iterable[tuple[str, str, int]]) -> Iterator[str]:
-    found = list(places)
-    width = max((len(place) for _, place, _ in found), default=0)
-    for name, place, files in found:
-        yield f"switchgear backtest {place:{width}}  # {name}, {plural(files, 'file')}"
-    if not found:
-        yield "switchgear backtest ~/.claude/projects"
-        yield "switchgear backtest runs.jsonl"

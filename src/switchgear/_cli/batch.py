@@ -2,29 +2,71 @@
 
 import os
 import shlex
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session
 from switchgear._cli.options import defect, fail, json_option, store_options, token_option
-from switchgear._cli.views.text import clean, say
+from switchgear._cli.run_options import check_node
+from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
+from switchgear._cli.views.terminal import Screen, chooser
+from switchgear._cli.views.text import clean, say, warn
+from switchgear._config.loader import VARIABLE
+from switchgear._console.values import printed
+from switchgear._core.errors import StoreError
+from switchgear._fleet.targets import Target
+from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
+from switchgear._remote.jobs import Jobs
+from switchgear._report.run_page import write_report
+from switchgear._run.batch.attempt import (
+    SPAWN,
+    Admission,
+    AttemptDependencies,
+    options_of,
+    run_attempt,
+)
+from switchgear._run.batch.file import read_batch
+from switchgear._run.batch.model import (
+    OPEN_CHOICES,
+    TIMEOUT_CHOICES,
+    Batch,
+    BatchEnd,
+    Progress,
+    Status,
+    Task,
+    clash,
+)
+from switchgear._run.batch.record import (
+    BatchFolder,
+    BatchState,
+    TaskFolders,
+    batches_of,
+    batches_root,
+    find_batch,
+    new_batch,
+    resumed_progress,
+    with_run_state,
+)
+from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
+from switchgear._run.cost import coverage
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
+from switchgear._run.interrupt import Interrupt
+from switchgear._run.loop import agent_of
+from switchgear._run.options import RunOptions
+from switchgear._run.prompt import check_plan
+from switchgear._run.record import runs_root
+from switchgear._run.result import failed_notices, notify_batch_end, targets_of
+from switchgear._run.run_lock import RunConflict, RunLock, folder_lock
+from switchgear._stores.base import ledger_of
+from switchgear._system.login import login_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from switchgear._cli.context import Session
-    from switchgear._fleet.targets import Target
     from switchgear._remote.app import Broker
-    from switchgear._remote.dispatch import RemoteAttempts
-    from switchgear._run.batch.attempt import AttemptDependencies
-    from switchgear._run.batch.model import Batch, BatchEnd, Task
-    from switchgear._run.batch.record import BatchFolder, BatchState
-    from switchgear._run.options import RunOptions
-    from switchgear._run.run_lock import RunLock
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 LAST = "last"
 ALONE = ("timeout", "open")
@@ -33,17 +75,17 @@ ALONE = ("timeout", "open")
 class Prepared(NamedTuple):
     """A batch that may begin."""
 
-    batch: "Batch"
-    kept: "BatchState"
-    home: "BatchFolder"
+    batch: Batch
+    kept: BatchState
+    home: BatchFolder
     notes: tuple[str, ...]
-    lock: "RunLock"
-    """Held until the process ends: no other one goes on with this batch meanwhile."""
+    lock: RunLock
+    """Held until the process ends: no other one continues with this batch in the meantime."""
     unsettled: frozenset[str] = frozenset()
     """Tasks that were running when the last process of this batch ended."""
 
 
-@click.command(short_help="Run many tasks with dependencies, resumable.")
+@click.command()
 @click.argument("tasks", metavar="TASKS.YAML", required=False)
 @click.option(
     "--parallel", type=click.IntRange(1, 1024), metavar="N", help="Run at most N tasks at a time."
@@ -79,7 +121,6 @@ class Prepared(NamedTuple):
     "engine",
     type=click.Choice(("local", "celery")),
     default="local",
-    show_default=True,
     help="Where tasks run: here, or on hosts with `switchgear worker`.",
 )
 @click.option(
@@ -118,28 +159,24 @@ def batch(
     Exit codes: done 0, partial 20, incomplete 21, aborted 22, interrupted 130; 2: the file is
     invalid and nothing was started.
     """
-    from switchgear._cli.context import open_session
-
     if tasks is None and resumed is not None and Path(resumed).is_file():
         tasks, resumed = resumed, LAST  # what follows --resume was the file
     if tasks is None:
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
-    from switchgear._run.result import targets_of
-
     try:
         targets = targets_of(notify)
     except ValueError as problem:
         fail(str(problem))
     with open_session() as session:
         place = workplace(session)
-        wanted = _wanted(place, tasks, parallel, when_alone)
+        wanted = _load_batch(place, tasks, parallel, when_alone)
         wanted = _paid_from(place, wanted, budget_node)
         if any(task.worktree for task in wanted.tasks):
-            _share(session)
+            _share_circuits(session)
         link = broker_of(session, broker) if engine == "celery" else None
-        prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
+        prepared = _prepare(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
             remote = None if link is None else RemoteLink(link, repository or "")
             code = _schedule(session, place, prepared, targets, remote, as_json=as_json)
@@ -153,16 +190,14 @@ class RemoteLink(NamedTuple):
     repository: str
 
 
-def broker_of(session: "Session", broker: str | None) -> "Broker":
+def broker_of(session: Session, broker: str | None) -> "Broker":
     """The broker. Ends the command where hosts could not share the store."""
-    from importlib.util import find_spec
-
     url = session.panel.store.url or ""
     if url.startswith("memory:"):
         fail("several hosts need a store that they share: set `store: redis://…`")
     if find_spec("celery") is None:
         fail("this needs Celery: python3 -m pip install 'switchgear[celery]'")
-    from switchgear._remote.app import broker_of_store
+    from switchgear._remote.app import broker_of_store  # noqa: PLC0415  needs Celery
 
     found = broker_of_store(url)
     if broker:
@@ -173,11 +208,8 @@ def broker_of(session: "Session", broker: str | None) -> "Broker":
     return found
 
 
-def _share(session: "Session") -> None:
+def _share_circuits(session: Session) -> None:
     """Agents in worktrees answer to the same circuits: there their hooks would look for others."""
-    from switchgear._cli.context import STORE_VARIABLE, file_of
-    from switchgear._config.loader import VARIABLE
-
     file = file_of(session.store)
     if file is not None:
         os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{file}")
@@ -185,11 +217,7 @@ def _share(session: "Session") -> None:
         os.environ.setdefault(VARIABLE, session.config.source)
 
 
-def workplace(session: "Session") -> "AttemptDependencies":
-    from switchgear._report.run_page import write_report
-    from switchgear._run.batch.attempt import AttemptDependencies
-    from switchgear._run.record import runs_root
-
+def workplace(session: Session) -> AttemptDependencies:
     config = session.config
     return AttemptDependencies(
         session.panel,
@@ -201,41 +229,39 @@ def workplace(session: "Session") -> "AttemptDependencies":
         tuple(config.sinks),
         write_report,
         config.second_opinion,
+        session.owner_of,
     )
 
 
-def _wanted(
-    place: "AttemptDependencies", tasks: str, parallel: int | None, when_alone: tuple[str, ...]
-) -> "Batch":
+def _load_batch(
+    place: AttemptDependencies, tasks: str, parallel: int | None, when_alone: tuple[str, ...]
+) -> Batch:
     """The batch of the file as the options have it; everything is checked before anything starts."""
-    from switchgear._run.batch.attempt import options_of
-    from switchgear._run.batch.file import read_batch
-    from switchgear._run.prompt import check_plan
-
     read = read_batch(tasks, presets=place.presets)
-    alone = _alone(when_alone)
+    alone = _parse_choices(when_alone)
     if "open" in alone:
         read = read._replace(on_open=alone["open"])
     if "timeout" in alone:
         choice = alone["timeout"]
         read = read._replace(tasks=tuple(task._replace(on_timeout=choice) for task in read.tasks))
+    checked = set()
     for task in read.tasks:
         try:
             options = options_of(place, task)
             check_plan(Path(task.cwd or "."), options.plan)
         except ValueError as problem:
             fail(f"task {task.name!r}: {problem}")
-        _refuse_unknown_cost(place, task, options, limited=read.budget_micros is not None)
+        kind = (options._replace(task=""), task.cwd)
+        if kind not in checked:  # once for all tasks that differ only in what the agent is to do
+            _refuse_unknown_cost(place, task, options, limited=read.budget_micros is not None)
+            checked.add(kind)
     return read if parallel is None else read._replace(parallel=parallel)
 
 
 def _refuse_unknown_cost(
-    place: "AttemptDependencies", task: "Task", options: "RunOptions", *, limited: bool
+    place: AttemptDependencies, task: Task, options: RunOptions, *, limited: bool
 ) -> None:
     """End the command if a task has a budget, or the batch, and its cost cannot be known."""
-    from switchgear._cli.run import agent_of
-    from switchgear._run.cost import coverage
-
     if options.allow_unknown_price or not (limited or options.budget_micros is not None):
         return
     priced = coverage(options, agent_of(options), Path(task.cwd or ".").absolute(), place.runs)
@@ -248,10 +274,8 @@ def _refuse_unknown_cost(
         )
 
 
-def _paid_from(place: "AttemptDependencies", wanted: "Batch", node: str | None) -> "Batch":
+def _paid_from(place: AttemptDependencies, wanted: Batch, node: str | None) -> Batch:
     """With the node of the option, if one is given; a node that is not open is reported before the start."""
-    from switchgear._cli.run_options import check_node
-
     if node is not None:
         paid = (task._replace(flags={**task.flags, "budget_node": node}) for task in wanted.tasks)
         wanted = wanted._replace(tasks=tuple(paid))
@@ -260,9 +284,7 @@ def _paid_from(place: "AttemptDependencies", wanted: "Batch", node: str | None) 
     return wanted
 
 
-def _alone(given: tuple[str, ...]) -> dict[str, str]:
-    from switchgear._run.batch.model import OPEN_CHOICES, TIMEOUT_CHOICES
-
+def _parse_choices(given: tuple[str, ...]) -> dict[str, str]:
     known = dict(zip(ALONE, (TIMEOUT_CHOICES, OPEN_CHOICES), strict=True))
     chosen: dict[str, str] = {}
     for each in given:
@@ -274,25 +296,14 @@ def _alone(given: tuple[str, ...]) -> dict[str, str]:
     return chosen
 
 
-def _prepared(
-    wanted: "Batch", tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
+def _prepare(
+    wanted: Batch, tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
 ) -> Prepared:
-    from switchgear._run.batch.model import Progress, Status
-    from switchgear._run.batch.record import (
-        BatchState,
-        batches_of,
-        batches_root,
-        find_batch,
-        new_batch,
-        resumed_progress,
-        with_run_state,
-    )
-
     root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
     if resumed is not None:
         home = find_batch(root, resumed, file)
         home.read()  # an unknown batch is reported, and gets no lock file
-        lock = _locked(home)
+        lock = _lock_batch(home)
         kept, _ = home.read()
         unsettled = frozenset(
             name for name, each in kept.progress.items() if each.status is Status.RUNNING
@@ -310,14 +321,11 @@ def _prepared(
     home = new_batch(root)
     progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
     kept = BatchState(home.id, file, here, progress)
-    return Prepared(wanted, kept, home, tuple(notes), _locked(home))
+    return Prepared(wanted, kept, home, tuple(notes), _lock_batch(home))
 
 
-def _locked(home: "BatchFolder") -> "RunLock":
+def _lock_batch(home: BatchFolder) -> RunLock:
     """The lock of a batch; one that another process runs ends the command."""
-    from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
-    from switchgear._run.run_lock import RunConflict, folder_lock
-
     try:
         return folder_lock(home.path, f"batch {home.id}")
     except RunConflict as conflict:
@@ -327,7 +335,7 @@ def _locked(home: "BatchFolder") -> "RunLock":
         raise SystemExit(EXIT_CODES[ExitReason.CONFLICT].code) from None
 
 
-def _about_the_last(found: "list[BatchFolder]") -> str | None:
+def _about_the_last(found: list[BatchFolder]) -> str | None:
     """What is to be known of the last batch of the same file, if it is not over."""
     for home in found:
         kept, alive = home.read()
@@ -338,11 +346,8 @@ def _about_the_last(found: "list[BatchFolder]") -> str | None:
     return None
 
 
-def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
+def _refuse_clash(wanted: Batch, home: BatchFolder | None, base: str) -> None:
     """Two agents in one working tree would count each other's changes as their own."""
-    from switchgear._run.batch.model import clash
-    from switchgear._run.batch.record import TaskFolders
-
     if wanted.parallel == 1:
         return
     places = TaskFolders(Path(base) if home is None else home.path, Path(base))
@@ -358,22 +363,14 @@ def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> Non
 
 
 def _schedule(
-    session: "Session",
-    place: "AttemptDependencies",
+    session: Session,
+    place: AttemptDependencies,
     prepared: Prepared,
-    targets: "tuple[Target, ...]",
+    targets: tuple[Target, ...],
     remote: RemoteLink | None,
     *,
     as_json: bool,
 ) -> int:
-    from switchgear._cli.run_options import who
-    from switchgear._cli.views.batch import batch_chooser, batch_view
-    from switchgear._core.errors import StoreError
-    from switchgear._run.batch.attempt import SPAWN, Admission, SpawnCircuit, run_attempt
-    from switchgear._run.batch.record import TaskFolders
-    from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
-    from switchgear._run.interrupt import Interrupt
-
     wanted, kept = prepared.batch, prepared.kept
     with (
         Interrupt().installed() as interrupt,
@@ -381,26 +378,31 @@ def _schedule(
     ):
         choose = None
         if not as_json:
-            ask_s = session.config.interventions.ask_s
-            choose = batch_chooser(view, ask_s, lambda: interrupt.asked)
+            choose = chooser(
+                view.paused if isinstance(view, BatchTable) else nullcontext,
+                session.config.interventions.ask_s,
+                "the policy decides",
+                lambda: interrupt.asked,
+            )
         for note in prepared.notes:
             view.said(f"note: {note}")
-        policy = session.config.policy_for(SPAWN)
         admission = Admission(
-            SpawnCircuit(session.panel, policy),
+            session.panel,
             view,
             policy=wanted.on_open,
+            circuit_policy=session.config.policy_for(SPAWN),
             choose=choose,
-            by=who(),
+            by=login_name(),
             forces=kept.forces,
         )
         act = None if remote is None else _remote_attempts(session, prepared, remote, view.said)
+        names = [task.name for task in wanted.tasks]
         conductor = Scheduler(
             wanted,
             kept,
             prepared.home,
             place=place,
-            places=TaskFolders(prepared.home.path, Path(kept.folder), wanted.by_name),
+            places=TaskFolders(prepared.home.path, Path(kept.folder), names),
             dependencies=BatchDependencies(interrupt, view, choose),
             admission=admission,
             act=run_attempt if act is None else act,
@@ -414,19 +416,15 @@ def _schedule(
         if act is not None:
             with suppress(StoreError):
                 act.forget(each.run for each in kept.progress.values() if each.run is not None)
-    _tell(
-        prepared, end, admission.aborted, (*session.config.notifications, *targets), as_json=as_json
-    )
+    targets = (*session.config.notifications, *targets)
+    _notify(place, prepared, end, admission.aborted, targets, as_json=as_json)
     return end.code
 
 
 def _remote_attempts(
-    session: "Session", prepared: Prepared, remote: RemoteLink, said: "Callable[[str], None]"
-) -> "RemoteAttempts":
-    from switchgear._remote.app import Publisher
-    from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
-    from switchgear._remote.jobs import Jobs
-    from switchgear._stores.base import ledger_of
+    session: Session, prepared: Prepared, remote: RemoteLink, report: Callable[[str], None]
+) -> RemoteAttempts:
+    from switchgear._remote.app import Publisher  # noqa: PLC0415  needs Celery
 
     return RemoteAttempts(
         RemoteContext(
@@ -436,35 +434,30 @@ def _remote_attempts(
             {task.name: task.labels for task in prepared.batch.tasks},
             prepared.unsettled,
             remote.repository,
-            said,
+            report,
         )
     )
 
 
-def _tell(
+def _notify(
+    place: AttemptDependencies,
     prepared: Prepared,
-    end: "BatchEnd",
+    end: BatchEnd,
     aborted: str | None,
-    targets: "tuple[Target, ...]",
+    targets: tuple[Target, ...],
     *,
     as_json: bool,
 ) -> None:
-    from switchgear._cli.run_options import who
-    from switchgear._cli.views.batch import as_values, in_words, table
-    from switchgear._cli.views.terminal import Screen
-    from switchgear._console.values import printed
-    from switchgear._run.result import failed_notices, notify_batch_end
-
     kept: Any = prepared.kept
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
     values = as_values(prepared.home.id, end, kept.progress, notes, resume)
     words = in_words(prepared.home.id, end, kept.progress, resume)
-    outcomes = notify_batch_end(
-        targets, values, " | ".join(line.strip() for line in words), [who()]
-    )
+    agents = {options_of(place, task).agent_label: None for task in prepared.batch.tasks}
+    owners = dict.fromkeys(place.owner_of(agent) for agent in agents)
+    outcomes = notify_batch_end(targets, values, " | ".join(line.strip() for line in words), owners)
     for failure in failed_notices(outcomes):
-        say(clean(f"switchgear: {failure}", 1000), err=True)
+        warn(failure)
     if as_json:
         say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
         return

@@ -1,24 +1,27 @@
 """`switchgear budgets list|show|audit|set|close`: the trees of money, and whether their accounts add up."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.cells import cell_len
 
+from switchgear._budgets.budgets import Budgets, NodeStatus
+from switchgear._budgets.tree import root_of
+from switchgear._cli.context import open_session
 from switchgear._cli.options import (
     Branch,
-    checked_text,
+    by_option,
     fail,
     json_option,
     store_options,
     token_option,
+    who_gives,
 )
+from switchgear._cli.views.terminal import Screen, fitted
 from switchgear._cli.views.text import clean, clock_time, plural, say
+from switchgear._console.values import printed
+from switchgear._run.options import micros
 from switchgear._text.formats import dollars
-
-if TYPE_CHECKING:
-    from switchgear._budgets.budgets import Budgets, NodeStatus
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
@@ -27,7 +30,7 @@ _MOST_VALUES = 8
 """Number of values of a tag that are shown, the most expensive first."""
 
 
-@click.group(cls=Branch, short_help="Show and change shared budgets.")
+@click.group(cls=Branch)
 def budgets() -> None:
     """Show and change the budgets that agents share: spent, reserved, and the account."""
 
@@ -37,8 +40,6 @@ def budgets() -> None:
 @store_options
 def list_budgets(*, as_json: bool) -> None:
     """Show the root of every budget tree, and how much is left."""
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         kept = session.panel.budgets
         rows = [
@@ -46,9 +47,7 @@ def list_budgets(*, as_json: bool) -> None:
             for root in kept.roots()
         ]
     if as_json:
-        from switchgear._console.values import printed
-
-        say(printed([_plain(one) for _, one in rows if one is not None]))
+        say(printed([_node_dict(one) for _, one in rows if one is not None]))
         return
     if not rows:
         say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
@@ -65,7 +64,6 @@ def list_budgets(*, as_json: bool) -> None:
     "count",
     type=click.IntRange(0),
     default=10,
-    show_default=True,
     help="Show the last N lines of the account.",
 )
 @json_option
@@ -75,21 +73,17 @@ def show(node: str, *, count: int, as_json: bool) -> None:
 
     A closed node still has its account.
     """
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         kept = session.panel.budgets
-        tree = [one for one in _tree(kept, node) if _is_at(one.path, node)]
-        lines = [line for line in kept.lines(node.partition("/")[0]) if _is_at(line.node, node)]
+        tree = [one for one in kept.tree(root_of(node)) if _is_at(one.path, node)]
+        lines = [line for line in kept.lines(root_of(node)) if _is_at(line.node, node)]
         if not tree and not lines:
             fail(f"there is no budget {node!r}; 'switchgear budgets list' shows the trees")
         shown = lines[len(lines) - count :] if count < len(lines) else lines
         now_s = session.now_s()
-        tags = kept.spent_by_tag(node.partition("/")[0])
+        tags = kept.spent_by_tag(root_of(node))
     if as_json:
-        from switchgear._console.values import printed
-
-        found = {"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}
+        found = {"nodes": [*map(_node_dict, tree)], "lines": [line._asdict() for line in shown]}
         say(printed({**found, "tags": tags}))
         return
     if tree:
@@ -115,9 +109,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
 @json_option
 @store_options
 def audit(root: str | None, *, as_json: bool) -> None:
-    """Recalculate the tree of ROOT, or every tree, from its lines. Exit code 1: they differ."""
-    from switchgear._cli.context import open_session
-
+    """Recalculate the tree of ROOT, or every tree, from the account. Exit code 1: they differ."""
     with open_session(reading=True) as session:
         kept = session.panel.budgets
         roots = kept.roots()
@@ -125,8 +117,6 @@ def audit(root: str | None, *, as_json: bool) -> None:
             fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
         found = [kept.audit(each) for each in roots if root in {None, each}]
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed([{**each._asdict(), "problems": list(each.problems)} for each in found]))
     for each in [] if as_json else found:
         charged = dollars(each.charged_micros)
@@ -148,13 +138,8 @@ def audit(root: str | None, *, as_json: bool) -> None:
 )
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
-@click.option("--circuit", default="", help="Circuit that records its costs.")
-@click.option(
-    "--by",
-    metavar="NAME",
-    callback=checked_text,
-    help="Name of the operator. [default: the login name]",
-)
+@click.option("--circuit", default="", show_default=False, help="Circuit that records its costs.")
+@by_option
 @store_options
 @token_option
 def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
@@ -162,28 +147,19 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
 
     Needs the operator token where one is configured.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._cli.override import who_gives
-    from switchgear._run.options import micros
-
     limit, who = micros("DOLLARS", amount), who_gives(by)
     with open_session() as session:
-        panel = session.panel
-        panel.store.operator.demand(panel.store.inner, node, f"a limit for budget {node!r}")
-        if any(one.path == node for one in _tree(panel.budgets, node)):
-            panel.budgets.limit(node, limit, who=who)
+        session.demand_operator(node, f"a limit for budget {node!r}")
+        kept = session.panel.budgets
+        if any(one.path == node for one in kept.tree(root_of(node))):
+            kept.limit(node, limit, who=who)
         else:
-            panel.budgets.open(node, limit, circuit=circuit, who=who)
+            kept.open(node, limit, circuit=circuit, who=who)
     say(clean(f"{node} has a limit of {dollars(limit)}"))
 
 
 @budgets.command("apply", short_help="Open and change budgets to match the configuration.")
-@click.option(
-    "--by",
-    metavar="NAME",
-    callback=checked_text,
-    help="Name of the operator. [default: the login name]",
-)
+@by_option
 @json_option
 @store_options
 @token_option
@@ -193,17 +169,12 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
     A limit set by 'budgets set' stays until its value in the configuration changes. Needs the
     operator token where one is configured. Exit code 1: a change was refused.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._cli.override import who_gives
-
     who = who_gives(by)
     with open_session(applying=False) as session:
         if not session.config.budgets:
             fail("the configuration has no section 'budgets'")
         done = session.panel.budgets.apply(session.config.budgets, who=who)
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed([one._asdict() for one in done]))
     for one in [] if as_json else done:
         say(clean(f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}", 1000))
@@ -213,64 +184,44 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
 
 @budgets.command("close", short_help="Close a budget and return what is left of it.")
 @click.argument("node")
-@click.option(
-    "--by",
-    metavar="NAME",
-    callback=checked_text,
-    help="Name of the operator. [default: the login name]",
-)
+@by_option
 @store_options
 @token_option
 def close_budget(node: str, by: str | None) -> None:
     """Close NODE and the nodes below it; unspent money returns to the node above.
 
-    Nothing can be reserved from it any more; its account stays. Refused while reservations
+    Nothing can be reserved from it afterwards; its account stays. Refused while reservations
     below it are open. Needs the operator token where one is configured.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._cli.override import who_gives
-
     who = who_gives(by)
     with open_session() as session:
-        panel = session.panel
-        panel.store.operator.demand(panel.store.inner, node, f"closing budget {node!r}")
-        panel.budgets.close(node, who=who)
+        session.demand_operator(node, f"closing budget {node!r}")
+        session.panel.budgets.close(node, who=who)
         above, _, _ = node.rpartition("/")
-        returned = _returned(panel.budgets, node)
+        returned = _returned_text(session.panel.budgets, node)
     say(clean(f"{node} is closed; {returned} were left{f' and return to {above}' * bool(above)}"))
 
 
-def _returned(kept: "Budgets", node: str) -> str:
-    """What the node gave back when it was closed last, by its account."""
-    lines = kept.lines(node.partition("/")[0])
+def _returned_text(kept: Budgets, node: str) -> str:
+    lines = kept.lines(root_of(node))
     closed = [line for line in lines if line.kind == "closed" and line.node == node]
     return dollars(closed[-1].amount_micros or 0)
-
-
-def _tree(kept: "Budgets", node: str) -> "list[NodeStatus]":
-    from switchgear._budgets.tree import root_of
-
-    return kept.tree(root_of(node))
 
 
 def _is_at(path: str, node: str) -> bool:
     return path == node or path.startswith(f"{node}/")
 
 
-def _plain(one: "NodeStatus") -> dict[str, Any]:
+def _node_dict(one: NodeStatus) -> dict[str, Any]:
     fields = one.node._asdict()
     return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
 
 
-def _table(tree: "list[NodeStatus]", *, full: bool) -> None:
+def _table(tree: list[NodeStatus], *, full: bool) -> None:
     """The nodes in columns; those below others are set in, unless the full path is shown.
 
     At a terminal a name that does not fit loses its middle; in a pipe nothing is cut.
     """
-    from rich.cells import cell_len
-
-    from switchgear._cli.views.terminal import Screen, fitted
-
     screen = Screen()
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
     widths = [max(cell_len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
@@ -283,7 +234,7 @@ def _table(tree: "list[NodeStatus]", *, full: bool) -> None:
         say("  ".join(cells).rstrip())
 
 
-def _row(one: "NodeStatus", *, full: bool) -> tuple[str, ...]:
+def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:
     node = one.node
     name = one.path if full else "  " * one.path.count("/") + one.path.rpartition("/")[2]
     limit, free = node.limit_micros, node.free_micros

@@ -1,10 +1,13 @@
 """The verbs of a guarded script: `check` before, `record` after. Quick: no drawing, no colour."""
 
+import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import Any
 
 import click
 
+from switchgear._cli.context import Session, open_session
 from switchgear._cli.options import (
     checked_text,
     circuit_argument,
@@ -15,20 +18,22 @@ from switchgear._cli.options import (
     store_options,
     token_option,
 )
-from switchgear._cli.views.text import clean, say, signs_for, words
+from switchgear._cli.views.circuits import what_happened
+from switchgear._cli.views.text import clean, say, signs_for, warn, words
 from switchgear._console.permits import dump_permit, load_permit
-
-if TYPE_CHECKING:
-    from switchgear._cli.context import Session
-    from switchgear._core.types import Circuit, Event, Verdict
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._console.values import of_event, printed, stands
+from switchgear._core.errors import Refusal, Rejected
+from switchgear._core.machine import standing
+from switchgear._core.types import Acquire, Circuit, Record, Signal, Verdict
+from switchgear._stores.base import start_from_scratch
+from switchgear._text.formats import duration
+from switchgear._text.redact import redact
 
 REFUSED = 1
 _MOST_DOLLARS = 1_000_000_000
 
 
-@click.command(short_help="Test whether a circuit admits calls: exit code 0 or 1.")
+@click.command()
 @circuit_argument()
 @click.option("--take", is_flag=True, help="Acquire a permit and print it.")
 @json_option
@@ -41,15 +46,13 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
     circuit uses its probe, a refusal is counted, and the printed permit is for 'switchgear
     record --permit'. A refusal lists the options: wait, force, skip, abort.
     """
-    from switchgear._cli.context import open_session
-
     with open_session(reading=not take) as session:
-        state, verdict = _taken(session, circuit) if take else _looked(session, circuit)
+        state, verdict = _take_permit(session, circuit) if take else _read_circuit(session, circuit)
         token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
-        answers = [] if verdict.admitted else _answers(session, circuit, verdict, state)
+        answers = (
+            [] if verdict.admitted else _options_after_refusal(session, circuit, verdict, state)
+        )
         if as_json:
-            from switchgear._console.values import printed
-
             say(printed(_as_json(circuit, state, verdict, token, answers)))
         elif take and verdict.admitted:
             say(token)
@@ -62,9 +65,7 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
     return 0 if verdict.admitted else REFUSED
 
 
-def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
-    from switchgear._core.machine import standing
-
+def _read_circuit(session: Session, name: str) -> tuple[Circuit, Verdict]:
     lost = session.panel.lost()
     if lost is None or session.panel.store.get(name) is not None:
         view = session.panel.view(name)
@@ -74,24 +75,19 @@ def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
     fresh = policy.start(name, now_s)
     if lost is not None:
         # As it will be with the first message: a strict one refuses, because its state is unknown.
-        from switchgear._core.types import Acquire
-        from switchgear._stores.base import start_anew
-
-        fresh = start_anew(policy, name, Acquire(), now_s, why=lost.why, event_seq=0).circuit
-        say(clean(f"switchgear: the state of {name!r} is lost: {lost}", 2000), err=True)
+        fresh = start_from_scratch(
+            policy, name, Acquire(), now_s, why=lost.why, event_seq=0
+        ).circuit
+        warn(f"the state of {name!r} is lost: {lost}")
     return fresh, standing(policy, fresh, now_s)
 
 
-def _taken(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
-    from switchgear._core.types import Acquire
-
+def _take_permit(session: Session, name: str) -> tuple[Circuit, Verdict]:
     done = session.send(name, Acquire())
     return done.circuit, done.verdict
 
 
-def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
-    from switchgear._core.errors import Refusal, Rejected
-
+def _sentence(name: str, state: Circuit, verdict: Verdict) -> str:
     signs = signs_for()
     if not verdict.admitted:
         last = state.failures[-1].error if state.failures else None
@@ -102,21 +98,17 @@ def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
     sign = signs.half_open if verdict.phase == "half_open" else signs.closed
     why = f": {verdict.reason}" if verdict.reason else ""
     mode = "" if state.mode == "auto" else f" ({words(state.mode)})"
-    said = "admits, against the evidence" if verdict.overruled else "admits"
+    verb = "admits, against the evidence" if verdict.overruled else "admits"
     if not state.version and not state.event_seq:
         why = ": no results are recorded yet"
-    return clean(f"{sign} circuit {name!r} {said}; it is {words(verdict.phase)}{mode}{why}", 1000)
+    return clean(f"{sign} circuit {name!r} {verb}; it is {words(verdict.phase)}{mode}{why}", 1000)
 
 
-def _answers(
-    session: "Session", name: str, verdict: "Verdict", state: "Circuit"
+def _options_after_refusal(
+    session: Session, name: str, verdict: Verdict, state: Circuit
 ) -> list[dict[str, Any]]:
     """What a person or an agent can do about a refusal, each with the exact command."""
-    import math
-
-    from switchgear._text.formats import duration
-
-    quoted, where = shlex.quote(name), _where()
+    quoted, where = shlex.quote(name), _store_options()
     sealed = not session.is_operator()
     order_end = f"{quoted} --why WHY{where}{' --token-file FILE' if sealed else ''}"
     wait = verdict.retry_after_s
@@ -154,18 +146,18 @@ def _answers(
     ]
 
 
-def _where() -> str:
+def _store_options() -> str:
     """The options that lead to the same store; not a URL that may hold a password."""
-    told = ""
+    options = ""
     for option in ("config", "store"):
         value = given(option)
         if value is not None and "@" not in value:
-            told += f" --{option} {shlex.quote(value)}"
-    return told
+            options += f" --{option} {shlex.quote(value)}"
+    return options
 
 
 def _as_json(
-    name: str, state: "Circuit", verdict: "Verdict", token: str | None, answers: list[Any]
+    name: str, state: Circuit, verdict: Verdict, token: str | None, answers: list[Any]
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -174,7 +166,7 @@ def _as_json(
         "mode": state.mode,
         "reason": verdict.reason,
         "retry_after_s": verdict.retry_after_s,
-        "heat": verdict.heat,
+        "heat": min(verdict.heat, 1.0),
         "overruled": verdict.overruled,
         "last_error": state.failures[-1].error if state.failures else None,
         "permit": token,
@@ -182,7 +174,7 @@ def _as_json(
     }
 
 
-@click.command(short_help="Record a result on a circuit.")
+@click.command()
 @circuit_argument()
 @click.argument("outcome", type=click.Choice(["success", "failure", "ignored"]))
 @click.option(
@@ -194,7 +186,7 @@ def _as_json(
 @click.option("--seconds", type=number("seconds"), help="Duration of the call.")
 @click.option("--cost", metavar="USD", help="Cost of each result in dollars.")
 @click.option("--permit", metavar="TOKEN", help="Permit that 'check --take' printed.")
-@click.option("--retry-after", type=number("seconds"), help="Wait that the provider asked for.")
+@click.option("--retry-after", type=number("seconds"), help="Wait requested by the provider.")
 @click.option(
     "--count",
     type=click.IntRange(1, 1_000_000),
@@ -211,10 +203,6 @@ def record(
 
     'ignored' counts as no evidence: a cancelled call, or a returned permit.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._core.types import Record, Signal
-    from switchgear._text.redact import redact
-
     ok = {"success": True, "failure": False, "ignored": None}[outcome]
     if ok is not False and (facts["error"] is not None or facts["retry_after"] is not None):
         fail("--error and --retry-after belong to a failure")
@@ -235,32 +223,19 @@ def record(
     moved = [event for event in done.events if event.kind == "moved"]
     late = leave is not None and leave.generation != done.circuit.generation and not moved
     if as_json:
-        from switchgear._console.values import of_event, printed, stands
-
         events = [of_event(event) for event in done.events]
         say(printed({**stands(circuit, done), "late": late, "events": events}))
         return
-    say(clean(f"recorded {outcome} of {circuit}") + _times(facts["count"]))
+    times = "" if facts["count"] == 1 else f", {facts['count']:,} times"
+    say(clean(f"recorded {outcome} of {circuit}") + times)
     if late:
         say("the permit was issued before the last trip: counted, but not used as evidence")
     for event in done.events:
-        say(_told(event))
-
-
-def _times(count: int) -> str:
-    return "" if count == 1 else f", {count:,} times"
-
-
-def _told(event: "Event") -> str:
-    from switchgear._cli.views.circuits import what_happened
-
-    return what_happened(event, signs_for())
+        say(what_happened(event, signs_for()))
 
 
 def micros(text: str) -> int:
     """Dollars to millionths, rounded up: what is spent is never less than it was."""
-    from decimal import ROUND_CEILING, Decimal, InvalidOperation
-
     try:
         amount = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:

@@ -1,22 +1,43 @@
 """`switchgear config init|check|show|schema|token|seal` and `switchgear completion`."""
 
+import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+import secrets
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import get_completion_class
 
+from switchgear._cli.context import (
+    StoreChoice,
+    choose_store,
+    chosen_config_file,
+    effective,
+    file_of,
+    load_chosen_config,
+    open_session,
+)
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, plural, say
+from switchgear._config import DEFAULT, Config, ConfigError, config_schema, load_config
+from switchgear._config.loader import load_with_notes
+from switchgear._config.trust import is_own, trust_file, variables_in
+from switchgear._console.values import printed
+from switchgear._detectors.policy_wire import dump_policy
+from switchgear._fleet.categories import shown_name
+from switchgear._fleet.delivery import target_from_text
+from switchgear._fleet.manifest import FleetAgent, Story
+from switchgear._fleet.targets import Target
+from switchgear._rules.builtin import builtin_rules
+from switchgear._sinks import SINKS
+from switchgear._stores.url import STORE_URLS
+from switchgear._system.login import login_name
 from switchgear._text.formats import dollars
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from switchgear._cli.context import StoreChoice
-    from switchgear._config import Config
-    from switchgear._fleet.manifest import FleetAgent, Story
-    from switchgear._fleet.targets import Target
+from switchgear._text.redact import redact
 
 MOST_NAMED = 20
 """Names shown of a section; the others are counted."""
@@ -30,11 +51,8 @@ class SummaryRow(NamedTuple):
     items: list[str]
 
 
-def summary(config: "Config", *, store: str) -> list[SummaryRow]:
-    """What was found, section by section; those without an entry are left out but for the store."""
-    from switchgear._rules.builtin import builtin_rules
-    from switchgear._text.redact import redact
-
+def summary(config: Config, *, store: str) -> list[SummaryRow]:
+    """The content of the configuration by section; empty sections are left out, except the store."""
     crew = config.crew
     providers = sorted({model.provider for one in crew.agents.values() for model in one.models})
     builtin = {rule.name for rule in builtin_rules()}
@@ -50,7 +68,7 @@ def summary(config: "Config", *, store: str) -> list[SummaryRow]:
         _row("circuits", [rule.match for rule in config.circuits]),
         _row("loops", list(config.loop_presets)),
         SummaryRow("rules", held, [f"{held - len(own)} built-in", *own]),
-        _row("sinks", [redact(repr(sink)) for sink in config.sinks]),
+        _row("sinks", [_sink_line(sink) for sink in config.sinks]),
         _row("targets", [_target(one) for one in config.notifications]),
         _row("budgets", [_budget(node) for node in config.budgets]),
         _row("opinion", _opinion(config)),
@@ -59,7 +77,7 @@ def summary(config: "Config", *, store: str) -> list[SummaryRow]:
     return [row for row in rows if row.entries]
 
 
-def unset_variables(config: "Config") -> list[str]:
+def unset_variables(config: Config) -> list[str]:
     """Environment variables that the file names and that are not set here, each with what needs it."""
     named = [
         (target.fields().get(key), f"target {target.name!r}")
@@ -104,11 +122,9 @@ def _story_line(one: Any) -> str:
     return f"{one.name} ({one.owner}){budget}"
 
 
-def _breakers(config: "Config") -> list[str]:
+def _breakers(config: Config) -> list[str]:
     if config.breakers is None:
         return []
-    from switchgear._fleet.categories import shown_name
-
     found = config.breakers._asdict().items()
     return [shown_name(name) + ("" if one.enabled else " (off)") for name, one in found]
 
@@ -121,12 +137,15 @@ def _target(one: Any) -> str:
         where = place_of_url(fields["url"])
     signed = f", signed with {fields['secret_env']}" if fields.get("secret_env") else ""
     about = "" if one.match == "*" else f", for {one.match}"
-    from switchgear._text.redact import redact
-
     return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
 
 
-def _opinion(config: "Config") -> list[str]:
+def _sink_line(one: Any) -> str:
+    ((kind, fields),) = shown_sink(one).items()
+    return f"{kind} {' '.join(fields.values())}"
+
+
+def _opinion(config: Config) -> list[str]:
     opinion = config.second_opinion
     return [] if opinion is None else [opinion.model or opinion.command or ""]
 
@@ -146,8 +165,8 @@ def say_notes(notes: Any, unset: list[str]) -> None:
         say(f"  {plural(len(notes), 'key')} of earlier versions: accepted, nothing has to be done")
 
 
-# What the verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH107, PTH111, PTH112, PTH118, PTH120, PTH123
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH100, PTH107, PTH111, PTH112, PTH118, PTH120, PTH123
 
 DEFAULT_NAME = "switchgear.yaml"
 DEFAULT_STORE = ".switchgear/state.db"
@@ -172,7 +191,7 @@ class Answers(NamedTuple):
     "agents",
     multiple=True,
     metavar="NAME=MODEL[,MODEL…]",
-    help="An agent and its models, as provider/model; the first is used while it works.",
+    help="An agent and its models, as provider/model; the others are fallbacks, in order.",
 )
 @click.option(
     "--owner", metavar="NAME", help="Person to notify about the agents [default: login name]."
@@ -192,7 +211,6 @@ class Answers(NamedTuple):
     "--output",
     metavar="FILE",
     default=DEFAULT_NAME,
-    show_default=True,
     help="The file to write. An existing file is never overwritten.",
 )
 @click.option(
@@ -212,15 +230,12 @@ def init(  # noqa: PLR0917  click passes them by name
 
     At a terminal it prompts for missing options; elsewhere, or with --yes, it does not prompt.
     """
-    import getpass
-    import sys
-
     path = os.path.abspath(os.path.expanduser(output))
     _check_place(path, output)
-    login = owner or getpass.getuser()
+    login = owner or login_name()
     given = Answers(_agents(agents), login, list(notify), url or "", _budgets(budgets))
     if not yes and sys.stdin.isatty():
-        given = _asked(given, owner is None)
+        given = _prompt_answers(given, owner is None)
     _check_targets(given.targets)
     text = written(given)
     _write(path, text, output)
@@ -266,8 +281,6 @@ def _budgets(words: tuple[str, ...]) -> dict[str, float]:
 
 
 def _check_targets(words: list[str]) -> None:
-    from switchgear._fleet.delivery import target_from_text
-
     for word in words:
         try:
             target_from_text(word)
@@ -275,10 +288,8 @@ def _check_targets(words: list[str]) -> None:
             fail(f"--notify {word!r}: {error}")
 
 
-def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
+def _prompt_answers(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
     """The answers of the person at the terminal; an empty one takes the default."""
-    from switchgear._fleet.delivery import target_from_text
-
     say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
     if not agents:
@@ -307,8 +318,6 @@ def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
 
 def _check_store(url: str) -> None:
     """Raise ValueError unless this can be the URL of a store."""
-    from switchgear._stores.url import STORE_URLS
-
     if not url.startswith(STORE_URLS):
         raise ValueError("it must be a URL: sqlite:///path, redis://host or memory:")
 
@@ -319,11 +328,11 @@ def _models_of(name: str) -> tuple[str, list[str]]:
     def check(models: str) -> None:
         _starter_agent(f"{name}={models}")
 
-    asked = f"Models of {name}, the first one first"
-    return _starter_agent(f"{name}={_answer(asked, 'anthropic/opus', check)}")
+    question = f"Models of {name}, the first one first"
+    return _starter_agent(f"{name}={_answer(question, 'anthropic/opus', check)}")
 
 
-def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
+def _answer(text: str, default: str, check: Callable[[str], object]) -> str:
     """An answer that passes `check`, or the default; the prompt is repeated, with the reason, until it does."""
     while True:
         word = str(click.prompt(text, default=default)).strip()
@@ -339,8 +348,6 @@ def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
 
 def written(given: Answers) -> str:
     """The file: every section with a comment; sections that were not requested are commented out."""
-    import json
-
     store = given.store if given.store != DEFAULT_STORE else ""
     lines = [
         "# Switchgear. Check this file with: switchgear config check",
@@ -354,9 +361,9 @@ def written(given: Answers) -> str:
         '  - {match: "op/*", policy: operation}   # what an agent does: git, shell, network',
         "",
     ]
-    lines += _fleet_lines(given, json.dumps)
-    lines += _target_lines(given.targets, json.dumps)
-    lines += _budget_lines(given.budgets, json.dumps)
+    lines += _fleet_lines(given)
+    lines += _target_lines(given.targets)
+    lines += _budget_lines(given.budgets)
     lines += [
         "# Events as lines of a file, for other programs.",
         "# sinks:",
@@ -365,7 +372,7 @@ def written(given: Answers) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
+def _fleet_lines(given: Answers) -> list[str]:
     agents = given.agents
     if not agents:
         return [
@@ -382,18 +389,19 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
     for name, models in agents.items():
         provider, _, model = models[0].partition("/")
         lines += [
-            f"  {quoted(name)}:",
-            f"    owner: {quoted(given.owner)}   # notified when one of its circuits trips",
-            f"    provider: {quoted(provider)}",
-            f"    model: {quoted(model)}",
+            f"  {json.dumps(name)}:",
+            f"    owner: {json.dumps(given.owner)}   # notified when one of its circuits trips",
+            f"    provider: {json.dumps(provider)}",
+            f"    model: {json.dumps(model)}",
         ]
         if models[1:]:
-            lines.append(f"    fallback_models: [{', '.join(map(quoted, models[1:]))}]")
+            lines.append(f"    fallback_models: [{', '.join(map(json.dumps, models[1:]))}]")
         lines.append("    # fallback_chain: [another-agent]   # agents that stand in for it")
     return [
         *lines,
         "",
-        "# When the circuits of agents and providers open. These are the defaults.",
+        "# When the circuits of agents and providers open. These are the defaults. Failures of a",
+        "# provider within 10 seconds count as one, and most of its calls must fail.",
         "breakers:",
         "  provider: {threshold: 3, window_seconds: 60, cooldown_seconds: 60}",
         "  failure_rate: {window_calls: 20, threshold: 0.5, cooldown_seconds: 300}",
@@ -402,7 +410,7 @@ def _fleet_lines(given: Answers, quoted: Any) -> list[str]:
     ]
 
 
-def _target_lines(targets: list[str], quoted: Any) -> list[str]:
+def _target_lines(targets: list[str]) -> list[str]:
     head = ["# Where trips are reported. Secrets stay in environment variables."]
     if not targets:
         example = '#   - webhook: {url: "https://ops.example.com/hook", secret_env: HOOK_KEY}'
@@ -414,26 +422,28 @@ def _target_lines(targets: list[str], quoted: Any) -> list[str]:
         if word == "desktop":
             rows.append("  - desktop")
         elif kind == "slack":
-            rows.append(f"  - slack: {{{name}, url_env: {quoted(rest)}}}")
+            rows.append(f"  - slack: {{{name}, url_env: {json.dumps(rest)}}}")
         elif kind == "command":
-            rows.append(f"  - command: {{{name}, run: {quoted(rest)}}}")
+            rows.append(f"  - command: {{{name}, run: {json.dumps(rest)}}}")
         else:
-            rows.append(f"  - webhook: {{{name}, url: {quoted(word)}}}   # secret_env: NAME signs")
+            rows.append(
+                f"  - webhook: {{{name}, url: {json.dumps(word)}}}   # secret_env: NAME signs"
+            )
     return [*head, "notifications:", *rows, ""]
 
 
-def _budget_lines(budgets: dict[str, float], quoted: Any) -> list[str]:
+def _budget_lines(budgets: dict[str, float]) -> list[str]:
     head = ["# Budgets that runs and agents share: switchgear budgets list"]
     if not budgets:
         return [*head, "# budgets:", "#   atlas: {limit_dollars: 50}", ""]
-    rows = [f"  {quoted(node)}: {{limit_dollars: {limit:g}}}" for node, limit in budgets.items()]
+    rows = [
+        f"  {json.dumps(node)}: {{limit_dollars: {limit:g}}}" for node, limit in budgets.items()
+    ]
     return [*head, "budgets:", *rows, ""]
 
 
 def _write(path: str, text: str, shown: str) -> None:
-    """Check the text as a file of its own, then let it appear under its name, whole or not at all."""
-    from switchgear._config import ConfigError, load_config
-
+    """Check the text as a temporary file, then rename it, so that a partial file never appears."""
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{os.getpid()}-{os.urandom(4).hex()}-{name}")
     try:
@@ -457,8 +467,6 @@ def _write(path: str, text: str, shown: str) -> None:
 
 def _trust(path: str) -> None:
     """Trust the file: this user wrote it."""
-    from switchgear._config.trust import is_own, trust_file, variables_in
-
     if not is_own(path):
         with open(path, encoding="utf-8") as file:
             used = variables_in(path, file.read())
@@ -466,10 +474,6 @@ def _trust(path: str) -> None:
 
 
 def _report(path: str) -> None:
-    from switchgear._cli.context import StoreChoice, file_of
-    from switchgear._config import load_config
-    from switchgear._text.redact import redact
-
     loaded = load_config(path)
     url = loaded.store or f"sqlite:///{file_of(StoreChoice(None, 'default'))}"
     say_summary(summary(loaded, store=redact(url)))
@@ -477,13 +481,13 @@ def _report(path: str) -> None:
     say("next: switchgear config check; switchgear doctor; switchgear fleet status")
 
 
-# What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH123
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH123
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.group(cls=Branch, short_help="Write, check or show the configuration.")
+@click.group(cls=Branch)
 def config() -> None:
     """Write, check and show the configuration; make or change the operator token."""
 
@@ -501,11 +505,6 @@ def check(file: str | None, *, as_json: bool) -> None:
     Reports unset environment variables and keys of earlier versions. Exit code 0: valid; 2: every
     problem is printed with its line.
     """
-    from switchgear._cli.context import choose_store, chosen_config_file, effective, file_of
-    from switchgear._config import ConfigError
-    from switchgear._config.loader import load_with_notes
-    from switchgear._text.redact import redact
-
     found = chosen_config_file()
     path = file or found.value
     if path is None:
@@ -516,8 +515,6 @@ def check(file: str | None, *, as_json: bool) -> None:
     rows = summary(loaded, store=f"{url} ({choice.source})")
     unset = unset_variables(loaded)
     if as_json:
-        from switchgear._console.values import printed
-
         values = {"file": path, "from": "argument" if file else found.source, **as_values(rows)}
         say(printed({**values, "unset_variables": unset, "notes": [str(note) for note in notes]}))
         return
@@ -537,9 +534,6 @@ def check(file: str | None, *, as_json: bool) -> None:
 @store_options
 def show(*, as_json: bool) -> None:
     """Show the configuration in effect and its source; secrets are masked."""
-    from switchgear._cli.context import choose_store, chosen_config_file, load_chosen_config
-    from switchgear._console.values import printed
-
     found = chosen_config_file()
     loaded = load_chosen_config()
     values = _effective(loaded, choose_store(loaded), found)
@@ -559,19 +553,10 @@ def show(*, as_json: bool) -> None:
 
 
 def _compact(value: Any) -> str:
-    from switchgear._console.values import printed
-
     return value if isinstance(value, str) else printed(value, indent=None)
 
 
-def _effective(
-    loaded: "Config", store: "StoreChoice", found: "StoreChoice"
-) -> dict[str, dict[str, Any]]:
-    from switchgear._cli.context import file_of
-    from switchgear._config import DEFAULT
-    from switchgear._detectors.policy_wire import dump_policy
-    from switchgear._text.redact import redact
-
+def _effective(loaded: Config, store: StoreChoice, found: StoreChoice) -> dict[str, dict[str, Any]]:
     source = loaded.source or "default"
 
     def of(value: Any, *, same: bool) -> dict[str, Any]:
@@ -580,10 +565,7 @@ def _effective(
     url = f"sqlite:///{file_of(store)}" if store.value is None else redact(store.value)
     digest = loaded.operator_token_sha256
     masked = "none: overrides need no token" if digest is None else f"set ({digest[:6]}...)"
-    retention = {
-        "events": loaded.retention.events,
-        "idle_days": loaded.retention.idle_s / 86_400,
-    }
+    retention = {"events": loaded.retention.events, "idle_days": loaded.retention.idle_s / 86_400}
     return {
         "file": {"value": found.value, "from": found.source},
         "store": {"value": url, "from": store.source},
@@ -597,7 +579,7 @@ def _effective(
             [{"match": rule.match, "policy": dump_policy(rule.policy)} for rule in loaded.circuits],
             same=not loaded.circuits,
         ),
-        "sinks": of([redact(repr(sink)) for sink in loaded.sinks], same=not loaded.sinks),
+        "sinks": of([shown_sink(sink) for sink in loaded.sinks], same=not loaded.sinks),
         "rules": of([rule.name for rule in loaded.rules.rules], same=loaded.rules == DEFAULT.rules),
         "agents": of(
             {name: _agent(one) for name, one in loaded.crew.agents.items()},
@@ -608,13 +590,12 @@ def _effective(
             same=not loaded.crew.stories,
         ),
         "notifications": of(
-            [shown_target(one) for one in loaded.notifications],
-            same=not loaded.notifications,
+            [shown_target(one) for one in loaded.notifications], same=not loaded.notifications
         ),
     }
 
 
-def _agent(one: "FleetAgent") -> dict[str, Any]:
+def _agent(one: FleetAgent) -> dict[str, Any]:
     return {
         "owner": one.owner,
         "models": [str(model) for model in one.models],
@@ -623,13 +604,22 @@ def _agent(one: "FleetAgent") -> dict[str, Any]:
     }
 
 
-def shown_target(one: "Target") -> str:
-    """A target, without the path of its URL: that is often the secret, and no pattern matches it."""
-    from switchgear._text.redact import redact
+def shown_target(one: Target) -> dict[str, Any]:
+    """A target as in the file, without the path of its URL: that is often the secret, and no pattern matches it."""
+    fields = one.fields()
+    if "url" in fields:
+        fields["url"] = place_of_url(fields["url"])
+    return {one.kind: _redact_fields(fields)}
 
-    url = one.fields().get("url")
-    shown = repr(one) if url is None else repr(one).replace(repr(url), repr(place_of_url(url)))
-    return redact(shown)
+
+def shown_sink(one: Any) -> dict[str, Any]:
+    """A sink as in the file."""
+    kind = next(name for name, made in SINKS.items() if made is type(one))
+    return {kind: _redact_fields(one.fields())}
+
+
+def _redact_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: redact(each) if isinstance(each, str) else each for name, each in fields.items()}
 
 
 def place_of_url(url: str) -> str:
@@ -639,16 +629,13 @@ def place_of_url(url: str) -> str:
     return f"{scheme}://{authority.rpartition('@')[2]}/..."
 
 
-def _story(one: "Story") -> dict[str, Any]:
+def _story(one: Story) -> dict[str, Any]:
     return {"owner": one.owner, "budget_micros": one.budget_micros}
 
 
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration file, for editors."""
-    from switchgear._config import config_schema
-    from switchgear._console.values import printed
-
     say(printed(config_schema()))
 
 
@@ -661,9 +648,6 @@ def token(output: str | None) -> None:
 
     Put the line into the configuration file. Keep the token where no agent can read it.
     """
-    import secrets
-    from hashlib import sha256
-
     made = f"swg_{secrets.token_urlsafe(32)}"
     line = f'operator_token_sha256: "{sha256(made.encode()).hexdigest()}"'
     if output is None:
@@ -692,8 +676,6 @@ def seal(*, remove: bool) -> None:
     configuration does not disable the check. To change the token, put the new digest into the
     configuration, then run this command with the old token.
     """
-    from switchgear._cli.context import open_session
-
     with open_session() as session:
         wanted = session.config.operator_token_sha256
         if remove and wanted is not None:
@@ -720,14 +702,10 @@ fish: switchgear completion fish | source       in ~/.config/fish/config.fish
 """
 
 
-@click.command(
-    help=COMPLETION_HELP, short_help="Print the completion script for bash, zsh or fish."
-)
+@click.command(help=COMPLETION_HELP)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
-    from click.shell_completion import get_completion_class
-
     made = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     if made is None:

@@ -2,38 +2,39 @@
 
 The store: `--store`, else SWITCHGEAR_STORE, else the configuration's, else the default file. A verb
 that only reads does not make a file where there is none. What a command sends goes to the store
-itself and fails when the store does: a breaker may go on without it, an operator must know.
+itself and fails when the store does: a breaker may continue without it, an operator must know.
 """
 
+import difflib
 import os
 import re
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import click
 
-from switchgear._cli.options import fail, given
-from switchgear._cli.views.text import clean, say
+from switchgear._breaker.views import View
+from switchgear._cli.options import demand_one, fail, given
+from switchgear._cli.views.text import warn
+from switchgear._config import DEFAULT, Config, find_config, load_config
+from switchgear._config.sections import Retention, default_policy
+from switchgear._config.trust import Effective, effective_config
+from switchgear._core.errors import StoreCorrupt, StoreError, SwitchgearError
+from switchgear._core.policy import Policy
+from switchgear._core.types import Event, Message, Override, Step
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Transaction
+from switchgear._stores.url import SQLITE, default_file, sqlite_file
+from switchgear._system.login import login_name
+from switchgear._text.formats import plural
+from switchgear._text.glob import is_plain
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from switchgear._breaker.views import View
-    from switchgear._config import Config
-    from switchgear._config.sections import Retention
-    from switchgear._config.trust import Effective
-    from switchgear._core.errors import StoreError
-    from switchgear._core.policy import Policy
-    from switchgear._core.types import Event, Message, Step
-    from switchgear._panel.panel import Panel
-    from switchgear._stores.base import Transaction
-
-# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# Paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
 T = TypeVar("T")
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
-_SQLITE = "sqlite:///"
 _SAID = "switchgear.notices"
 _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
@@ -50,8 +51,8 @@ class Session:
 
     def __init__(
         self,
-        panel: "Panel",
-        config: "Config",
+        panel: Panel,
+        config: Config,
         *,
         store: StoreChoice,
         absent: str | None = None,
@@ -64,8 +65,8 @@ class Session:
         """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
         self.drains = True
-        """Whether what is due is written and sent at the end, by a process of its own."""
-        self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
+        """Whether what is due is written and sent at the end, by a separate process."""
+        self.label = panel.store.label if absent is None else f"{SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
         """Turn to the store if it has come into being since; for callers that poll."""
@@ -80,10 +81,8 @@ class Session:
         """The store's time."""
         return self.panel.store.now_s()
 
-    def send(self, name: str, message: "Message") -> "Step":
+    def send(self, name: str, message: Message) -> Step:
         """Fold a message into a circuit. Raises `StoreError`, `OverrideRefused`."""
-        from switchgear._core.types import Override
-
         if isinstance(message, Override):
             self.demand_operator(name)
         store = self.panel.store.inner
@@ -91,23 +90,23 @@ class Session:
         self.panel.store.operator.keep_in(store)
         done = store.apply(name, self._policy_for(name), message, store.now_s())
         for event in done.events:
-            self._tell_sinks(event)
+            self._call_sinks(event)
         return done
 
-    def transact(self, name: str, work: "Callable[[Transaction], T]") -> T:
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Do `work` on a circuit, its neighbours and its note at once, and call the sinks after it."""
-        from switchgear._hooks.after_reply import Recorder
+        from switchgear._hooks.after_reply import (
+            Recorder,
+        )  # slow to import, and few commands need it
 
         committed: list[Event] = []
         done: T = Recorder(self.panel.store, committed).transact(name, work)
         for event in committed:
-            self._tell_sinks(event)
+            self._call_sinks(event)
         return done
 
-    def read(self, glob: str) -> "tuple[list[View], StoreError | None]":
+    def read(self, glob: str) -> tuple[list[View], StoreError | None]:
         """The circuits, and the error that kept others from being read: a damaged one hides no other."""
-        from switchgear._core.errors import StoreError
-
         views: list[View] = []
         try:
             views.extend(self.panel.circuits(glob))
@@ -125,15 +124,20 @@ class Session:
         """Raise `OverrideRefused` unless orders may be given: to a circuit, or `what` is tried."""
         self.panel.store.operator.demand(self.panel.store.inner, name, what)
 
+    def owner_of(self, agent: str) -> str:
+        """The person to notify about an agent such as `claude` or `demo:spin`.
+
+        The owner of the fleet's agent of that name; the login name if there is none.
+        """
+        found = self.config.crew.agents.get(agent.partition(":")[0])
+        return login_name() if found is None else found.owner
+
     def is_operator(self) -> bool:
         """Whether overrides are allowed here. Raises `StoreError` when that is unknown."""
         return self.panel.store.operator.allows(self.panel.store.inner)
 
-    def _policy_for(self, name: str) -> "Policy":
+    def _policy_for(self, name: str) -> Policy:
         """The policy that judges. In the place of a stored one, only an operator's."""
-        from switchgear._config.sections import default_policy
-        from switchgear._core.errors import StoreCorrupt
-
         configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
             found = self.panel.store.get(name)
@@ -142,15 +146,15 @@ class Session:
         if found is None or found.policy == configured or self.is_operator():
             return configured
         why = "the configured one differs, and replaces it only with the operator token"
-        say(clean(f"switchgear: circuit {name!r} is judged by its stored policy: {why}"), err=True)
+        warn(f"circuit {name!r} is judged by its stored policy: {why}")
         return found.policy
 
-    def _tell_sinks(self, event: "Event") -> None:
+    def _call_sinks(self, event: Event) -> None:
         for sink in self.config.sinks:
             try:
                 sink(event)
             except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
-                say(clean(f"switchgear: a sink failed: {error}", 1000), err=True)
+                warn(f"a sink failed: {error}")
 
     def __enter__(self) -> Self:
         return self
@@ -162,9 +166,7 @@ class Session:
         self.panel.close()
 
     def _start_drain(self) -> None:
-        """Let a process of its own write and send what is due: no watcher needs to run for that."""
-        from switchgear._core.errors import SwitchgearError
-
+        """Let a separate process write and send what is due: no watcher needs to run for that."""
         if self._absent is not None or not self.drains:
             return
         try:
@@ -189,9 +191,6 @@ def open_session(
     opened, unless this only reads. `acts`: a configuration that is not trusted ends the command
     instead of being passed over; default: unless this only reads.
     """
-    from switchgear._config import DEFAULT
-    from switchgear._panel.panel import Panel
-
     injected = click.get_current_context().find_object(Panel)
     if injected is not None:
         choice = StoreChoice(injected.store.label, "given")
@@ -207,17 +206,15 @@ def open_session(
     return Session(panel, config, store=choice, absent=absent)
 
 
-def _apply_budgets(panel: "Panel", config: "Config") -> None:
+def _apply_budgets(panel: Panel, config: Config) -> None:
     """Apply the configured budgets; failures are reported, and the command continues."""
-    from switchgear._core.errors import StoreError
-
     try:
         done = panel.budgets.apply(config.budgets, who="configuration")
     except StoreError:
         return  # the command reports it itself, if it needs the store
     for one in done:
         if one.is_refused:
-            say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
+            warn(f"budget {one.node}: {one.why}")
 
 
 def _was_there(file: str) -> bool:
@@ -229,10 +226,8 @@ def _was_there(file: str) -> bool:
     return any(other.startswith(beside) for other in os.listdir(folder))
 
 
-def _panel(url: str | None, config: "Config") -> "Panel":
+def _panel(url: str | None, config: Config) -> Panel:
     """The panel over a store. A configuration cannot shorten retention below the minimum."""
-    from switchgear._panel.panel import Panel
-
     panel = Panel(
         url,
         policies=config.policy_for,
@@ -244,12 +239,8 @@ def _panel(url: str | None, config: "Config") -> "Panel":
     return panel
 
 
-def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
+def allowed_retention(panel: Panel, config: Config) -> Retention:
     """How much the store keeps: less than the defaults only where orders may be given."""
-    from switchgear._config.sections import Retention
-    from switchgear._core.errors import StoreError
-    from switchgear._stores.base import IDLE_S, KEEP_EVENTS
-
     events, idle_s = config.retention
     if events >= KEEP_EVENTS and idle_s >= IDLE_S:
         return config.retention
@@ -263,33 +254,28 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 def chosen_config_file() -> StoreChoice:
     """The configuration file and how it was found; trust is not checked."""
-    from switchgear._config import find_config
-
-    told = given("config")
-    if told is not None:
-        return StoreChoice(os.path.abspath(os.path.expanduser(told)), "--config")
+    path = given("config")
+    if path is not None:
+        return StoreChoice(os.path.abspath(os.path.expanduser(path)), "--config")
     found = find_config()
     return StoreChoice(
         found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found"
     )
 
 
-def effective() -> "Effective":
+def effective() -> Effective:
     """The configuration in effect here, and what has no effect. Raises `ConfigError`.
 
     A file that the user names is in effect; one that is found must be trusted.
     """
-    from switchgear._config import load_config
-    from switchgear._config.trust import Effective, effective_config
-
-    told = given("config")
-    if told is None:
+    given_path = given("config")
+    if given_path is None:
         return effective_config(for_command=True)
-    path = os.path.abspath(os.path.expanduser(told))
+    path = os.path.abspath(os.path.expanduser(given_path))
     return Effective(load_config(path), path)
 
 
-def load_chosen_config(*, acts: bool = False) -> "Config":
+def load_chosen_config(*, acts: bool = False) -> Config:
     """The configuration in effect, or the default one. Raises `ConfigError`.
 
     Files that are not trusted are reported; `acts`: the command ends then, because what it would do
@@ -306,22 +292,24 @@ def load_chosen_config(*, acts: bool = False) -> "Config":
 def _say_once(notice: str) -> None:
     """Report on standard error, once for each command; nothing during shell completion."""
     context = click.get_current_context(silent=True)
-    said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    shown: set[str] = (
+        set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    )
     if context is not None and context.info_name == "trust":
         return  # it is the command that the notice names
-    if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
-        said.add(notice)
-        say(clean(f"switchgear: {notice}", 1000), err=True)
+    if notice not in shown and not os.environ.get("_SWITCHGEAR_COMPLETE"):
+        shown.add(notice)
+        warn(notice)
 
 
-def choose_store(config: "Config") -> StoreChoice:
+def choose_store(config: Config) -> StoreChoice:
     """The URL of the store and where it came from; no URL is the default file."""
-    told = given("store")
-    if told is not None:
-        return StoreChoice(told, "--store")
-    told = os.environ.get(STORE_VARIABLE)
-    if told:
-        return StoreChoice(told, STORE_VARIABLE)
+    url = given("store")
+    if url is not None:
+        return StoreChoice(url, "--store")
+    url = os.environ.get(STORE_VARIABLE)
+    if url:
+        return StoreChoice(url, STORE_VARIABLE)
     if config.store is not None:
         return StoreChoice(config.store, str(config.source))
     return StoreChoice(None, "default")
@@ -329,13 +317,9 @@ def choose_store(config: "Config") -> StoreChoice:
 
 def file_of(choice: StoreChoice) -> str | None:
     """The file of a SQLite store; `None`: it is no file."""
-    from switchgear._stores.url import default_file
-
     if choice.value is None:
         return default_file()
-    if not choice.value.startswith(_SQLITE):
-        return None
-    return os.path.abspath(os.path.expanduser(choice.value.removeprefix(_SQLITE)))
+    return sqlite_file(choice.value)
 
 
 def read_token() -> str | None:
@@ -382,8 +366,6 @@ def full_name(session: Session, name: str) -> str | None:
     One of that very name, a session of that id, or the only one that begins so. Fails, with the
     names, where several begin so.
     """
-    from switchgear._core.errors import StoreCorrupt
-
     store = session.panel.store
     for each in (name, f"{FAMILY_FIRST}{name}"):
         try:
@@ -396,17 +378,14 @@ def full_name(session: Session, name: str) -> str | None:
         found.circuit.key for found in store.find(f"{FAMILY_FIRST}{literal(name)}*")
     ]
     whole = [key for key in starts if "/agent/" not in key] or starts
-    if len(whole) > 1 and name:
-        shown = ", ".join(clean(key, 80) for key in whole[:5])
-        more = ", …" if len(whole) > 5 else ""
-        fail(f"{name!r} is ambiguous: {len(whole)} circuits begin so ({shown}{more})")
-    return whole[0] if whole and name else None
+    if not name or not whole:
+        return None
+    demand_one(name, whole, "circuits")
+    return whole[0]
 
 
 def widened(session: Session, glob: str) -> str:
     """The glob, or, of a plain name that no circuit has, one for all circuits that begin so."""
-    from switchgear._text.glob import is_plain
-
     store = session.panel.store
     if not is_plain(glob) or next(iter(store.find(glob)), None) is not None:
         return glob
@@ -416,7 +395,7 @@ def widened(session: Session, glob: str) -> str:
     return glob
 
 
-def view_named(session: Session, name: str) -> "View":
+def view_named(session: Session, name: str) -> View:
     """The circuit that a name means, see `full_name`. Fails where there is none."""
     view = session.panel.view(name)
     if view is None:
@@ -429,10 +408,6 @@ def view_named(session: Session, name: str) -> "View":
 
 def unknown_circuit(session: Session, name: str) -> str:
     """The message about an unknown circuit, with the nearest name."""
-    import difflib
-
-    from switchgear._text.formats import plural
-
     names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
     near = [key for key in names if key.endswith(f"/{name}")]
     near = near or difflib.get_close_matches(name, names, n=1)

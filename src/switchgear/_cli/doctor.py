@@ -9,25 +9,57 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
+from rich.text import Text
 
+from switchgear._agents.codex.agent import ask_codex
+from switchgear._agents.hook_protocol import PROJECT, TIMEOUT_S, USER, HookSettings
+from switchgear._analysis.selftest.hook_trials import (
+    AFTER,
+    BEFORE,
+    Probe,
+    event_of,
+    installed_commands,
+    tried,
+)
+from switchgear._cli.context import (
+    TOKEN_VARIABLE,
+    Session,
+    StoreChoice,
+    choose_store,
+    chosen_config_file,
+    effective,
+    file_of,
+    load_chosen_config,
+    open_session,
+    read_token,
+)
+from switchgear._cli.fleet import fleet_of, pending_lines
 from switchgear._cli.options import given, json_option, store_options, token_option
-from switchgear._cli.views.text import ASCII, clock_time, plural, say, signs_for
-
-if TYPE_CHECKING:
-    from switchgear._agents.hook_protocol import HookSettings
-    from switchgear._analysis.selftest.hook_trials import Probe
-    from switchgear._cli.context import Session, StoreChoice
-    from switchgear._config import Config
-    from switchgear._core.types import Mode
-    from switchgear._hooks.compiled import Compiled
-    from switchgear._hooks.install.settings import HookFile, InstallState
-    from switchgear._stores.base import Store
+from switchgear._cli.views.terminal import Screen
+from switchgear._cli.views.text import ASCII, clean, clock_time, plural, say, signs_for
+from switchgear._config import DEFAULT, Config, ConfigError
+from switchgear._console.values import printed
+from switchgear._core.errors import OverrideRefused, StoreError
+from switchgear._core.types import EventKind, Mode, Override
+from switchgear._fleet.delivery import Delivery
+from switchgear._hooks import resident
+from switchgear._hooks.hook_config import HookConfig, Unconfigured, config_of
+from switchgear._hooks.install.files import CannotChange
+from switchgear._hooks.install.settings import HOOKED, HookFile, InstallState, place, scopes_of
+from switchgear._hooks.interrupt import agent_process
+from switchgear._hooks.process import open_store
+from switchgear._stores.base import Store
+from switchgear._stores.operator import fits
+from switchgear._stores.sqlite.file import is_full
+from switchgear._stores.url import REDIS_URLS
+from switchgear._text.formats import elapsed
+from switchgear._text.redact import redact
 
 # Paths are texts here, as in the stores.
-# ruff: noqa: PTH111, PTH112, PTH116, PTH120, PLC0415
+# ruff: noqa: PTH111, PTH112, PTH116, PTH120
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
@@ -46,9 +78,6 @@ class CheckResult(NamedTuple):
 
 def examine() -> Iterator[CheckResult]:
     """Everything, from the ground up. Never raises for what it looks at."""
-    from switchgear._cli.context import choose_store, effective
-    from switchgear._config import DEFAULT, ConfigError
-
     yield from _python()
     try:
         found = effective()
@@ -63,15 +92,10 @@ def examine() -> Iterator[CheckResult]:
             what, _, to_do = notice.partition("; ")
             yield CheckResult(WARNING, what, to_do)
     choice = choose_store(config)
-    yield from _token(config)
+    yield from _check_token(config)
     yield from _redis(choice)
     yield from _terminal()
     yield from _store(choice)
-    yield from _hooks()
-
-
-def _hooks() -> Iterator[CheckResult]:
-    """The hook commands that are installed here, driven as their agents drive them."""
     yield from installed_trials()
 
 
@@ -91,9 +115,7 @@ def _python() -> Iterator[CheckResult]:
     yield CheckResult(GOOD, ", ".join(parts))
 
 
-def _config(config: "Config") -> Iterator[CheckResult]:
-    from switchgear._cli.context import chosen_config_file
-
+def _config(config: Config) -> Iterator[CheckResult]:
     choice = chosen_config_file()
     if config.source is None:
         yield CheckResult(GOOD, "no configuration file: the defaults apply")
@@ -108,10 +130,7 @@ def _config(config: "Config") -> Iterator[CheckResult]:
         yield CheckResult(PROBLEM, f"{config.source} is writable by everyone", to_do)
 
 
-def _token(config: "Config") -> Iterator[CheckResult]:
-    from switchgear._cli.context import TOKEN_VARIABLE, read_token
-    from switchgear._stores.operator import fits
-
+def _check_token(config: Config) -> Iterator[CheckResult]:
     digest, token = config.operator_token_sha256, read_token()
     if digest is None:
         what = "overrides need no token: anyone who can reach the store, agents included, can release a circuit"
@@ -132,9 +151,7 @@ def _token(config: "Config") -> Iterator[CheckResult]:
         yield CheckResult(WARNING, what, "keep it in a file that agents cannot read: --token-file")
 
 
-def _redis(choice: "StoreChoice") -> Iterator[CheckResult]:
-    from switchgear._stores.url import REDIS_URLS
-
+def _redis(choice: StoreChoice) -> Iterator[CheckResult]:
     there = importlib.util.find_spec("redis") is not None
     wanted = (choice.value or "").startswith(REDIS_URLS)
     if there:
@@ -155,11 +172,7 @@ def _terminal() -> Iterator[CheckResult]:
         yield CheckResult(GOOD, f"output encoding {encoding}")
 
 
-def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
-    from switchgear._cli.context import file_of, open_session
-    from switchgear._core.errors import StoreError
-    from switchgear._text.redact import redact
-
+def _store(choice: StoreChoice) -> Iterator[CheckResult]:
     file = file_of(choice)
     if file is not None and not os.path.lexists(file):
         yield CheckResult(NOTE, f"store sqlite:///{file} ({choice.source}) does not exist yet")
@@ -171,8 +184,8 @@ def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
         with open_session(acts=False) as session:
             session.drains = False  # readers send nothing
             facts = session.panel.store.facts()
-            warned, told = _sorted(facts)
-            yield CheckResult(GOOD, f"store {session.label} ({choice.source}): {told}")
+            warned, others = _split_facts(facts)
+            yield CheckResult(GOOD, f"store {session.label} ({choice.source}): {others}")
             yield from warned
             yield from _contents(session, facts)
             yield from _seal(session)
@@ -189,7 +202,7 @@ def _store(choice: "StoreChoice") -> Iterator[CheckResult]:
         yield CheckResult(WARNING, "the store is memory: it ends with each process", "name a file")
 
 
-def _sorted(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
+def _split_facts(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
     """The facts of a store that endanger circuits, each by itself, and the others in one text."""
     warned = [
         CheckResult(WARNING, f"store: {name} {what.replace(_WARNING, '')}", to_do)
@@ -197,8 +210,8 @@ def _sorted(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
         if _WARNING in value
         for what, _, to_do in [value.partition("; ")]
     ]
-    told = [f"{name} {value}" for name, value in facts.items() if _WARNING not in value]
-    return warned, ", ".join(fact for fact in told if not fact.startswith("file "))
+    others = [f"{name} {value}" for name, value in facts.items() if _WARNING not in value]
+    return warned, ", ".join(fact for fact in others if not fact.startswith("file "))
 
 
 def _room_for(file: str) -> Iterator[CheckResult]:
@@ -212,9 +225,6 @@ def _room_for(file: str) -> Iterator[CheckResult]:
 
 
 def _file(path: str) -> Iterator[CheckResult]:
-
-    from switchgear._stores.sqlite.file import is_full
-
     try:
         found = os.stat(path)
     except OSError as error:
@@ -238,9 +248,7 @@ def _file(path: str) -> Iterator[CheckResult]:
         yield CheckResult(PROBLEM, what, "free some space, then run 'switchgear vacuum'")
 
 
-def _contents(session: "Session", facts: dict[str, str]) -> Iterator[CheckResult]:
-    from switchgear._core.types import EventKind
-
+def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
     aside = facts.get("set aside", "nothing")
     if aside != "nothing":
         what = f"a damaged file was set aside: {aside}"
@@ -262,7 +270,7 @@ def _contents(session: "Session", facts: dict[str, str]) -> Iterator[CheckResult
         continue
 
 
-def _policies(session: "Session") -> Iterator[CheckResult]:
+def _policies(session: Session) -> Iterator[CheckResult]:
     """Where a token guards the policies, one that is not the configured one deserves a look."""
     if session.panel.store.inner.operator_digest() is None:
         return
@@ -277,11 +285,8 @@ def _policies(session: "Session") -> Iterator[CheckResult]:
         yield CheckResult(WARNING, f"{what}, such as {others[0]!r}", to_do)
 
 
-def _notifications(session: "Session") -> Iterator[CheckResult]:
+def _notifications(session: Session) -> Iterator[CheckResult]:
     """What targets have yet to receive, and why; and whether their variables are set."""
-    from switchgear._cli.fleet import fleet_of, pending_lines
-    from switchgear._fleet.delivery import Delivery
-
     for target in session.config.notifications:
         fields = target.fields()
         for key in ("secret_env", "url_env"):
@@ -304,7 +309,7 @@ def _notifications(session: "Session") -> Iterator[CheckResult]:
         )
 
 
-def _seal(session: "Session") -> Iterator[CheckResult]:
+def _seal(session: Session) -> Iterator[CheckResult]:
     kept, wanted = session.panel.store.inner.operator_digest(), session.config.operator_token_sha256
     if kept is None or kept == wanted:
         return
@@ -317,7 +322,7 @@ def _seal(session: "Session") -> Iterator[CheckResult]:
     yield CheckResult(WARNING, what, to_do)
 
 
-def _clock(session: "Session") -> Iterator[CheckResult]:
+def _clock(session: Session) -> Iterator[CheckResult]:
     here_s, there_s = time.time(), session.now_s()
     if here_s < _BEFORE_US_S:
         yield CheckResult(PROBLEM, f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
@@ -354,8 +359,6 @@ _FOR = {
 
 def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[CheckResult]:
     """Everything about one agent, in one scope or both; `wanted`: the user named it."""
-    from switchgear._hooks.install.settings import HOOKED, place, scopes_of
-
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
     places = {scope: place(name, scope, folder) for scope in scopes}
@@ -379,11 +382,11 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
             PROBLEM, what, f"switchgear hooks uninstall {name} --scope {installed[-1]}"
         )
     for scope in installed:
-        yield from _standing(agent, scope, standings[scope])
-        yield from _proved(agent, scope, places[scope], folder)
+        yield from _install_checks(agent, scope, standings[scope])
+        yield from _prove_hooks(agent, scope, places[scope], folder)
 
 
-def _program(agent: "HookSettings") -> Iterator[CheckResult]:
+def _program(agent: HookSettings) -> Iterator[CheckResult]:
     found = shutil.which(agent.program)
     if found is None:
         what = f"{agent.program} is not on the PATH here"
@@ -392,7 +395,9 @@ def _program(agent: "HookSettings") -> Iterator[CheckResult]:
         yield CheckResult(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> Iterator[CheckResult]:
+def _install_checks(
+    agent: HookSettings, scope: str, standing: InstallState
+) -> Iterator[CheckResult]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
@@ -411,19 +416,12 @@ def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> It
         yield CheckResult(PROBLEM, what, "change that setting")
 
 
-def _proved(
-    agent: "HookSettings", scope: str, there: "HookFile", folder: str
+def _prove_hooks(
+    agent: HookSettings, scope: str, there: HookFile, folder: str
 ) -> Iterator[CheckResult]:
     """Send events through the commands that the file holds, and look for them."""
-    from switchgear._agents.hook_protocol import TIMEOUT_S
-    from switchgear._analysis.selftest.hook_trials import BEFORE, Probe, event_of
-    from switchgear._core.errors import StoreError
-    from switchgear._hooks.compiled import Unconfigured, compiled
-    from switchgear._hooks.install.files import CannotChange
-    from switchgear._hooks.process import open_store
-
     try:
-        known = compiled(folder)
+        known = config_of(folder)
         store = open_store(known)
         began_s = store.now_s()
         commands = there.commands()
@@ -432,23 +430,21 @@ def _proved(
         return
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
-    yield from _tried(agent, probe, known, store, commands, began_s=began_s)
-    yield from _removed(probe, store)
+    yield from _try_events(agent, probe, known, store, commands, began_s=began_s)
+    yield from _remove_trial(probe, store)
     yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
     yield from _trust(agent, scope, folder, set(commands.values()))
 
 
-def _tried(
-    agent: "HookSettings",
-    probe: "Probe",
-    known: "Compiled",
-    store: "Store",
+def _try_events(
+    agent: HookSettings,
+    probe: Probe,
+    known: HookConfig,
+    store: Store,
     commands: dict[str, str],
     *,
     began_s: float,
 ) -> Iterator[CheckResult]:
-    from switchgear._analysis.selftest.hook_trials import AFTER, BEFORE, event_of
-
     for when in (BEFORE, AFTER):
         command = commands.get(event_of(agent.name, when))
         if command is None:
@@ -459,31 +455,27 @@ def _tried(
             what = f"{event}: {answer.trouble or answer.remark}"
             yield CheckResult(PROBLEM, what, f"run it by hand: {command}")
             return
-        said = f"{event} was sent through the command and answered: {answer.action}"
+        summary = f"{event} was sent through the command and answered: {answer.action}"
         if answer.action in {"deny", "stop"}:  # a call that does nothing: something else is wrong
-            why = f"{said}: {' '.join(answer.text.split())}"
+            why = f"{summary}: {' '.join(answer.text.split())}"
             yield CheckResult(WARNING, why, "see 'switchgear status' and 'switchgear events'")
             continue
-        yield CheckResult(GOOD, said)
+        yield CheckResult(GOOD, summary)
     found = store.get(probe.circuit)
     if found is None or found.circuit.seen_s < began_s:
         what = f"the event did not arrive in the store {known.store}"
         yield CheckResult(PROBLEM, what, "see 'switchgear doctor'")
         return
     yield CheckResult(GOOD, f"it arrived in {known.store}, as {probe.circuit!r}")
-    yield from _refused(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
+    yield from _try_refusal(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
 
 
 def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[CheckResult]:
     """Send forbidden and ordinary calls through the command, in a throw-away project, repeatedly.
 
-    The project has a store of its own and the configuration file `config`, so that nothing of the
+    The project has its own store and the configuration file `config`, so that nothing of the
     user's is touched and everything that is configured is exercised.
     """
-    from switchgear._analysis.selftest.hook_trials import tried
-    from switchgear._hooks.install.settings import HOOKED
-    from switchgear._hooks.interrupt import agent_process
-
     if command is None or agent_process(agent, os.getpid()) is not None:
         return  # inside the agent, a refusal could interrupt it
     number = 0
@@ -499,9 +491,6 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
 
 def resident_process() -> Iterator[CheckResult]:
     """The process that answers the hooks of this user, or why there is none."""
-    from switchgear._hooks import resident
-    from switchgear._text.formats import elapsed
-
     found, why, until_s = resident.status(), resident.obstacle(), time.monotonic() + 3.0
     while found is None and not why and resident.unresponsive() and time.monotonic() < until_s:
         time.sleep(0.05)  # it may be starting
@@ -522,9 +511,7 @@ def resident_process() -> Iterator[CheckResult]:
 
 
 def installed_trials() -> Iterator[CheckResult]:
-    """The same for every agent whose hooks are installed here."""
-    from switchgear._analysis.selftest.hook_trials import installed_commands
-
+    """The trials of every agent whose hooks are installed here, and the resident process."""
     commands = installed_commands(os.getcwd())
     for agent, command in commands.items():
         yield from hook_trials(agent, command, _source())
@@ -534,19 +521,14 @@ def installed_trials() -> Iterator[CheckResult]:
 
 def _source() -> str | None:
     """The configuration file in effect; an unreadable one is reported elsewhere."""
-    from switchgear._cli.context import load_chosen_config
-    from switchgear._config import ConfigError
-
     try:
         return load_chosen_config().source
     except ConfigError:
         return None
 
 
-def _removed(probe: "Probe", store: Any) -> Iterator[CheckResult]:
+def _remove_trial(probe: Probe, store: Any) -> Iterator[CheckResult]:
     """Remove the circuit of the trial, or report why that failed."""
-    from switchgear._core.errors import StoreError
-
     try:
         store.forget(probe.circuit)
     except (StoreError, AttributeError) as error:
@@ -555,20 +537,15 @@ def _removed(probe: "Probe", store: Any) -> Iterator[CheckResult]:
         )
 
 
-def _refused(
-    agent: "HookSettings", probe: "Probe", known: "Compiled", store: "Store", command: str | None
+def _try_refusal(
+    agent: HookSettings, probe: Probe, known: HookConfig, store: Store, command: str | None
 ) -> Iterator[CheckResult]:
     """Hold the circuit of the probe open for a moment: the answer must be a refusal."""
-    from switchgear._analysis.selftest.hook_trials import BEFORE
-    from switchgear._cli.context import open_session
-    from switchgear._core.errors import OverrideRefused, StoreError
-    from switchgear._core.types import Mode, Override
-
     if command is None:
         return
     policy, by = known.policy_for(probe.circuit), "switchgear hooks doctor"
 
-    def order(mode: "Mode") -> None:
+    def order(mode: Mode) -> None:
         store.apply(probe.circuit, policy, Override(by, "a trial", mode), store.now_s())
 
     try:
@@ -594,37 +571,31 @@ def _refused(
 
 
 def _trust(
-    agent: "HookSettings", scope: str, folder: str, commands: set[str]
+    agent: HookSettings, scope: str, folder: str, commands: set[str]
 ) -> Iterator[CheckResult]:
     """Whether the agent will run what was installed."""
-    from switchgear._agents.codex.agent import ask_codex
-    from switchgear._agents.hook_protocol import PROJECT, USER
-
     program = shutil.which(agent.program)
     if agent.name != "codex" or program is None:
         if agent.trust and (scope == PROJECT or agent.name == "codex"):
             yield CheckResult(NOTE, agent.trust)
         return
-    told = ask_codex(program, folder, commands, os.path.dirname(agent.file(USER, folder)))
+    trust = ask_codex(program, folder, commands, os.path.dirname(agent.file(USER, folder)))
     review = "start codex in this folder, type /hooks, and trust them"
-    if not told.asked:
+    if not trust.asked:
         yield CheckResult(NOTE, f"{agent.trust}; whether you did could not be determined", review)
-    elif not told.seen:
+    elif not trust.seen:
         what = "Codex ignores this project's hooks, because the project is not trusted"
         yield CheckResult(
             PROBLEM, what, "start codex here and trust the folder, or use --scope user"
         )
-    elif told.trusted < told.seen:
-        what = f"Codex trusts {told.trusted} of {told.seen} hooks, and skips the others silently"
+    elif trust.trusted < trust.seen:
+        what = f"Codex trusts {trust.trusted} of {trust.seen} hooks, and skips the others silently"
         yield CheckResult(PROBLEM, what, review)
     else:
-        yield CheckResult(GOOD, f"Codex trusts all {told.seen} hooks")
+        yield CheckResult(GOOD, f"Codex trusts all {trust.seen} hooks")
 
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-
-@click.command(short_help="Check the installation.")
+@click.command()
 @json_option
 @token_option
 @store_options
@@ -642,8 +613,6 @@ def report(findings: list[Any], *, as_json: bool) -> int:
     levels = {finding.level for finding in findings}
     code = 2 if PROBLEM in levels else 1 if WARNING in levels else 0
     if as_json:
-        from switchgear._console.values import printed
-
         found = [finding._asdict() for finding in findings]
         say(printed({"exit_code": code, "findings": found}))
         return code
@@ -652,11 +621,6 @@ def report(findings: list[Any], *, as_json: bool) -> int:
 
 
 def _draw(findings: list[Any]) -> None:
-    from rich.text import Text
-
-    from switchgear._cli.views.terminal import Screen
-    from switchgear._cli.views.text import clean, plural
-
     screen = Screen()
     signs = screen.signs
     drawn = {
@@ -676,6 +640,6 @@ def _draw(findings: list[Any]) -> None:
             )
     problems = sum(finding.level == PROBLEM for finding in findings)
     warnings = sum(finding.level == WARNING for finding in findings)
-    told = f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"
+    summary = f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"
     screen.line()
-    screen.line(told if problems or warnings else "no problems found")
+    screen.line(summary if problems or warnings else "no problems found")

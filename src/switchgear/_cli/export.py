@@ -26,6 +26,7 @@ from switchgear._budgets.tree import (
     load_book,
     root_of,
 )
+from switchgear._cli.context import open_session
 from switchgear._cli.options import (
     circuit_argument,
     fail,
@@ -35,6 +36,7 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, plural, say
+from switchgear._console.values import printed
 from switchgear._core import values
 from switchgear._core.types import Event
 from switchgear._core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
@@ -111,7 +113,7 @@ def take(ledger: Ledger, account: Account) -> bool:
 
 
 def _is_newer(account: Account, value: Any, here: list[Any]) -> bool:
-    """Whether it goes on where the one that is here ends."""
+    """Whether it continues the stored account."""
     if account.shelf == LOCKS:
         return load_tenure(account.value).token > load_tenure(value).token
     if account.shelf == BUDGETS and load_book(value).lines != len(here):
@@ -248,18 +250,18 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
         try:
             reading.hear(number, line)
         except _BAD as error:
-            wrong.append(f"line {number}: {_said(error)}")
+            wrong.append(f"line {number}: {_message_of(error)}")
     for number_of_it, account in [] if wrong else reading.accounts.values():
         try:
             check_whole(account)
         except _BAD as error:
-            wrong.append(f"line {number_of_it} and those after it: {_said(error)}")
+            wrong.append(f"line {number_of_it} and those after it: {_message_of(error)}")
     if not number:
         wrong.append("it is empty")
     if wrong:
         more = len(wrong) - MOST_TOLD
-        told = wrong[:MOST_TOLD] + ([f"and {more:,} more bad lines"] if more > 0 else [])
-        raise BadLines("\n".join(told))
+        problems = wrong[:MOST_TOLD] + ([f"and {more:,} more bad lines"] if more > 0 else [])
+        raise BadLines("\n".join(problems))
     accounts = [account for _, account in reading.accounts.values()]
     return Read(list(reading.taken.values()), accounts)
 
@@ -275,7 +277,7 @@ class _Reading:
         self._now_s = now_s
 
     def hear(self, number: int, line: bytes) -> None:
-        data = _parsed(line)
+        data = _parse_line(line)
         if number == 1:
             _check_head(data)
             return
@@ -332,14 +334,14 @@ class _Reading:
         self._last.lines.append(line)
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse_line(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
         raise WireError(f"it is longer than {LONGEST_LINE:,} bytes")
     if not line.strip():
         raise WireError("it is empty")
     try:
         data = json.loads(
-            line.decode(), parse_constant=_no_constant, parse_int=_whole, parse_float=_float
+            line.decode(), parse_constant=_no_constant, parse_int=_parse_int, parse_float=_float
         )
     except UnicodeDecodeError as error:
         raise WireError(f"not UTF-8 text: byte {error.start + 1}") from None
@@ -361,7 +363,7 @@ def _no_constant(text: str) -> None:
     raise WireError(f"{text} is not a JSON number")
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     value = int(text) if len(text) < 30 else _LARGEST + 1
     if abs(value) > _LARGEST:
         raise WireError(f"the number {clean(text, 40)} is too large")
@@ -375,7 +377,7 @@ def _float(text: str) -> float:
     return value
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     return clean(str(error) or type(error).__name__, 300)
@@ -385,15 +387,15 @@ def _line(data: dict[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-# What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
 
 LARGEST_BYTES = 2 * 1024**3
 _DAY_S = 86_400.0
 T = TypeVar("T")
 
 
-@click.command("export", short_help="Write circuits as lines of JSON.")
+@click.command("export")
 @circuit_argument("glob", default="*")
 @click.option("-o", "--output", metavar="FILE", help="Write to this file, readable only by you.")
 @store_options
@@ -402,8 +404,6 @@ def export_verb(glob: str, *, output: str | None) -> None:
 
     Budgets (named budget/TEAM), locks (lock/RESOURCE) and routes (agent/NAME) that match are included.
     """
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         lines = export_lines(session.panel, glob)
         if output is None or output == "-":
@@ -448,7 +448,7 @@ def _write_lines(file: IO[str], lines: Iterable[str]) -> int:
     return count
 
 
-@click.command("import", short_help="Import exported circuits.")
+@click.command("import")
 @click.argument("file", metavar="FILE|-")
 @token_option
 @store_options
@@ -458,9 +458,6 @@ def import_verb(file: str) -> None:
     Checks every line first; if one is invalid, nothing is written. Circuits and accounts
     (budget, lock, route) that are as new or newer in the store are kept.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._stores.base import ledger_of
-
     lines = _read(file)
     # Budgets that the configuration opens in a new store would be taken for newer ones.
     with open_session(applying=False) as session:
@@ -501,7 +498,7 @@ def _read(path: str) -> list[bytes]:
     return data.removesuffix(b"\n").split(b"\n") if data else []
 
 
-@click.command(short_help="Remove old events and idle circuits.")
+@click.command()
 @click.option("--keep-events", type=click.IntRange(1), help="Number of newest events to keep.")
 @click.option(
     "--idle-days",
@@ -512,13 +509,11 @@ def _read(path: str) -> list[bytes]:
 @token_option
 @store_options
 def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -> None:
-    """Remove the oldest events, and closed circuits that are long unused.
+    """Remove the oldest events, and closed circuits that have not been used for long.
 
     The configuration sets how much is kept. Keeping less than the defaults, 10,000 events and
     30 days, needs the operator token where one is configured.
     """
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         retention = session.config.retention
         gone = session.panel.store.vacuum(
@@ -527,8 +522,6 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
             now_s=session.now_s(),
         )
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed(gone._asdict()))
         return
     say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")

@@ -1,36 +1,45 @@
 """`switchgear fleet status|watch|deliver|route|resume`: agents, and which stand in for others."""
 
+import logging
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from switchgear._cli.context import (
+    Session,
+    allowed_retention,
+    chosen_config_file,
+    load_chosen_config,
+    open_session,
+)
 from switchgear._cli.options import (
     Branch,
+    by_option,
     checked_text,
     fail,
     json_option,
+    reason_given,
     store_options,
     token_option,
+    who_gives,
 )
-from switchgear._cli.views.text import clean, plural, say
-from switchgear._text.formats import dollars
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from switchgear._cli.context import Session
-    from switchgear._config import Config
-    from switchgear._fleet.delivery import PendingDeliveries
-    from switchgear._fleet.fleet import Fleet
-    from switchgear._fleet.watcher import Watcher
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._config import Config, ConfigError
+from switchgear._config.trust import trust_folder
+from switchgear._console.values import printed
+from switchgear._core.types import Override
+from switchgear._fleet.delivery import PendingDeliveries
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.watcher import Watcher, folder_of, world
+from switchgear._text.formats import dollars, duration, elapsed
 
 NOT_ALL_WORK = 1
 
 
-@click.group(cls=Branch, short_help="Show agents and fallbacks; resume paused tasks.")
+@click.group(cls=Branch)
 def fleet() -> None:
     """Show the agents of the configuration, their providers and tasks; resume paused tasks."""
 
@@ -40,14 +49,9 @@ def fleet() -> None:
 @store_options
 def status(*, as_json: bool) -> None:
     """Show every agent, task, provider and lock. Exit code 1: an agent is halted or a task paused."""
-    from switchgear._cli.context import open_session
-    from switchgear._fleet.watcher import world
-
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed(found))
     else:
         _show(found)
@@ -56,14 +60,13 @@ def status(*, as_json: bool) -> None:
         raise SystemExit(NOT_ALL_WORK)
 
 
-@fleet.command(short_help="Write incidents, world state, send notifications.")
+@fleet.command(short_help="Write incidents and the world state; send notifications.")
 @click.option("--once", is_flag=True, help="Run once and exit; for a timer.")
 @click.option(
     "--every",
     "every_s",
     type=click.FloatRange(0.05, 3600),
     default=1.0,
-    show_default=True,
     help="Seconds between two checks.",
 )
 @store_options
@@ -74,9 +77,6 @@ def watch(*, once: bool, every_s: float) -> None:
     read again; an invalid one is reported, and the previous one stays in effect. A watcher changes no
     circuit and no policy.
     """
-    from switchgear._cli.context import chosen_config_file, open_session
-    from switchgear._fleet.watcher import Watcher, folder_of
-
     seen = _stamp(chosen_config_file().value)  # before it is read, or a change would be missed
     with open_session() as session:
         watched = fleet_of(session)
@@ -106,13 +106,10 @@ def watch(*, once: bool, every_s: float) -> None:
 def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
     """Send what is pending to every target of the configuration, and report what is left and why.
 
-    Does not wait for the pause after a failed attempt, unless the receiver asked for one
+    Does not wait for the pause after a failed attempt, unless the receiver requested it
     (Retry-After). Exit code 1: something is still pending or set aside.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._fleet.watcher import Watcher, folder_of
-
-    with _quiet(), open_session() as session:
+    with _log_errors_only(), open_session() as session:
         session.drains = False
         if not session.config.notifications:
             fail("the configuration names no targets: add some under 'notifications'")
@@ -126,8 +123,6 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
             found.append((sent, delivery.pending()))
         now_s = session.now_s()
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
     else:
         for sent, pending in found:
@@ -138,10 +133,8 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _quiet() -> "Iterator[None]":
+def _log_errors_only() -> Iterator[None]:
     """Log errors only: failed attempts are in the report."""
-    import logging
-
     logger = logging.getLogger("switchgear")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -151,10 +144,8 @@ def _quiet() -> "Iterator[None]":
         logger.setLevel(before)
 
 
-def pending_lines(pending: "PendingDeliveries", now_s: float, sent: str = "") -> list[str]:
+def pending_lines(pending: PendingDeliveries, now_s: float, sent: str = "") -> list[str]:
     """What a target has yet to receive and why, for people."""
-    from switchgear._text.formats import duration
-
     parts = [sent] if sent else []
     if pending.waiting:
         parts.append(f"{pending.waiting} pending")
@@ -179,24 +170,14 @@ def route(agent: str, *, as_json: bool) -> None:
 
     Takes no permit and no probe. Exit code 1: no agent is available.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._fleet.watcher import world
-
     with open_session(reading=True) as session:
         watched = fleet_of(session)
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed({"agent": agent, **found}))
     else:
-        who = (
-            "no agent available"
-            if found["works"] is None
-            else f"{found['works']} on {found['model']}"
-        )
-        say(clean(f"{agent}: {who}"))
+        say(clean(f"{agent}: {_who_works(found)}"))
         for why in found["why"]:
             say(clean(f"  not {why}", 1000))
     if found["works"] is None:
@@ -206,12 +187,7 @@ def route(agent: str, *, as_json: bool) -> None:
 @fleet.command(short_help="Resume a paused task.")
 @click.argument("story", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
-@click.option(
-    "--by",
-    metavar="NAME",
-    callback=checked_text,
-    help="Name of the operator. [default: the login name]",
-)
+@by_option
 @store_options
 @token_option
 def resume(story: str, *, why: str | None, by: str | None) -> None:
@@ -219,10 +195,6 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
 
     Needs the operator token where one is configured.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._cli.override import reason_given, who_gives
-    from switchgear._core.types import Override
-
     with open_session(reading=True) as session:
         name = f"story/{story}"
         session.demand_operator(name)
@@ -234,19 +206,12 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
     say(clean(f"task {story} resumed; its cost so far is cleared"))
 
 
-def fleet_of(session: "Session") -> "Fleet":
-    from switchgear._fleet.fleet import Fleet
-
+def fleet_of(session: Session) -> Fleet:
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(
-    watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any, before: "Config"
-) -> None:
-    """Until it is stopped: notice when the configuration file changes."""
-    from switchgear._cli.context import allowed_retention, chosen_config_file, load_chosen_config
-    from switchgear._config import ConfigError
-
+def _follow(watched: Fleet, watcher: Watcher, every_s: float, seen: Any, before: Config) -> None:
+    """Reload the configuration file when it changes, until the watcher is stopped."""
     while not watcher.wait(every_s):
         now = _stamp(chosen_config_file().value)
         if now == seen:
@@ -261,8 +226,8 @@ def _follow(
             before = config
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
-                say(f"switchgear: {clean(line, 1000)}", err=True)
-            say("switchgear: the previous configuration stays in effect", err=True)
+                warn(line)
+            warn("the previous configuration stays in effect")
         else:
             agents, targets = len(watched.crew.agents), len(config.notifications)
             say(f"configuration read again: {plural(agents, 'agent')}, {plural(targets, 'target')}")
@@ -270,10 +235,6 @@ def _follow(
 
 def _stamp(path: str | None) -> Any:
     """Changes when the file or its trust changes."""
-    import os
-
-    from switchgear._config.trust import trust_folder
-
     marks = []
     for each in filter(None, (path, trust_folder())):
         try:
@@ -288,11 +249,8 @@ def _show(found: dict[str, Any]) -> None:
     if not found["agents"]:
         say("No agents yet: name them under 'agents' in the configuration.")
     for name, one in found["agents"].items():
-        where = (
-            "no agent available" if one["works"] is None else f"{one['works']} on {one['model']}"
-        )
         load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
-        say(clean(f"agent {name} ({one['owner']}): {one['state']}, {where}{load}"))
+        say(clean(f"agent {name} ({one['owner']}): {one['state']}, {_who_works(one)}{load}"))
         for why in one["why"]:
             say(clean(f"  not {why}", 1000))
     for name, one in found["stories"].items():
@@ -312,10 +270,12 @@ def _show(found: dict[str, Any]) -> None:
             say(clean(f"{title} {what}: {state}{by}{why}{queue}"))
 
 
+def _who_works(one: dict[str, Any]) -> str:
+    return "no agent available" if one["works"] is None else f"{one['works']} on {one['model']}"
+
+
 def _queue(lock: dict[str, Any], now_s: float) -> str:
     """The holder of a lock, the number of waiters, and how long the first one has waited."""
-    from switchgear._text.formats import elapsed
-
     holder, waiting = lock["holder"], lock["waiting"]
     text = "" if holder is None else f", held by {holder['owner']}"
     if waiting:

@@ -1,25 +1,43 @@
 """`switchgear hooks install|status|uninstall|doctor`: the guard inside an agent."""
 
+import difflib
 import os
+from collections.abc import Iterable
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from switchgear._cli.context import open_session
+from switchgear._cli.doctor import examine_hooks, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
-from switchgear._cli.views.text import clean, plural, say
+from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
+from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._config import ConfigError
+from switchgear._config.loader import candidates, has_our_table
+from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
+from switchgear._console.values import printed
+from switchgear._hooks import resident
 from switchgear._hooks.command import AGENTS
+from switchgear._hooks.install.saved_copies import forget, is_saved, save
+from switchgear._hooks.install.settings import (
+    ALIASES,
+    HOOKED,
+    HookFile,
+    InstallChange,
+    InstallState,
+    place,
+    scopes_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from switchgear._hooks.install.settings import HookFile, InstallChange, InstallState
-
     _TextType = click.ParamType[str]
 else:
     _TextType = click.ParamType  # not generic in older versions of click
 
-# What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH109, PTH111
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH109, PTH111
 
 PROJECT, LOCAL, USER = "project", "local", "user"
 
@@ -31,10 +49,6 @@ class AgentName(_TextType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The agent's name. Fails with the names there are, and the one that was probably meant."""
-        import difflib
-
-        from switchgear._hooks.install.settings import ALIASES
-
         wanted = "-".join(value.lower().split())
         found = ALIASES.get(wanted, wanted)
         if found in AGENTS:
@@ -49,10 +63,8 @@ class AgentName(_TextType):
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> "list[Any]":
+    ) -> list[Any]:
         """The names that begin so."""
-        from click.shell_completion import CompletionItem
-
         del ctx, param
         return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
 
@@ -62,7 +74,6 @@ scope_option = click.option(
     "--scope",
     type=click.Choice([PROJECT, LOCAL, USER]),
     default=PROJECT,
-    show_default=True,
     help="project: shared settings of this folder; local: this checkout only, not in version"
     " control (Claude Code); user: all your projects.",
 )
@@ -72,7 +83,7 @@ only_option = click.option(
 )
 
 
-@click.group(cls=Branch, short_help="Guard an agent from inside: install, status, doctor.")
+@click.group(cls=Branch)
 def hooks() -> None:
     """Guard an agent with its hooks: check circuits before each tool call, record the result after.
 
@@ -90,20 +101,18 @@ def install(agent: str, scope: str) -> None:
     settings are not changed. The project's configuration is shown and trusted, see 'switchgear
     trust'.
     """
-    from switchgear._hooks.install.settings import HOOKED
-
     if scope not in HOOKED[agent].scopes:
         known = " or ".join(f"--scope {each}" for each in HOOKED[agent].scopes)
         fail(f"{HOOKED[agent].title} has no {scope} settings; use {known}")
     if scope not in _scopes(agent):
-        path = _short(HOOKED[agent].file(scope, os.getcwd()))
+        path = _short_path(HOOKED[agent].file(scope, os.getcwd()))
         fail(f"in this folder {path} applies to all your projects: confirm it with --scope user")
     for other in _scopes(agent):
         found = None if other == scope else _place(agent, other).look()
         if found is not None and found.installed:
             fail(
                 f"the hooks of {HOOKED[agent].title} are already installed in scope {other}, in "
-                f"{_short(found.path)}; both would count every call twice; "
+                f"{_short_path(found.path)}; both would count every call twice; "
                 f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
             )
     if scope != USER:
@@ -121,14 +130,10 @@ def install(agent: str, scope: str) -> None:
 def uninstall(agent: str, scope: str) -> None:
     """Remove the hooks of AGENT from its settings, or its plugin from its folder.
 
-    If nothing else has changed since, the file is restored to the byte; otherwise only the
-    entries of Switchgear are removed. Needs the operator token where one is configured, so that
+    If nothing else has changed since the installation, the file is restored exactly; otherwise only
+    the entries of Switchgear are removed. Needs the operator token where one is configured, so that
     an agent cannot remove its own guard.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._hooks.install.saved import forget, is_saved
-    from switchgear._hooks.install.settings import HOOKED
-
     there = _place(agent, scope)
     if there.look().installed or is_saved(agent, scope, os.getcwd()):
         with open_session(reading=True) as session:
@@ -139,8 +144,8 @@ def uninstall(agent: str, scope: str) -> None:
     except BaseException:
         _save(agent, scope)
         raise
-    forget(agent, scope, os.getcwd())  # a hook may have saved it meanwhile
-    title, path = HOOKED[agent].title, _short(change.path)
+    forget(agent, scope, os.getcwd())  # a hook may have saved it in the meantime
+    title, path = HOOKED[agent].title, _short_path(change.path)
     if not change.changed:
         say(clean(f"{title}: there are no hooks of Switchgear in {path}"))
         for other in _scopes(agent):
@@ -156,7 +161,7 @@ def uninstall(agent: str, scope: str) -> None:
                 f"{title}: the hooks were removed from {path}; everything else in it is unchanged"
             )
         )
-    say(clean(f"  backup   {_short(change.backup or '')}"))
+    say(clean(f"  backup   {_short_path(change.backup or '')}"))
     say("  An agent that is running now keeps using them until it is restarted.")
 
 
@@ -165,7 +170,7 @@ def uninstall(agent: str, scope: str) -> None:
 @only_option
 @json_option
 def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
-    """Show what is installed where: of AGENT, or of all agents.
+    """Show the installed hooks of AGENT, or of all agents, and their location.
 
     Exit code 0; 1 if AGENT is not installed, or an installation needs attention.
     """
@@ -177,14 +182,12 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
         if scope in {None, each}
     ]
     installed = [entry for entry in found if entry[2].installed]
-    worried = any(_worries(standing) for _, _, standing in found if _matters(standing))
+    has_problems = any(_problems(standing) for _, _, standing in found if _matters(standing))
     if as_json:
-        from switchgear._console.values import printed
-
-        say(printed([_described(*entry) for entry in found]))
+        say(printed([_describe_state(*entry) for entry in found]))
     else:
         _say_status(found)
-    return 1 if worried or (agent is not None and not installed) else 0
+    return 1 if has_problems or (agent is not None and not installed) else 0
 
 
 @hooks.command(short_help="Test the installed hooks by sending an event.")
@@ -198,8 +201,6 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     Reads the command from the agent's settings, runs it as the agent would, checks the event in
     the store and the response in the agent's format, and reports what is missing.
     """
-    from switchgear._cli.doctor import examine_hooks, report, resident_process
-
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
@@ -214,13 +215,9 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
 def restart() -> int:
     """Restart the resident process, which answers the hooks of all your agents.
 
-    Events under way are not affected. It also restarts by itself when another version is installed.
-    Exit code 0; 1 if no resident process can run here.
+    Events in progress are not affected. The process also restarts automatically when another
+    version is installed. Exit code 0; 1 if no resident process can run here.
     """
-    from time import monotonic, sleep
-
-    from switchgear._hooks import resident
-
     resident.stop()
     why = resident.obstacle()
     found = None
@@ -240,13 +237,11 @@ def restart() -> int:
 
 def _save(agent: str, scope: str) -> None:
     """Save a copy, from which hooks repair the file; where that fails, the user gets a warning."""
-    from switchgear._hooks.install.saved import save
-
     try:
         save(agent, scope, os.getcwd())
     except OSError as error:
         why = error.strerror or str(error)
-        say(f"switchgear: no copy could be saved ({why}): changes will not be repaired", err=True)
+        warn(f"no copy could be saved ({why}): changes will not be repaired")
 
 
 def _trust_project_file() -> None:
@@ -254,11 +249,6 @@ def _trust_project_file() -> None:
 
     A configuration that cannot be used stays untrusted, with a warning.
     """
-    from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
-    from switchgear._config import ConfigError
-    from switchgear._config.loader import candidates, has_our_table
-    from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
-
     file = next(filter(has_our_table, candidates()), None)
     if file is None or is_own(file):
         return
@@ -270,43 +260,37 @@ def _trust_project_file() -> None:
         trust_and_say(file, show_file(file))
     except (ConfigError, NotTrusted) as error:
         for line in str(error).splitlines():
-            say(clean(f"switchgear: {line}", 1000), err=True)
-        say("switchgear: the configuration is not trusted and has no effect", err=True)
+            warn(line)
+        warn("the configuration is not trusted and has no effect")
 
 
 def _scopes(agent: str) -> tuple[str, ...]:
-    from switchgear._hooks.install.settings import scopes_of
-
     return scopes_of(agent, os.getcwd())
 
 
-def _place(agent: str, scope: str) -> "HookFile":
-    from switchgear._hooks.install.settings import place
-
+def _place(agent: str, scope: str) -> HookFile:
     return place(agent, scope, os.getcwd())
 
 
-def _say_installed(agent: str, scope: str, change: "InstallChange") -> None:
-    from switchgear._hooks.install.settings import HOOKED
-
+def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
     hooked, there = HOOKED[agent], _place(agent, scope)
     standing = there.look()
     what = "installed" if change.changed else "installed already"
     kind = "the plugin is" if hooked.is_plugin else "the hooks are"
-    say(clean(f"{hooked.title}: {kind} {what} in {_short(change.path)}"))
+    say(clean(f"{hooked.title}: {kind} {what} in {_short_path(change.path)}"))
     say(clean(f"  events   {', '.join(standing.events)}", 500))
     say(clean(f"  command  {' '.join(standing.commands)}", 1000))
     if change.backup:
-        say(clean(f"  backup   {_short(change.backup)}"))
+        say(clean(f"  backup   {_short_path(change.backup)}"))
     if hooked.trust and (scope == PROJECT or agent == "codex"):
         say(clean(f"  Note: {hooked.trust}."))
     say("  Restart an agent that is running now: it reads its hooks when it starts.")
     say(f"  'switchgear hooks doctor {agent}' tests them.")
 
 
-def _say_status(found: "Iterable[tuple[str, str, InstallState]]") -> None:
+def _say_status(found: Iterable[tuple[str, str, InstallState]]) -> None:
     rows = [
-        (name, scope, _short(standing.path), ", ".join(_facts(standing)))
+        (name, scope, _short_path(standing.path), ", ".join(_facts(standing)))
         for name, scope, standing in found
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -314,47 +298,47 @@ def _say_status(found: "Iterable[tuple[str, str, InstallState]]") -> None:
         say(clean("  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]), 1000))
 
 
-def _facts(standing: "InstallState") -> list[str]:
+def _facts(standing: InstallState) -> list[str]:
     if standing.trouble:
         return [f"cannot be read: {standing.trouble}"]
     if not standing.installed:
         return ["not installed"]
-    worries = _worries(standing)
-    return [plural(len(standing.events), "event"), *(worries or ["current"])]
+    found_problems = _problems(standing)
+    return [plural(len(standing.events), "event"), *(found_problems or ["current"])]
 
 
-def _matters(standing: "InstallState") -> bool:
+def _matters(standing: InstallState) -> bool:
     return standing.installed or bool(standing.trouble)
 
 
-def _worries(standing: "InstallState") -> list[str]:
+def _problems(standing: InstallState) -> list[str]:
     """What keeps an installation from working, or from working as this version would."""
-    worries = [standing.trouble] if standing.trouble else []
+    found_problems = [standing.trouble] if standing.trouble else []
     if standing.gone:
-        worries.append(f"gone: {', '.join(standing.gone)}")
+        found_problems.append(f"gone: {', '.join(standing.gone)}")
     if standing.missing and standing.installed:
-        worries.append(f"missing: {', '.join(standing.missing)}")
+        found_problems.append(f"missing: {', '.join(standing.missing)}")
     if standing.outdated:
-        worries.append("outdated: install again")
+        found_problems.append("outdated: install again")
     if standing.switched_off:
-        worries.append(f"switched off: {standing.switched_off}")
-    return worries
+        found_problems.append(f"switched off: {standing.switched_off}")
+    return found_problems
 
 
-def _described(name: str, scope: str, standing: "InstallState") -> dict[str, Any]:
+def _describe_state(name: str, scope: str, standing: InstallState) -> dict[str, Any]:
     return {
         "agent": name,
         "scope": scope,
         "file": standing.path,
         "installed": standing.installed,
-        "current": standing.installed and not _worries(standing),
+        "current": standing.installed and not _problems(standing),
         "events": standing.events,
         "commands": standing.commands,
-        "worries": _worries(standing) if _matters(standing) else [],
+        "worries": _problems(standing) if _matters(standing) else [],
     }
 
 
-def _short(path: str) -> str:
+def _short_path(path: str) -> str:
     """A path as a person would write it: from here, or from home."""
     here, home = os.getcwd(), os.path.expanduser("~")
     for folder, sign in ((here, "."), (home, "~")):

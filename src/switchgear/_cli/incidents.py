@@ -1,35 +1,35 @@
 """`switchgear incidents list|show|close|add` and `switchgear review`: what tripped, and was it right."""
 
-from typing import TYPE_CHECKING
+import os
 
 import click
 
+from switchgear._cli.context import Session, file_of, open_session
+from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     Branch,
+    by_option,
     checked_text,
+    demand_one,
     fail,
     json_option,
+    parse_since,
+    reason_given,
     store_options,
     token_option,
+    who_gives,
 )
 from switchgear._cli.views.text import clean, clock_time, plural, say
-
-if TYPE_CHECKING:
-    from switchgear._cli.context import Session
-    from switchgear._fleet.incidents import Incidents
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._console.values import printed
+from switchgear._fleet.categories import default_breakers, shown_name
+from switchgear._fleet.incidents import Incidents, as_configuration
+from switchgear._fleet.incidents import review as look_back
+from switchgear._fleet.watcher import INCIDENTS, folder_of
 
 MOST_EVENTS = 100_000
-_who = click.option(
-    "--by",
-    metavar="NAME",
-    callback=checked_text,
-    help="Name of the operator. [default: the login name]",
-)
 
 
-@click.group(cls=Branch, short_help="Show and close incidents.")
+@click.group(cls=Branch)
 def incidents() -> None:
     """Show and close the incidents of the fleet: one folder each, with a report."""
 
@@ -40,14 +40,10 @@ def incidents() -> None:
 @store_options
 def list_incidents(*, everything: bool, as_json: bool) -> None:
     """List the open incidents, oldest first."""
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         found = list(incidents_of(session).all())
     shown = [one for one in found if everything or one.get("status") != "closed"]
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed(shown))
         return
     for one in shown:
@@ -61,15 +57,14 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         say("No open incidents." if found else "No incidents.")
 
 
-def _full_id(kept: "Incidents", name: str) -> str:
+def _full_id(kept: Incidents, name: str) -> str:
     """The id that a name means: itself, the only one that begins so, or the newest (`last`)."""
     ids = [str(one["id"]) for one in kept.all()]
-    if name == "last" and ids:
-        return ids[-1]
+    if name == "last":
+        return ids[-1] if ids else fail("there are no incidents")
     starts = [each for each in ids if name and each.startswith(name)]
-    if len(starts) > 1 and name not in starts:
-        shown = ", ".join(starts[:5]) + (", …" if len(starts) > 5 else "")
-        fail(f"{name!r} is ambiguous: {len(starts)} incidents begin so ({shown})")
+    if name not in starts:
+        demand_one(name, starts, "incidents")
     return starts[0] if len(starts) == 1 else name
 
 
@@ -79,14 +74,10 @@ def _full_id(kept: "Incidents", name: str) -> str:
 @store_options
 def show(incident: str, *, as_json: bool) -> None:
     """Print the report of INCIDENT, in Markdown or JSON. The start of an id is enough, or `last`."""
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         kept = incidents_of(session)
         incident = _full_id(kept, incident)
         if as_json:
-            from switchgear._console.values import printed
-
             say(printed(kept.get(incident)))
             return
         for line in kept.report_of(incident).splitlines():
@@ -96,7 +87,7 @@ def show(incident: str, *, as_json: bool) -> None:
 @incidents.command(short_help="Close an incident.")
 @click.argument("incident", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="How it was resolved.")
-@_who
+@by_option
 @click.option("--false-positive", is_flag=True, help="The circuit should not have tripped.")
 @click.option("--confirmed", is_flag=True, help="The trip was right.")
 @store_options
@@ -105,9 +96,6 @@ def close(
     incident: str, *, why: str | None, by: str | None, false_positive: bool, confirmed: bool
 ) -> None:
     """Close INCIDENT, and mark whether the trip was right (for `switchgear review`)."""
-    from switchgear._cli.context import open_session
-    from switchgear._cli.override import reason_given, who_gives
-
     if false_positive and confirmed:
         fail("--false-positive and --confirmed contradict each other; use one of them")
     mark = "false_positive" if false_positive else "confirmed" if confirmed else None
@@ -127,14 +115,11 @@ def close(
     help="The circuit that should have tripped.",
 )  # fmt: skip
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Description of the failure.")
-@_who
+@by_option
 @store_options
 @token_option
 def add(circuit: str, *, why: str | None, by: str | None) -> None:
     """Report a failure that no circuit caught; `switchgear review` counts it."""
-    from switchgear._cli.context import open_session
-    from switchgear._cli.override import reason_given, who_gives
-
     with open_session(reading=True) as session:
         session.demand_operator(circuit, "adding an incident")
         name = incidents_of(session).add_missed(
@@ -143,7 +128,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
     say(clean(name))
 
 
-@click.command(short_help="Propose threshold changes from recorded events.")
+@click.command()
 @click.option(
     "--since",
     metavar="TIME",
@@ -152,17 +137,12 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
 @json_option
 @store_options
 def review(since: str | None, *, as_json: bool) -> None:
-    """Propose changes of thresholds from the recorded events and the marks of incidents.
+    """Propose threshold changes, from recorded events and from incidents marked as right or wrong.
 
-    Changes nothing: prints the proposal as configuration, to be copied.
+    Changes nothing: prints the proposal as configuration that you can copy.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._fleet.categories import default_breakers, shown_name
-    from switchgear._fleet.incidents import as_configuration
-    from switchgear._fleet.incidents import review as look_back
-
     with open_session(reading=True) as session:
-        from_s = _since(since, session.now_s())
+        from_s = parse_since(since, session.now_s(), cursors=False).at_s or float("-inf")
         stored = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
         events = [event for event in stored if event.at_s >= from_s]
         readable = [one for one in incidents_of(session).all() if "trouble" not in one]
@@ -171,8 +151,6 @@ def review(since: str | None, *, as_json: bool) -> None:
         keeps = min(session.config.retention.events, MOST_EVENTS)
     findings = look_back(breakers, events, kept)
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed([one._asdict() for one in findings]))
         return
     if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
@@ -192,31 +170,7 @@ def review(since: str | None, *, as_json: bool) -> None:
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
 
 
-def _since(text: str | None, now_s: float) -> float:
-    """The time that an option names, in seconds since the epoch."""
-    from datetime import UTC, datetime
-
-    if text is None:
-        return float("-inf")
-    word = text.strip()
-    sizes = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-    number, unit = word[:-1], word[-1:].lower()
-    if unit in sizes and number.isascii() and number.replace(".", "", 1).isdigit():
-        return now_s - min(float(number) * sizes[unit], now_s)
-    try:
-        found = datetime.fromisoformat(word)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        fail(f"--since {text!r}: it must be a time span such as 90d, 12h or 30m, or a date")
-
-
-def incidents_of(session: "Session") -> "Incidents":
-    import os
-
-    from switchgear._cli.context import file_of
-    from switchgear._fleet.incidents import Incidents
-    from switchgear._fleet.watcher import INCIDENTS, folder_of
-
+def incidents_of(session: Session) -> Incidents:
     file = file_of(session.store) if session.store.source != "given" else None
     folder = os.path.dirname(file) if file else folder_of(session.panel.store.url)  # noqa: PTH120
-    return Incidents(os.path.join(folder, INCIDENTS))  # noqa: PTH118
+    return Incidents(os.path.join(folder, INCIDENTS), fleet_of(session))  # noqa: PTH118

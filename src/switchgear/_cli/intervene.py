@@ -5,28 +5,50 @@ escalation decides about a stuck agent, and a circuit is left to its cooldown. O
 is offered.
 """
 
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import click
 
-from switchgear._cli.options import circuit_argument, fail, store_options, token_option
-from switchgear._cli.views.text import clean, say, words
-from switchgear._run.options import seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from switchgear._breaker.views import View
-    from switchgear._cli.context import Session
-    from switchgear._hooks.session import Notes
-    from switchgear._run.inbox import Extension
-    from switchgear._run.record import RunFolder
-    from switchgear._stores.base import Transaction
-    from switchgear._stuck.escalation import Interventions
-    from switchgear._stuck.messages import Option
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._breaker.views import View
+from switchgear._cli.context import Session, full_name, open_session, view_named
+from switchgear._cli.options import (
+    circuit_argument,
+    fail,
+    reason_given,
+    store_options,
+    token_option,
+)
+from switchgear._cli.run_options import FORCED, wait_visibly
+from switchgear._cli.views.terminal import ask, is_attended
+from switchgear._cli.views.text import clean, clock_time, say, words
+from switchgear._console.interventions import (
+    IMPOSSIBLE,
+    Author,
+    NotPossible,
+    intervene_in_run,
+    options_of,
+    run_options_of,
+)
+from switchgear._console.interventions import intervene as take
+from switchgear._console.runs import run_status
+from switchgear._core.types import Acquire, Mode, Override, Phase, Record, Signal
+from switchgear._hooks import session as sessions
+from switchgear._hooks.session import Notes
+from switchgear._run.inbox import Extension
+from switchgear._run.options import micros, seconds
+from switchgear._run.record import RunFolder, RunUnreadable, find_run, is_alive, runs_root
+from switchgear._run.result import receipt_of
+from switchgear._stores.base import Transaction
+from switchgear._stuck import messages
+from switchgear._stuck.escalation import Interventions
+from switchgear._stuck.messages import Option
+from switchgear._stuck.score import grounds_of
+from switchgear._system.login import login_name
+from switchgear._text.formats import plural
+from switchgear._text.redact import redact
 
 SESSION = "session/"
 KEYS = (
@@ -35,7 +57,7 @@ KEYS = (
 )
 
 
-@click.command(short_help="Help a stuck agent, or deal with a tripped circuit.")
+@click.command()
 @circuit_argument()
 @click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without asking.")
 @click.option("--hint", metavar="TEXT", help="With --do nudge: the hint for the agent.")
@@ -69,38 +91,35 @@ def intervene(
     The start of a name is enough.
 
     A session can be resumed after a stop, nudged (a hint at its next step), given more time, handed
-    over to the agent that `interventions.escalate` names, paused and continued, or aborted. So can a run
-    at work; it can also be given more iterations and money, and its hint is in the next prompt. For a
-    tripped circuit, wait for its cooldown, close it by force, skip the operation, or stop all agents (abort).
-    Only possible actions are offered. Without a terminal, the configured escalation decides about a
-    stuck agent, and a circuit is only shown.
+    over to the agent that `interventions.escalate` names, paused and continued, or aborted. An
+    active run has the same actions; it can also get more iterations and money, and its hint is in
+    the next prompt. For a tripped circuit, wait for its cooldown, close it by force, skip the
+    operation, or stop all agents (abort). Only possible actions are offered. Without a terminal,
+    the configured escalation decides about a stuck agent, and a circuit is only shown.
     """
-    from switchgear._cli.context import open_session, view_named
-
     with open_session() as session:
         extra_s = None if span is None else seconds("--for", span)
         record = _run_named(session, circuit)
         if record is not None:
-            more = _extension(extra_s, iterations, money)
-            return _run(session, record, choice, hint=hint, more=more, why=why)
+            spent = 0 if money is None else micros("--money", money)
+            more = Extension(extra_s or 0.0, iterations or 0, spent)
+            return _intervene_in_run(session, record, choice, hint=hint, more=more, why=why)
         if iterations is not None or money is not None:
-            fail("--iterations and --money are for a run at work")
+            fail("--iterations and --money are for an active run")
         view = view_named(session, circuit)
         name = view.name
         if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
             return _session(session, view, choice, hint=hint, extra_s=extra_s, why=why)
-        return _tripped(session, view, choice, command, why)
+        return _intervene_in_circuit(session, view, choice, command, why)
 
 
-def _picked(
+def _pick_action(
     choice: str | None,
     block: str,
-    options: "Sequence[Option]",
-    impossible: "Mapping[str, str]" = MappingProxyType({}),
+    options: Sequence[Option],
+    impossible: Mapping[str, str] = MappingProxyType({}),
 ) -> str | None:
     """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
-    from switchgear._cli.views.terminal import ask, is_attended
-
     if choice is not None:
         if choice not in {option.key for option in options}:
             known = ", ".join(option.key for option in options)
@@ -119,17 +138,11 @@ def _picked(
 # A run
 
 
-def _run_named(session: "Session", name: str) -> "RunFolder | None":
-    """The run at work with this id; `None`: there is none, so the name is a circuit's.
+def _run_named(session: Session, name: str) -> RunFolder | None:
+    """The active run with this id; `None`: there is none, so the name is a circuit's.
 
     Fails for a run that has ended, unless a circuit has this name.
     """
-    from pathlib import Path
-
-    from switchgear._cli.context import full_name
-    from switchgear._console.runs import run_status
-    from switchgear._run.record import RunUnreadable, find_run, is_alive, runs_root
-
     wanted = name.removeprefix(SESSION).removeprefix("run-")
     if len(wanted) < 4:
         return None
@@ -141,45 +154,27 @@ def _run_named(session: "Session", name: str) -> "RunFolder | None":
     if is_alive(run):
         return record
     if session.panel.view(name) is None and full_name(session, name) is None:
-        again = f"to continue it: switchgear resume {record.id}"
-        fail(f"run {record.id} is not at work ({run_status(run)}); {again}")
+        again = receipt_of(run)["continue"] or f"switchgear resume {record.id}"
+        fail(f"run {record.id} is not running ({run_status(run)}); to continue it: {clean(again)}")
     return None
 
 
-def _extension(extra_s: float | None, iterations: int | None, money: str | None) -> "Extension":
-    from switchgear._run.inbox import Extension
-    from switchgear._run.options import micros
-
-    spent = 0 if money is None else micros("--money", money)
-    return Extension(extra_s or 0.0, iterations or 0, spent)
-
-
-def _run(
-    session: "Session",
-    record: "RunFolder",
+def _intervene_in_run(
+    session: Session,
+    record: RunFolder,
     choice: str | None,
     *,
     hint: str | None,
-    more: "Extension",
+    more: Extension,
     why: str | None,
 ) -> int:
-    from switchgear._cli.run_options import reason, who
-    from switchgear._cli.views.terminal import is_attended
-    from switchgear._console.interventions import (
-        Author,
-        NotPossible,
-        intervene_in_run,
-        run_options_of,
-    )
-    from switchgear._stuck import messages
-
     plan = session.config.interventions
     if hint is not None:
         plan = plan._replace(hint=hint)
     run = record.read()
     options = run_options_of(session.transact, record, plan)
     seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
-    key = _picked(choice, messages.agent_calm(seen, "running", options), options)
+    key = _pick_action(choice, messages.agent_calm(seen, "running", options), options)
     if key is None:
         say("\nNo terminal: nothing done. Choose an action with --do.")
         return 0
@@ -188,7 +183,7 @@ def _run(
             fail("--do extend of a run needs --for, --iterations or --money")
         more = more._replace(seconds=plan.extend_s)
     session.demand_operator(str(run["circuit"]), "an intervention")
-    author = Author(who(), reason(why, "an intervention in a run"), audited=True)
+    author = Author(login_name(), reason_given(why, "an intervention in a run"), audited=True)
     try:
         say(intervene_in_run(session.transact, record, key, plan=plan, author=author, more=more))
     except NotPossible as problem:
@@ -200,20 +195,14 @@ def _run(
 
 
 def _session(
-    session: "Session",
-    view: "View",
+    session: Session,
+    view: View,
     choice: str | None,
     *,
     hint: str | None,
     extra_s: float | None,
     why: str | None,
 ) -> int:
-    from switchgear._cli.views.text import clock_time
-    from switchgear._console.interventions import IMPOSSIBLE, options_of
-    from switchgear._hooks import session as sessions
-    from switchgear._stuck import messages
-    from switchgear._stuck.score import grounds_of
-
     plan = session.config.interventions
     if hint is not None:
         plan = plan._replace(hint=hint)
@@ -247,33 +236,28 @@ def _session(
         opened_s = view.circuit.outage.opened_at_s
         since = clock_time(opened_s, session.now_s()) if opened_s else "now"
         block = f"Stopped since {since}: {messages.one_line(view.verdict.reason, 500)}\n\n{block}"
-    key = _picked(choice, block, options, IMPOSSIBLE)
+    key = _pick_action(choice, block, options, IMPOSSIBLE)
     if key is None and (calm or stopped):
         left = "stopped; choose an action with --do" if stopped else "not stuck now"
         say(f"\nNo terminal, and the agent is {left}: nothing done.")
         return 0
     session.demand_operator(view.name, "an intervention")
-    say(_done(session, view, key, evidence=notes, plan=plan, why=why))
+    say(_take_action(session, view, key, evidence=notes, plan=plan, why=why))
     return 0
 
 
-def _done(
-    session: "Session",
-    view: "View",
+def _take_action(
+    session: Session,
+    view: View,
     key: str | None,
     *,
-    evidence: "Notes",
-    plan: "Interventions",
+    evidence: Notes,
+    plan: Interventions,
     why: str | None,
 ) -> str:
     """Take the action; a sentence about it."""
-    from switchgear._cli.run_options import reason, who
-    from switchgear._console.interventions import Author, NotPossible
-    from switchgear._console.interventions import intervene as take
-    from switchgear._text.redact import redact
-
-    asked = reason(why) if key == "resume" else redact(why or "")
-    author = Author("switchgear" if key is None else who(), asked)
+    given = reason_given(why, FORCED) if key == "resume" else redact(why or "")
+    author = Author("switchgear" if key is None else login_name(), given)
     try:
         return take(session.transact, view, key, evidence=evidence, plan=plan, author=author)
     except NotPossible as problem:
@@ -283,18 +267,15 @@ def _done(
 # A tripped circuit
 
 
-def _tripped(
-    session: "Session", view: "View", choice: str | None, command: str | None, why: str | None
+def _intervene_in_circuit(
+    session: Session, view: View, choice: str | None, command: str | None, why: str | None
 ) -> int:
-    from switchgear._core.types import Mode, Phase
-    from switchgear._stuck import messages
-
     circuit = view.circuit
     if circuit.phase in {Phase.CLOSED, Phase.TRIPPING} and circuit.mode is not Mode.HELD_OPEN:
         say(f"{clean(view.name)} is {words(circuit.phase)}: nothing to do")
         return 0
     options = messages.trip_options(view.verdict.retry_after_s)
-    key = _picked(choice, messages.circuit_tripped(circuit, session.now_s()), options)
+    key = _pick_action(choice, messages.circuit_tripped(circuit, session.now_s()), options)
     acts: dict[str | None, Callable[[], int]] = {
         "wait": lambda: _wait(session, view, command),
         "force": lambda: _force(session, view.name, why),
@@ -305,11 +286,8 @@ def _tripped(
     return acts[key]()
 
 
-def _wait(session: "Session", view: "View", command: str | None) -> int:
+def _wait(session: Session, view: View, command: str | None) -> int:
     """Wait for the cooldown; then the test decides, if one is given, else the next call."""
-    from switchgear._cli.run_options import wait_visibly
-    from switchgear._stuck import messages
-
     wait_s = view.verdict.retry_after_s
     if wait_s is None:
         fail(f"{view.name} does not close by itself: close it with --do force, or reset it")
@@ -323,31 +301,24 @@ def _wait(session: "Session", view: "View", command: str | None) -> int:
     return _test(session, view.name, command)
 
 
-def _test(session: "Session", name: str, command: str) -> int:
+def _test(session: Session, name: str, command: str) -> int:
     """Run the test as the probe of the circuit, and record its result."""
-    import subprocess
-
-    from switchgear._core.types import Acquire, Record, Signal
-    from switchgear._stuck import messages
-    from switchgear._text.redact import redact
-
     leave = session.send(name, Acquire()).verdict
     if not leave.admitted:
         fail(f"{name} admits no probe now: {leave.reason}")
     done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
     ok = done.returncode == 0
-    said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-    signal = Signal(ok=ok, error=None if ok else redact(said[0]))
+    last_line = (done.stderr or done.stdout).strip().splitlines()[-1:] or [
+        f"exit {done.returncode}"
+    ]
+    signal = Signal(ok=ok, error=None if ok else redact(last_line[0]))
     after = session.send(name, Record(signal, leave.permit)).verdict
     say(messages.recovery_ends(after.phase, ok=ok))
     return 0 if ok else 1
 
 
-def _force(session: "Session", name: str, why: str | None) -> int:
-    from switchgear._cli.run_options import reason, who
-    from switchgear._core.types import Mode, Override
-
-    by, why = who(), reason(why)
+def _force(session: Session, name: str, why: str | None) -> int:
+    by, why = login_name(), reason_given(why, FORCED)
     step = session.send(name, Override(by, why, reset=True))
     if step.circuit.mode is Mode.HELD_OPEN:  # because an operator skipped it
         session.send(name, Override(by, why, Mode.AUTO))
@@ -355,38 +326,31 @@ def _force(session: "Session", name: str, why: str | None) -> int:
     return 0
 
 
-def _skip(session: "Session", name: str, why: str | None) -> int:
+def _skip(session: Session, name: str, why: str | None) -> int:
     """Hold it open, and send every active agent a message to do without it."""
-    from switchgear._cli.run_options import reason, who
-    from switchgear._core.types import Mode, Override
-    from switchgear._hooks import session as sessions
-    from switchgear._stuck import messages
-
-    session.send(name, Override(who(), reason(why), Mode.HELD_OPEN))
+    session.send(name, Override(login_name(), reason_given(why, FORCED), Mode.HELD_OPEN))
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
-    told = _every_session(session, lambda notes: sessions.remind(notes, text))
+    notified = _every_session(session, lambda notes: sessions.remind(notes, text))
     release = f"switchgear release {clean(name)}"
     say(
-        f"{clean(name)} is held open; {told} notified to continue without it. '{release}' ends the hold"
+        f"{clean(name)} is held open; {notified} notified to continue without it. '{release}' ends the hold"
     )
     return 0
 
 
-def _abort(session: "Session") -> int:
+def _abort(session: Session) -> int:
     """Stop every active agent."""
     session.demand_operator("*", "an abort of everything")
     reason = "The batch was aborted by an operator. Stop now; what is done is kept."
-    told = _every_session(session, lambda notes: notes._replace(stop=reason))
-    say(f"{told} stopped at the next step")
+    stopped = _every_session(session, lambda notes: notes._replace(stop=reason))
+    say(f"{stopped} stopped at the next step")
     return 0
 
 
-def _every_session(session: "Session", change: "Callable[[Notes], Notes]") -> str:
+def _every_session(session: Session, change: Callable[[Notes], Notes]) -> str:
     """Change the notes of all sessions that are not over; how many these were, in words."""
-    from switchgear._hooks.session import Notes
-    from switchgear._text.formats import plural
 
-    def work(tx: "Transaction") -> bool:
+    def work(tx: Transaction) -> bool:
         notes = Notes.load(tx.note)
         if tx.note is None or notes.ended:
             return False

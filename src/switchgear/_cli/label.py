@@ -2,18 +2,20 @@
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
+from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._analysis.backtest.engine import Recordings, each_run
+from switchgear._analysis.backtest.labels import add_label, read_labels
+from switchgear._analysis.backtest.outcomes import ENOUGH, infer, label_key
 from switchgear._cli.backtest import check_paths, format_option, jobs_option
 from switchgear._cli.options import fail, json_option, store_options
-from switchgear._cli.views.text import clean, plural, say
-
-if TYPE_CHECKING:
-    from switchgear._agents.recordings.recording import RecordedRun
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._cli.views.terminal import progress
+from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._console.values import printed
+from switchgear._text.agent_text import one_line
 
 NO_RUN = 3
 _ANSWERS = ("solved", "unsolved", "unknown", "forget")
@@ -39,10 +41,7 @@ class LabelledRun(NamedTuple):
     """The last steps and messages, one line each."""
 
 
-def summary(run: "RecordedRun") -> LabelledRun:
-    from switchgear._analysis.backtest.outcomes import infer, label_key
-    from switchgear._text.agent_text import one_line
-
+def summary(run: RecordedRun) -> LabelledRun:
     found = infer(run)
     end = [
         f"{each.tool or 'agent'}: {each.args if each.tool else each.thought or ''}"
@@ -67,7 +66,7 @@ def summary(run: "RecordedRun") -> LabelledRun:
     )
 
 
-@click.command(short_help="Label recorded runs as solved or not.")
+@click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
     "--run",
@@ -119,25 +118,19 @@ def label(
         return _label_one(rows, run_id, outcome, as_json=as_json)
     if listing or as_json:
         return _list(rows, as_json=as_json)
-    asked = [row for row in rows if everything or row.outcome_from in {"inferred", ""}]
-    asked.sort(key=lambda row: row.confidence or 0.5)
-    if not asked:
+    selected = [row for row in rows if everything or row.outcome_from in {"inferred", ""}]
+    selected.sort(key=lambda row: row.confidence or 0.5)
+    if not selected:
         say("every run has a known outcome" if rows else "no run was found", err=not rows)
         return 0 if rows else NO_RUN
     if not sys.stdin.isatty():
         fail("there is no terminal to prompt at: pass --run ID --outcome solved, or --list")
-    return _ask(asked)
+    return _prompt(selected)
 
 
 def _rows(
     paths: tuple[str, ...], force: str | None, jobs: int | None, *, hidden: bool
 ) -> list[LabelledRun]:
-    from switchgear._agents.recordings.recording import RecordingTally
-    from switchgear._analysis.backtest.engine import Recordings, each_run
-    from switchgear._analysis.backtest.labels import read_labels
-    from switchgear._analysis.backtest.outcomes import ENOUGH
-    from switchgear._cli.views.terminal import progress
-
     labels = read_labels()
     with progress("reading recordings", hidden=hidden) as tell:
         read = Recordings(paths, {}, force, jobs, tell, labels, ENOUGH)
@@ -145,8 +138,6 @@ def _rows(
 
 
 def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: bool) -> int:
-    from switchgear._analysis.backtest.labels import add_label
-
     found = [row for row in rows if run_id in {row.id, row.key}]
     if len({row.key for row in found}) > 1:
         fail(f"--run {run_id!r}: {len(found)} runs have this id; name the file, not its folder")
@@ -155,12 +146,10 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
         if len({row.key for row in found}) > 1:
             fail(f"--run {run_id!r}: {len(found)} runs begin so; give more of the id")
     if not found:
-        say(f"switchgear: --run {clean(run_id, 100)!r}: there is no such run", err=True)
+        warn(f"--run {run_id!r}: there is no such run")
         return NO_RUN
     add_label(found[0].key, outcome)
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed({"id": found[0].id, "key": found[0].key, "outcome": outcome}))
     else:
         say(clean(f"{found[0].id}: {outcome if outcome != 'forget' else 'label removed'}", 300))
@@ -169,18 +158,12 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
 
 def _list(rows: list[LabelledRun], *, as_json: bool) -> int:
     if as_json:
-        from switchgear._console.values import printed
-
-        say(printed([_values(row) for row in rows]))
+        say(printed([{**row._asdict(), "end": list(row.end)} for row in rows]))
         return 0 if rows else NO_RUN
     for row in rows:
         say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
     say(f"{plural(len(rows), 'run')}")
     return 0 if rows else NO_RUN
-
-
-def _values(row: LabelledRun) -> dict[str, Any]:
-    return {**row._asdict(), "end": list(row.end)}
 
 
 def outcome_text(row: LabelledRun) -> str:
@@ -193,10 +176,8 @@ def outcome_text(row: LabelledRun) -> str:
     return f"probably {word} ({row.confidence or 0.5:.0%}: {row.how})"
 
 
-def _ask(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar) -> int:
+def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar) -> int:
     """Prompt for each run; every answer is saved at once."""
-    from switchgear._analysis.backtest.labels import add_label
-
     say(_HELP)
     place = done = 0
     while place < len(rows):

@@ -1,20 +1,18 @@
 """`switchgear locks`: holders, waiters, and since when."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from switchgear._cli.context import open_session
 from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, say
+from switchgear._console.values import printed
+from switchgear._locks.locks import ResourceStatus
 from switchgear._text.formats import duration, elapsed
 
-if TYPE_CHECKING:
-    from switchgear._locks.locks import ResourceStatus
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-
-@click.group(invoke_without_command=True, short_help="Show shared locks: holders and waiters.")
+@click.group(invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Include free locks.")
 @json_option
 @store_options
@@ -23,8 +21,6 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
     """Show the locks that agents share: holder, remaining lease, and waiters."""
     if ctx.invoked_subcommand is not None:
         return
-    from switchgear._cli.context import open_session
-
     with open_session(reading=True) as session:
         now_s = session.now_s()
         found = [
@@ -33,9 +29,7 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
             if everything or seen.tenure.holder or seen.tenure.waiting
         ]
     if as_json:
-        from switchgear._console.values import printed
-
-        say(printed([_plain(seen) for seen in found]))
+        say(printed([_resource_dict(seen) for seen in found]))
         return
     for seen in found:
         _show(seen, now_s)
@@ -50,20 +44,17 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
 def break_lock(resource: str) -> None:
     """Release the lock on RESOURCE by force: the next waiter gets it.
 
-    Needs the operator token where one is configured. The previous holder may still be at work; its
-    fencing token is the lower one.
+    Needs the operator token where one is configured. The previous holder may still be running; it
+    has the lower fencing token.
     """
-    from switchgear._cli.context import open_session
-
     with open_session() as session:
-        panel = session.panel
-        panel.store.operator.demand(panel.store.inner, resource, f"breaking lock {resource!r}")
-        if not panel.locks.break_lock(resource):
+        session.demand_operator(resource, f"breaking lock {resource!r}")
+        if not session.panel.locks.break_lock(resource):
             fail(f"lock {resource!r} is not held; 'switchgear locks --all' shows all")
     say(clean(f"the lock {resource} is free"))
 
 
-def _show(seen: "ResourceStatus", now_s: float) -> None:
+def _show(seen: ResourceStatus, now_s: float) -> None:
     tenure = seen.tenure
     if tenure.holder is None:
         say(clean(f"{seen.resource}: free, last token {tenure.token}"))
@@ -80,7 +71,7 @@ def _show(seen: "ResourceStatus", now_s: float) -> None:
         say(clean(f"  {place}. {waiter.owner} waits for {waited}"))
 
 
-def _plain(seen: "ResourceStatus") -> dict[str, Any]:
+def _resource_dict(seen: ResourceStatus) -> dict[str, Any]:
     tenure = seen.tenure
     return {
         "resource": seen.resource,

@@ -4,13 +4,25 @@ import os
 
 import click
 
+from switchgear._cli.context import open_session
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
+from switchgear._cli.trust import refuse_inside_an_agent
 from switchgear._cli.views.text import clean, plural, say
+from switchgear._console.requests import (
+    GRANTED,
+    OPEN,
+    RequestRefused,
+    all_requests,
+    answer_request,
+    granted,
+)
+from switchgear._console.values import printed
+from switchgear._hooks.handler import whole_project
+from switchgear._mcp.answers import GuardAnswers, request_line
+from switchgear._system.login import login_name
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
-
-@click.command(short_help="Serve MCP: why calls are refused, what was tried.")
+@click.command()
 @store_options
 def mcp() -> int:
     """Serve the Model Context Protocol on stdin and stdout, for the agent that starts it.
@@ -25,20 +37,16 @@ def mcp() -> int:
     Exit code 0: the agent closed the connection; 2: the package is missing.
     """
     try:
-        from switchgear._mcp.server import made
+        from switchgear._mcp.server import made  # noqa: PLC0415  of an extra
     except ImportError:
         fail("the package mcp is not installed: pip install 'switchgear[mcp]'")
-    from switchgear._cli.context import open_session
-    from switchgear._hooks.handler import whole_project
-    from switchgear._mcp.answers import GuardAnswers
-
     with open_session(acts=False, applying=False) as session:
         answers = GuardAnswers(session.panel, whole_project(os.getcwd()))  # noqa: PTH109
         made(answers).run("stdio")
     return 0
 
 
-@click.group(cls=Branch, short_help="Answer requests of agents for time or money.")
+@click.group(cls=Branch)
 def requests() -> None:
     """Show and answer the requests that agents leave through `switchgear mcp`."""
 
@@ -49,11 +57,6 @@ def requests() -> None:
 @store_options
 def list_requests(*, everything: bool, as_json: bool) -> int:
     """List the requests that wait for an answer, the oldest first."""
-    from switchgear._cli.context import open_session
-    from switchgear._console.requests import OPEN, all_requests
-    from switchgear._console.values import printed
-    from switchgear._mcp.answers import request_line
-
     with open_session(reading=True) as session:
         rows = all_requests(session.panel.store.transact)
     shown = [row for row in rows if everything or row.state == OPEN]
@@ -70,30 +73,28 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
 @requests.command("answer", short_help="Grant or deny a request.")
 @click.argument("request_id", metavar="ID")
 @click.option("--grant/--deny", "grant", default=None, help="Whether to grant it.")
-@click.option("--why", default="", metavar="TEXT", help="The answer that the agent reads.")
+@click.option(
+    "--why", default="", show_default=False, metavar="TEXT", help="The answer that the agent reads."
+)
 @store_options
 @token_option
 def answer(request_id: str, why: str, *, grant: bool | None) -> int:
     """Grant or deny the request ID; the agent reads the answer at its next step.
 
-    Granted time extends the session's time limit, if it has one. Granted money is not spent by
-    itself: the command that raises the budget is printed. Needs the operator token where one is
-    configured.
+    Granted time extends the session's time limit, if it has one. Granting money does not raise the
+    budget: the command that does so is printed. Needs the operator token where one is configured.
 
     Exit code 0: answered; 2: no such request, or answered already.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._cli.run_options import who
-    from switchgear._cli.trust import refuse_inside_an_agent
-    from switchgear._console.requests import GRANTED, RequestRefused, answer_request, granted
-
     if grant is None:
         fail("pass --grant or --deny")
     refuse_inside_an_agent("requests answer")
     with open_session() as session:
         session.demand_operator(request_id, "an answer to an agent's request")
         try:
-            done = answer_request(session.transact, request_id, grant=grant, by=who(), why=why)
+            done = answer_request(
+                session.transact, request_id, grant=grant, by=login_name(), why=why
+            )
         except RequestRefused as problem:
             fail(str(problem))
         say(clean(f"{done.id}: {done.wish} {done.state}", 300))

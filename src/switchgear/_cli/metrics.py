@@ -4,11 +4,12 @@ import click
 
 from switchgear._cli.options import Branch
 from switchgear._cli.views.text import say
+from switchgear._console.monitoring import dashboard as made
+from switchgear._console.monitoring import rules_text
+from switchgear._console.values import printed
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
-
-@click.group(cls=Branch, short_help="Print alert rules and a dashboard.")
+@click.group(cls=Branch)
 def metrics() -> None:
     """Print alert rules for Prometheus and a dashboard for Grafana.
 
@@ -18,16 +19,11 @@ def metrics() -> None:
 
 @metrics.command(short_help="Print alert rules for Prometheus.")
 def rules() -> None:
-    """Print alert rules in YAML, for `rule_files` of Prometheus."""
-    from switchgear._console.monitoring import rules_text
-
+    """Print alert rules in YAML, for the `rule_files` of Prometheus."""
     say(rules_text().rstrip("\n"))
 
 
 @metrics.command(short_help="Print a dashboard for Grafana.")
 def dashboard() -> None:
-    """Print a dashboard in JSON, to be imported into Grafana."""
-    from switchgear._console.monitoring import dashboard as made
-    from switchgear._console.values import printed
-
+    """Print a dashboard in JSON, to import into Grafana."""
     say(printed(made()))

@@ -8,17 +8,21 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from switchgear._cli.views.text import clean, say, say_lines, typed
 from switchgear._core.errors import SwitchgearError
 from switchgear._sinks.log import silenced
+from switchgear._system.login import login_name
+from switchgear._text.redact import redact
 
 INTERRUPTED, BROKEN_PIPE, TROUBLE, DEFECT = 130, 141, 2, 1
 
@@ -37,7 +41,7 @@ class Fail(click.ClickException):
 
 
 def defect(error: Exception, goes_on: str) -> int:
-    """Report what broke after work was done, with the command that goes on. Returns the exit code.
+    """Report an error after work was done, with the command that continues. Returns the exit code.
 
     Exit code 2 is for usage errors: then nothing was done.
     """
@@ -57,25 +61,74 @@ class Branch(click.Group):
     """A group whose name alone shows its help; nothing was done, so the exit code is not 0."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Click's versions disagree on where this help goes and what the exit code is."""
+        """Print the help; versions of click disagree on the stream and the exit code."""
         if not args and not ctx.resilient_parsing:
             say(ctx.get_help())
             ctx.exit(TROUBLE)
         return super().parse_args(ctx, args)
 
 
-class Verbs(Branch):
-    """The group of all verbs, with the manners described above."""
+class Verbs(Mapping[str, click.Command]):
+    """The verbs by name. A verb's module is imported when the verb is looked up."""
+
+    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
+        self.places = places
+        """By name: `module.function`, and what the verb does."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        return _load(self.places[name][0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+@cache
+def _load(place: str) -> click.Command:
+    module, _, function = place.partition(".")
+    verb: click.Command = getattr(import_module(f"switchgear._cli.{module}"), function)
+    _give_color_option(verb)
+    return verb
+
+
+def _give_color_option(verb: click.Command) -> None:
+    """Add `--no-color` to a verb and all verbs below it."""
+    color_option(verb)
+    for below in verb.commands.values() if isinstance(verb, click.Group) else ():
+        _give_color_option(below)
+
+
+class VerbGroup(Branch):
+    """The group of all verbs. It maps errors to exit codes, as described above."""
+
+    commands: Verbs  # type: ignore[assignment]  # click does not change them
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are needed, not of the alphabet."""
+        """In the order of the table, not the alphabet."""
         del ctx
         return list(self.commands)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing their modules."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what) for name, (_, what) in self.commands.places.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a verb without importing the modules of all."""
+        verbs = [
+            CompletionItem(name, help=what)
+            for name, (_, what) in self.commands.places.items()
+            if name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; click would make exit code 1, which has a meaning, of a broken pipe."""
+        """Run the verb. A broken pipe has its own exit code; click would use 1, which has a meaning."""
         try:
-            with silenced():  # a command shows itself what happens to circuits
+            with silenced():  # the command itself shows what happens to circuits
                 return super().invoke(ctx)
         except BrokenPipeError:
             raise SystemExit(BROKEN_PIPE) from None
@@ -88,20 +141,20 @@ class Verbs(Branch):
         if not standalone_mode:
             return run()
         _never_fail_to_encode()
-        sys.exit(_run(run))
+        sys.exit(_run_command(run))
 
 
-def _run(command: Callable[[], Any]) -> int:
+def _run_command(command: Callable[[], Any]) -> int:
     try:
         code = command()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001  no user should have to read a traceback
-        return _ended(error)
+        return _report_error(error)
     return code if isinstance(code, int) and not isinstance(code, bool) else 0
 
 
-def _ended(error: BaseException) -> int:
-    """The exit code of a command that did not come to its end; why is on standard error."""
+def _report_error(error: BaseException) -> int:
+    """Report an exception on standard error. Returns the exit code."""
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         return _broken_pipe()
     if isinstance(error, SystemExit):
@@ -156,7 +209,6 @@ _CURSOR = re.compile(r"\d+(-\d+)?", re.ASCII)
 
 
 def given(name: str) -> Any:
-    """The value of a shared option, or `None`."""
     return click.get_current_context().meta.get(GIVEN, {}).get(name)
 
 
@@ -165,36 +217,36 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
         ctx.meta.setdefault(GIVEN, {})[parameter.name] = value
 
 
-def _shared(*names: str, **how: Any) -> Callable[[F], F]:
+def _shared_option(*names: str, **how: Any) -> Callable[[F], F]:
     return click.option(*names, callback=_remember, expose_value=False, **how)
+
+
+color_option = _shared_option(
+    "--no-color",
+    is_flag=True,
+    default=None,
+    help="Print without colour, like NO_COLOR=1; bold text stays.",
+)
 
 
 def config_option(verb: F) -> F:
     text = "Configuration file [env: SWITCHGEAR_CONFIG]."
-    return _shared("--config", metavar="FILE", help=text)(verb)
+    return _shared_option("--config", metavar="FILE", help=text)(verb)
 
 
 def store_options(verb: F) -> F:
     verb = config_option(verb)
-    return _shared(
+    return _shared_option(
         "--store",
         metavar="URL",
-        help="Store with the circuits: file or URL [env: SWITCHGEAR_STORE].",
+        help="Store with the circuits: sqlite:///FILE or redis://HOST [env: SWITCHGEAR_STORE].",
     )(verb)
-
-
-def give_color_option(verb: click.Command) -> None:
-    """Whether there is colour: for a verb and all verbs below it."""
-    text = "Print without colour, like NO_COLOR=1; bold text stays."
-    _shared("--no-color", is_flag=True, default=None, help=text)(verb)
-    for below in verb.commands.values() if isinstance(verb, click.Group) else ():
-        give_color_option(below)
 
 
 def token_option(verb: F) -> F:
     """The operator's token. Never as an argument: those can be read by every user of a machine."""
     text = "File with the operator token, where one is configured [env: SWITCHGEAR_TOKEN]."
-    return _shared("--token-file", metavar="FILE", help=text)(verb)
+    return _shared_option("--token-file", metavar="FILE", help=text)(verb)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -229,9 +281,28 @@ def checked_text(ctx: click.Context, parameter: click.Parameter, value: str | No
         return value  # the store replaces what is not text
 
 
+by_option = click.option(
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
+)
+
+
+def several(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator for several options, which the help shows in this order."""
+
+    def add(verb: F) -> F:
+        for option in reversed(options):
+            verb = option(verb)
+        return verb
+
+    return add
+
+
 def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The circuits that begin so; nothing, if the store cannot be read."""
-    from switchgear._cli.context import names_beginning  # noqa: PLC0415
+    """The circuits whose names begin like this; none if the store cannot be read."""
+    from switchgear._cli.context import names_beginning  # noqa: PLC0415  it imports this module
 
     del parameter
     with ctx.scope(cleanup=False):
@@ -262,18 +333,43 @@ class Since(NamedTuple):
     at_s: float | None = None
 
 
-def parse_since(text: str | None, now_s: float) -> Since:
-    """`1h`, `2026-11-15T10:00` (local time by default) or a cursor of the stream."""
+def parse_since(text: str | None, now_s: float, *, cursors: bool = True) -> Since:
+    """`1h`, `2026-11-15T10:00` (local time by default) or, with `cursors`, one of the stream."""
     if text is None:
         return Since()
-    span = _SPAN.fullmatch(text)
+    text = text.strip()
+    span = _SPAN.fullmatch(text.lower())
     if span:
         return Since(at_s=now_s - float(span[1]) * _SPANS_S[span[2]])
-    if _DATE.match(text):
-        try:
+    if cursors and _CURSOR.fullmatch(text):
+        return Since(cursor=text)
+    try:
+        if _DATE.match(text):
             return Since(at_s=datetime.fromisoformat(text).astimezone().timestamp())
-        except (ValueError, OverflowError):
-            fail(f"--since is {text!r}: no such date; write it as 2026-11-15T10:00")
-    if not _CURSOR.fullmatch(text):
-        fail(f"--since is {text!r}: it must be a span such as 30m, 1h or 2d, a time, or a cursor")
-    return Since(cursor=text)
+    except (ValueError, OverflowError):
+        pass  # no such date
+    kinds = "a time such as 2026-11-15T10:00" + (", or a cursor" if cursors else "")
+    fail(f"--since is {text!r}: it must be a span such as 30m, 12h or 90d, or {kinds}")
+
+
+def reason_given(why: str | None, what: str = "an override") -> str:
+    """Why, prompted for at a terminal; through the same filter as errors, for it is stored and shown like them."""
+    if why is None and sys.stdin.isatty():
+        why = click.prompt("Why", err=True)
+    if why is None or not redact(why):
+        fail(f"{what} needs a reason: add --why TEXT")
+    return redact(why)
+
+
+def who_gives(by: str | None) -> str:
+    """The author; default: the login name."""
+    if by is not None:
+        return redact(by) or fail("--by must not be empty")
+    return redact(login_name()) or "unknown"
+
+
+def demand_one(name: str, found: Sequence[str], what: str) -> None:
+    """End the command if several names begin with what was typed."""
+    if len(found) > 1:
+        shown = ", ".join(clean(each, 80) for each in found[:5]) + (", …" if found[5:] else "")
+        fail(f"{name!r} is ambiguous: {len(found)} {what} begin so ({shown})")

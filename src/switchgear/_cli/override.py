@@ -5,25 +5,29 @@ Where an operator token is configured they need it, so that a guarded agent cann
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from switchgear._breaker.signals import check_probes
+from switchgear._cli.context import Session, full_name, open_session, unknown_circuit
 from switchgear._cli.options import (
+    by_option,
     checked_text,
     circuit_argument,
     fail,
+    reason_given,
+    several,
     store_options,
     token_option,
+    who_gives,
 )
 from switchgear._cli.views.text import clean, plural, say, words
+from switchgear._core.errors import StoreCorrupt
+from switchgear._core.types import Mode, Override
+from switchgear._run.options import seconds
 from switchgear._text.formats import duration
-
-if TYPE_CHECKING:
-    from switchgear._cli.context import Session
-    from switchgear._core.types import Mode
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._text.glob import is_plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LISTED = 10
@@ -32,37 +36,26 @@ _LISTED = 10
 class Word(NamedTuple):
     """An order as it was typed."""
 
-    target: str
-    by: str | None
+    circuit: str
     why: str | None
+    by: str | None
     yes: bool
     create: bool
     for_s: float | None = None
 
 
-def order_options(verb: F) -> F:
-    """The options of every override: author, reason and others."""
-    options = (
-        click.option(
-            "--why",
-            metavar="TEXT",
-            callback=checked_text,
-            help="Reason; prompted for at a terminal.",
-        ),
-        click.option(
-            "--by",
-            metavar="NAME",
-            callback=checked_text,
-            help="Name of the operator. [default: the login name]",
-        ),
-        click.option("--yes", "-y", is_flag=True, help="Do not ask when several circuits match."),
-        click.option("--create", is_flag=True, help="Create the circuit if it does not exist."),
-        token_option,
-        store_options,
-    )
-    for option in reversed(options):
-        verb = option(verb)
-    return circuit_argument()(verb)
+order_options = several(
+    circuit_argument(),
+    click.option(
+        "--why", metavar="TEXT", callback=checked_text, help="Reason; prompted for at a terminal."
+    ),
+    by_option,
+    click.option("--yes", "-y", is_flag=True, help="Do not ask when several circuits match."),
+    click.option("--create", is_flag=True, help="Create the circuit if it does not exist."),
+    token_option,
+    store_options,
+)
+"""The circuit and the options of every override: author, reason and others."""
 
 
 def checked_duration(
@@ -72,8 +65,6 @@ def checked_duration(
     del context, parameter
     if value is None:
         return None
-    from switchgear._run.options import seconds
-
     try:
         for_s = seconds("--for", value)
     except ValueError as error:
@@ -83,7 +74,7 @@ def checked_duration(
     return for_s
 
 
-@click.command(short_help="Hold a circuit open, closed or in shadow.")
+@click.command()
 @click.argument("mode", type=click.Choice(["open", "closed", "shadow"]))
 @click.option(
     "--for",
@@ -93,64 +84,50 @@ def checked_duration(
     help="End the hold after TIME, such as 30min or 2h. [default: when it is released]",
 )
 @order_options
-def hold(
-    mode: str,
-    circuit: str,
-    *,
-    for_s: float | None,
-    why: str | None,
-    by: str | None,
-    yes: bool,
-    create: bool,
-) -> None:
+def hold(mode: str, **typed: Any) -> None:
     """Hold CIRCUIT (or a glob) regardless of the evidence, until a release or the end of --for.
 
     open refuses every call; closed admits every call; shadow admits every call and counts what
     would have been refused.
     """
-    from switchgear._core.types import Mode
-
     modes = {"open": Mode.HELD_OPEN, "closed": Mode.HELD_CLOSED, "shadow": Mode.SHADOW}
-    _give(Word(circuit, by, why, yes, create, for_s), modes[mode], reset=False)
+    _send_override(Word(**typed), modes[mode])
 
 
-@click.command(short_help="End a hold: the evidence decides again.")
+@click.command()
 @order_options
-def release(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
+def release(**typed: Any) -> None:
     """Let the evidence decide again on CIRCUIT (or a glob)."""
-    from switchgear._core.types import Mode
-
-    _give(Word(circuit, by, why, yes, create), Mode.AUTO, reset=False)
+    _send_override(Word(**typed), Mode.AUTO)
 
 
-@click.command(short_help="Discard the evidence and close a circuit.")
+@click.command()
 @order_options
-def reset(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
-    """Forget all evidence on CIRCUIT (or a glob) and close it. A hold stays."""
-    _give(Word(circuit, by, why, yes, create), None, reset=True)
+def reset(**typed: Any) -> None:
+    """Discard all evidence on CIRCUIT (or a glob) and close it. A hold stays in effect."""
+    _send_override(Word(**typed), None, reset=True)
 
 
-@click.command(short_help="Let an open circuit probe now.")
+@click.command()
 @order_options
-def probe(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
-    """Let CIRCUIT (or a glob) probe now, before its wait is over: the next call decides.
+def probe(**typed: Any) -> None:
+    """Admit a probe on CIRCUIT (or a glob) now, before its cooldown ends: the next call decides.
 
     Circuits that are not open stay unchanged. Refused for a circuit that recovers without
     probes (latched, window_end): reset it instead.
     """
-    _give(Word(circuit, by, why, yes, create), None, reset=False, probe=True)
+    _send_override(Word(**typed), None, probe=True)
 
 
-def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) -> None:
-    from switchgear._cli.context import open_session
-    from switchgear._core.types import Override
-
+def _send_override(
+    word: Word, mode: Mode | None, *, reset: bool = False, probe: bool = False
+) -> None:
     # An override of existing circuits creates no store.
     with open_session(reading=not word.create) as session:
-        session.demand_operator(word.target)
+        session.demand_operator(word.circuit)
         names = _targets(session, word, only_held=mode == "auto")
         if not names:
-            say(clean(f"{word.target}: not held; nothing to do"))
+            say(clean(f"{word.circuit}: not held; nothing to do"))
             return
         _confirm(names, yes=word.yes)
         until_s = None if word.for_s is None else session.panel.store.now_s() + word.for_s
@@ -174,13 +151,13 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) 
                 what = "probe requested"
             elif word.for_s is not None:
                 what = f"{what} for {duration(word.for_s)}"
-            stands = f"{words(done.circuit.phase)}" + _still(done.circuit.mode, reset=reset)
+            stands = words(done.circuit.phase)
+            if reset and done.circuit.mode is not Mode.AUTO:
+                stands += f", and still {words(done.circuit.mode)}"
             say(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
 
 
-def _refuse_without_probes(session: "Session", names: Sequence[str]) -> None:
-    from switchgear._breaker.signals import check_probes
-
+def _refuse_without_probes(session: Session, names: Sequence[str]) -> None:
     for name in names:
         try:
             check_probes(name, session.panel.policy_of(name))
@@ -188,34 +165,26 @@ def _refuse_without_probes(session: "Session", names: Sequence[str]) -> None:
             fail(str(error))
 
 
-def _still(mode: "Mode", *, reset: bool) -> str:
-    return f", and still {words(mode)}" if reset and mode != "auto" else ""
-
-
-def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
+def _targets(session: Session, word: Word, *, only_held: bool) -> list[str]:
     """The circuits that are meant: one of that very name, else those that match."""
-    from switchgear._cli.context import full_name, unknown_circuit
-    from switchgear._core.errors import StoreCorrupt
-    from switchgear._text.glob import is_plain
-
     try:
-        exact = session.panel.store.get(word.target)
+        exact = session.panel.store.get(word.circuit)
     except StoreCorrupt:
-        return [word.target]  # it exists, and an override repairs it
+        return [word.circuit]  # it exists, and an override repairs it
     found = [exact] if exact is not None else []
-    if exact is None and not is_plain(word.target):
-        found = list(session.panel.store.find(word.target))
+    if exact is None and not is_plain(word.circuit):
+        found = list(session.panel.store.find(word.circuit))
         if not found:
-            fail(f"no circuit in {session.label} matches {word.target!r}")
+            fail(f"no circuit in {session.label} matches {word.circuit!r}")
     elif exact is None and not word.create:
-        name = full_name(session, word.target)
+        name = full_name(session, word.circuit)
         meant = None if name is None else session.panel.store.get(name)
         found = [meant] if meant is not None else []
     if not found:
         if not word.create:
             hint = "--create creates it"
-            fail(f"{unknown_circuit(session, word.target)} ({hint})")
-        return [word.target]
+            fail(f"{unknown_circuit(session, word.circuit)} ({hint})")
+        return [word.circuit]
     return [each.circuit.key for each in found if not only_held or each.circuit.mode != "auto"]
 
 
@@ -234,30 +203,3 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
         say(f"  and {len(names) - _LISTED:,} more", err=True)
     if not click.confirm(f"Change {count}?", err=True):
         fail("nothing was changed")
-
-
-def reason_given(why: str | None) -> str:
-    """Why; through the same filter as errors, for it is stored and shown like them."""
-    from switchgear._text.redact import redact
-
-    if why is None and sys.stdin.isatty():
-        why = click.prompt("Why", err=True)
-    if why is None or not redact(why):
-        fail("an override needs a reason: add --why TEXT")
-    return redact(why)
-
-
-def who_gives(by: str | None) -> str:
-    """The author; default: the login name."""
-    from switchgear._text.redact import redact
-
-    if by is not None:
-        return redact(by) or fail("--by must not be empty")
-    import getpass
-
-    try:
-        return redact(getpass.getuser()) or "somebody"
-    except (KeyError, OSError, ImportError):  # no login name, no entry for this user number
-        import os
-
-        return f"uid {os.getuid()}"

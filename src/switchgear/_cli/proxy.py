@@ -1,49 +1,38 @@
 """`switchgear proxy`: a reverse proxy for model APIs that guards every agent behind it."""
 
 import os
+import ssl
+import sys
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from switchgear._budgets.tree import Open
+from switchgear._cli.context import load_chosen_config, open_session
 from switchgear._cli.options import fail, store_options
 from switchgear._cli.run_options import call_budget_options, check_node, dollars
-from switchgear._cli.views.text import clean, say
+from switchgear._cli.serve import read_or_make_token
+from switchgear._cli.views.text import clean, say, warn
+from switchgear._config.proxy import ProxySection, is_loopback
+from switchgear._providers.prices import Rates, model_price
+from switchgear._providers.upstreams import DEFAULT_URLS, Upstream, upstream
 
 if TYPE_CHECKING:
-    import ssl
-
     from switchgear._proxy.guard import GuardSettings
-    from switchgear._proxy.relay import RelaySettings
     from switchgear._proxy.worker import WorkerSettings
 
-# What the verb needs is imported when it is used.
+# The packages of the extra `proxy` may be missing.
 # ruff: noqa: PLC0415
 
-_SECTION = {
-    **{name: name for name in ("host", "port", "budget_node", "allow_unknown_price", "loops")},
-    **{name: name for name in ("hint", "workers", "access_log", "tls_cert", "tls_key")},
-    "budget_micros": "budget_micros",
-    "session_budget": "session_budget_micros",
-    "key_budget": "key_budget_micros",
-    "price_in": "price_in_micros",
-    "price_out": "price_out_micros",
-    "timeout": "timeout_s",
-    "max_body": "max_body_mb",
-    "drain": "drain_s",
-    "proxy_token_file": "token_file",
-    "hosts": "allow_hosts",
-    "insecure_http": "insecure_http",
-}
-"""The field of the section `proxy` that holds where an option is not given."""
 
-
-@click.command(short_help="Guard every agent on this machine: a reverse proxy for model APIs.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.command()
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=4738,
-    show_default=True,
     help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
@@ -69,22 +58,23 @@ _SECTION = {
 )
 @call_budget_options(
     "Limit for all calls together.",
-    "Budget that all calls draw on; with --budget it is opened [default: proxy].",
+    "Budget from which all calls are reserved; --budget opens it [default: proxy].",
 )
-@dollars("--session-budget", help="Limit for each session.")
-@dollars("--key-budget", help="Limit for each API key.")
-@dollars("--price-in", help="Your price of a million input tokens, for every model.")
-@dollars("--price-out", help="Your price of a million output tokens, for every model.")
+@dollars("--session-budget", "session_budget_micros", help="Limit for each session.")
+@dollars("--key-budget", "key_budget_micros", help="Limit for each API key.")
+@dollars(
+    "--price-in", "price_in_micros", help="Your price of a million input tokens, for every model."
+)
+@dollars(
+    "--price-out",
+    "price_out_micros",
+    help="Your price of a million output tokens, for every model.",
+)
 @click.option(
-    "--loops/--no-loops",
-    default=True,
-    show_default=True,
-    help="Detect loops in the tool calls of each session.",
+    "--loops/--no-loops", default=True, help="Detect loops in the tool calls of each session."
 )
 @click.option("--hint", is_flag=True, help="Add loop warnings to requests, for the model to read.")
-@click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes."
-)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes.")
 @click.option(
     "--access-log",
     metavar="FILE",
@@ -92,30 +82,31 @@ _SECTION = {
 )
 @click.option(
     "--timeout",
+    "timeout_s",
     type=click.FloatRange(1.0),
     default=600.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Longest silence of an upstream.",
+    help="Seconds to wait for the next byte of an upstream.",
 )
 @click.option(
     "--max-body",
+    "max_body_mb",
     type=click.IntRange(1, 1024),
     default=64,
-    show_default=True,
     metavar="MB",
     help="Largest request body.",
 )
 @click.option(
     "--drain",
+    "drain_s",
     type=click.FloatRange(0.0),
     default=600.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long responses may continue after SIGTERM or SIGHUP.",
+    help="Seconds that responses may continue after SIGTERM or SIGHUP.",
 )
 @click.option(
     "--proxy-token-file",
+    "token_file",
     type=click.Path(dir_okay=False),
     help="File with the token that clients must send; needed for every address but the loopback.",
 )
@@ -126,13 +117,15 @@ _SECTION = {
 )
 @click.option(
     "--allow-host",
-    "hosts",
+    "allow_hosts",
     multiple=True,
     metavar="NAME",
     help="Accept requests for this host name, besides those of the loopback. Repeatable.",
 )
 @store_options
-def proxy(**given: Any) -> None:
+def proxy(
+    upstreams: tuple[str, ...], fallbacks: tuple[str, ...], keys: tuple[str, ...], **given: Any
+) -> None:
     """Forward requests to model APIs, and guard the agents that send them, until Ctrl-C or SIGTERM.
 
     Set ANTHROPIC_BASE_URL=http://127.0.0.1:4738, OPENAI_BASE_URL=http://127.0.0.1:4738/v1 or
@@ -147,37 +140,29 @@ def proxy(**given: Any) -> None:
         fail("this command needs more packages: python3 -m pip install 'switchgear[proxy]'")
     from switchgear._proxy.supervisor import inherited
 
-    given = _with_section(given)
-    settings = _settings(given)
+    section = _with_options(given)
+    found = _upstreams(section, upstreams, keys)
+    settings = _settings(section, found, _fallbacks(section, fallbacks, found))
     ours = inherited()
     if ours is not None:
-        _work(given, settings, ours)
+        _work(section, settings, ours)
         return
-    _supervise(given, settings)
+    _supervise(section, settings)
 
 
-def _with_section(given: dict[str, Any]) -> dict[str, Any]:
-    """The options; those that were not given come from the configuration."""
-    from switchgear._cli.context import load_chosen_config
-    from switchgear._config.proxy import ProxySection
-
-    section = load_chosen_config().proxy or ProxySection()
-    context = click.get_current_context()
-    default = click.core.ParameterSource.DEFAULT
-    found = {
-        option: getattr(section, field)
-        for option, field in _SECTION.items()
-        if context.get_parameter_source(option) is default
-    }
-    return {**given, **found, "section": section}
+def _with_options(given: dict[str, Any]) -> ProxySection:
+    """The section of the configuration, with the options that were given in place of its values."""
+    source, default = click.get_current_context().get_parameter_source, ParameterSource.DEFAULT
+    typed = {name: value for name, value in given.items() if source(name) is not default}
+    return (load_chosen_config().proxy or ProxySection())._replace(**typed)
 
 
-def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
+def _supervise(section: ProxySection, settings: "WorkerSettings") -> None:
     from switchgear._proxy.supervisor import WorkerSupervisor, worker_command
     from switchgear._proxy.worker import listen
 
-    host, port = given["host"], given["port"]
-    _open_budget(given, settings)
+    host, port = section.host, section.port
+    _open_budget(section, settings)
     try:
         listening = listen(host, port)
     except OSError as error:
@@ -194,25 +179,24 @@ def _supervise(given: dict[str, Any], settings: "WorkerSettings") -> None:
         say(f"  OPENAI_BASE_URL={base}/v1")
         say(f"  GOOGLE_GEMINI_BASE_URL={base}")
 
-    count = given["workers"]
     supervisor = WorkerSupervisor(
-        worker_command(), listening, count, lambda text: say(clean(text, 500), err=True)
+        worker_command(), listening, section.workers, lambda text: say(clean(text, 500), err=True)
     )
     code = supervisor.run(ready)
     say("stopped")
     raise SystemExit(code)
 
 
-def _work(given: dict[str, Any], settings: "WorkerSettings", ours: Any) -> None:
-    from switchgear._cli.context import open_session
-    from switchgear._providers.prices import model_price
+def _work(section: ProxySection, settings: "WorkerSettings", ours: Any) -> None:
     from switchgear._proxy.worker import Worker, run_worker
 
     model_price("claude-sonnet-4-5")  # the price list is read before the first request
     with open_session(applying=False) as session:
         guard = settings.guard._replace(policy_for=session.config.policy_for)
         session.panel.reload(_policies(session.config.policy_for))
-        worker = Worker(session.panel, settings._replace(guard=guard), _access_log(given))
+        worker = Worker(
+            session.panel, settings._replace(guard=guard), _access_log(section.access_log)
+        )
         run_worker(worker, ours.listening, ours.ready, ours.parent)
 
 
@@ -228,23 +212,17 @@ def _policies(configured: Any) -> Any:
     return policy_for
 
 
-def _access_log(given: dict[str, Any]) -> Any:
-    import sys
-
+def _access_log(path: str | None) -> Any:
     from switchgear._proxy.access_log import AccessLog
 
-    path = given["access_log"]
     if path is None:
         return None
     return AccessLog(sys.stderr) if path == "-" else AccessLog.to_file(path)
 
 
-def _open_budget(given: dict[str, Any], settings: "WorkerSettings") -> None:
+def _open_budget(section: ProxySection, settings: "WorkerSettings") -> None:
     """Bring the budget of all calls to `--budget`, before the first call."""
-    from switchgear._budgets.tree import Open
-    from switchgear._cli.context import open_session
-
-    node, limit = settings.guard.budget_node, given["budget_micros"]
+    node, limit = settings.guard.budget_node, section.budget_micros
     with open_session() as session:
         if limit is None:
             check_node(session.panel.budgets, node or None)
@@ -253,52 +231,41 @@ def _open_budget(given: dict[str, Any], settings: "WorkerSettings") -> None:
             if one.is_refused:
                 fail(f"budget {one.node}: {one.why}")
             if one.what in {"kept", "closed"}:
-                say(clean(f"switchgear: budget {one.node} is {one.what} as it was"), err=True)
+                warn(f"budget {one.node} is {one.what} as it was")
 
 
-def _settings(given: dict[str, Any]) -> "WorkerSettings":
+def _settings(
+    section: ProxySection, upstreams: dict[str, Upstream], fallbacks: dict[str, tuple[str, ...]]
+) -> "WorkerSettings":
     from switchgear._proxy.http1 import Limits
+    from switchgear._proxy.relay import RelaySettings
     from switchgear._proxy.worker import WorkerSettings
 
-    limits = Limits(body_bytes=given["max_body"] * 1024 * 1024)
-    return WorkerSettings(
-        _relay_settings(given), _guard_settings(given), limits, given["drain"], _tls(given)
-    )
-
-
-def _relay_settings(given: dict[str, Any]) -> "RelaySettings":
-    from hashlib import sha256
-
-    from switchgear._cli.serve import read_or_make_token
-    from switchgear._config.proxy import is_loopback
-    from switchgear._proxy.relay import RelaySettings
-
-    upstreams = _upstreams(given)
-    fallbacks = _fallbacks(given, upstreams)
-    token = given["proxy_token_file"]
+    token, body_bytes = section.token_file, section.max_body_mb * 1024 * 1024
     digest = None if token is None else sha256(read_or_make_token(token).encode()).digest()
-    if not is_loopback(given["host"]):
+    if not is_loopback(section.host):
         if digest is None:
-            fail(f"--host {given['host']}: others can reach it, so it needs --proxy-token-file")
-        if given["tls_cert"] is None and not given["insecure_http"]:
-            fail(f"--host {given['host']}: it needs --tls-cert and --tls-key, or --insecure-http")
-    return RelaySettings(
+            fail(f"--host {section.host}: others can reach it, so it needs --proxy-token-file")
+        if section.tls_cert is None and not section.insecure_http:
+            fail(f"--host {section.host}: it needs --tls-cert and --tls-key, or --insecure-http")
+    relay = RelaySettings(
         upstreams,
         fallbacks,
         token_digest=digest,
-        hosts=frozenset(name.lower() for name in given["hosts"]),
-        body_bytes=given["max_body"] * 1024 * 1024,
-        read_s=given["timeout"],
-        hint=given["hint"],
+        hosts=frozenset(name.lower() for name in section.allow_hosts),
+        body_bytes=body_bytes,
+        read_s=section.timeout_s,
+        hint=section.hint,
     )
+    guard, limits = _guard_settings(section), Limits(body_bytes=body_bytes)
+    return WorkerSettings(relay, guard, limits, section.drain_s, _tls(section))
 
 
-def _upstreams(given: dict[str, Any]) -> dict[str, Any]:
-    from switchgear._providers.upstreams import DEFAULT_URLS, upstream
-
-    section = given["section"]
+def _upstreams(
+    section: ProxySection, given: tuple[str, ...], given_keys: tuple[str, ...]
+) -> dict[str, Upstream]:
     variables = {name: choice.key_env for name, choice in section.upstreams.items()}
-    for text in given["keys"]:
+    for text in given_keys:
         name, sign, variable = text.partition("=")
         if not sign:
             fail(f"--key {name}: it must be NAME=VARIABLE, and the variable must hold a key")
@@ -306,7 +273,7 @@ def _upstreams(given: dict[str, Any]) -> dict[str, Any]:
     keys = {name: _key(name, variable) for name, variable in variables.items() if variable}
     found = {name: upstream(name, url) for name, url in DEFAULT_URLS.items()}
     found |= {name: choice.upstream for name, choice in section.upstreams.items()}
-    for text in given["upstreams"]:
+    for text in given:
         left, sign, url = text.partition("=")
         name, _, family = left.partition(":")
         if not sign:
@@ -326,51 +293,49 @@ def _key(name: str, variable: str) -> str:
     return key
 
 
-def _fallbacks(given: dict[str, Any], upstreams: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _fallbacks(
+    section: ProxySection, given: tuple[str, ...], upstreams: dict[str, Upstream]
+) -> dict[str, tuple[str, ...]]:
     chains: dict[str, tuple[str, ...]] = {}
-    for text in given["fallbacks"]:
+    for text in given:
         first, sign, second = text.partition("=")
         if not sign or first not in upstreams or second not in upstreams or first == second:
             fail(f"--fallback {text!r}: it must be NAME=NAME of two upstreams")
         if upstreams[first].family != upstreams[second].family:
             fail(f"--fallback {text!r}: both must have the same protocol")
         chains[first] = (*chains.get(first, ()), second)
-    return {**given["section"].fallbacks, **chains}
+    return {**section.fallbacks, **chains}
 
 
-def _guard_settings(given: dict[str, Any]) -> "GuardSettings":
-    from switchgear._providers.prices import Rates
+def _guard_settings(section: ProxySection) -> "GuardSettings":
     from switchgear._proxy.guard import GuardSettings
 
-    node = given["budget_node"] or ("proxy" if given["budget_micros"] is not None else "")
-    rates = None
-    if (given["price_in"] is None) != (given["price_out"] is None):
+    node = section.budget_node or ("proxy" if section.budget_micros is not None else "")
+    sent, output, rates = section.price_in_micros, section.price_out_micros, None
+    if (sent is None) != (output is None):
         fail("--price-in and --price-out: give both")
-    if given["price_in"] is not None:
-        sent, said = given["price_in"], given["price_out"]
-        rates = Rates(sent, said, sent, sent)
+    if sent is not None and output is not None:
+        rates = Rates(sent, output, sent, sent)
     return GuardSettings(
         budget_node=node,
-        session_budget_micros=given["session_budget"],
-        key_budget_micros=given["key_budget"],
+        session_budget_micros=section.session_budget_micros,
+        key_budget_micros=section.key_budget_micros,
         rates=rates,
-        allow_unknown_price=given["allow_unknown_price"],
-        detect_loops=given["loops"],
+        allow_unknown_price=section.allow_unknown_price,
+        detect_loops=section.loops,
         owner=f"proxy-{os.getpid()}",
     )
 
 
-def _tls(given: dict[str, Any]) -> "ssl.SSLContext | None":
-    if given["tls_cert"] is None:
-        if given["tls_key"] is not None:
+def _tls(section: ProxySection) -> ssl.SSLContext | None:
+    if section.tls_cert is None:
+        if section.tls_key is not None:
             fail("--tls-key: give --tls-cert, too")
         return None
-    import ssl
-
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(given["tls_cert"], given["tls_key"])
+        context.load_cert_chain(section.tls_cert, section.tls_key)
     except (OSError, ssl.SSLError) as error:
-        fail(f"--tls-cert {given['tls_cert']}: it cannot be used: {error}")
+        fail(f"--tls-cert {section.tls_cert}: it cannot be used: {error}")
     return context

@@ -1,25 +1,25 @@
-"""`switchgear resume`: a run goes on with its task, options, circuit and what it has spent."""
+"""`switchgear resume`: continues a run with its task, options, circuit and cost."""
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from switchgear._cli.context import open_session
 from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.run import Start, configured, conflict_text, perform
 from switchgear._cli.run_options import check_node, given_flags, limit_flags, settled, taken_out
 from switchgear._cli.views.text import say
-from switchgear._run.options import seconds
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
+from switchgear._run.options import RunOptions, seconds
+from switchgear._run.record import RunFolder, RunUnreadable, find_run, runs_root
+from switchgear._run.result import program, targets_of
+from switchgear._run.run_lock import RunConflict, RunLock, folder_lock
+from switchgear._run.state import RunState
 
-if TYPE_CHECKING:
-    from switchgear._run.record import RunFolder
-    from switchgear._run.run_lock import RunLock
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-
-@click.command(short_help="Resume a run that stopped.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--more-time", metavar="D", help="Add D (30m, 2h) to the time of the run.")
 @click.option("--answer", metavar="TEXT", help="The answer to the agent's question.")
@@ -43,16 +43,12 @@ def resume(
     The run keeps its task, options, circuit, cost and elapsed time. Options given here replace
     those of the run.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._run.record import find_run, runs_root
-    from switchgear._run.result import targets_of
-
     targets = targets_of(notify)
     record = find_run(runs_root(Path.cwd()), run_id)
     extra_s = None if more_time is None else seconds("--more-time", more_time)
     given, wanted = taken_out(given_flags(flags))
     # Locked before it is read: else this process could repeat what another one did.
-    with _locked(record) as lock, open_session() as session:
+    with _lock_run(record) as lock, open_session() as session:
         start = _start(record, given, extra_s)._replace(lock=lock)
         options, note = settled(start.options, wanted, session.config.timeouts)
         check_node(session.panel.budgets, options.budget_node)
@@ -65,11 +61,8 @@ def resume(
     raise SystemExit(code)
 
 
-def _locked(record: "RunFolder") -> "RunLock":
+def _lock_run(record: RunFolder) -> RunLock:
     """The lock of the run; a run that another process runs ends the command."""
-    from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
-    from switchgear._run.run_lock import RunConflict, folder_lock
-
     record.read()  # an unknown run is reported, and gets no lock file
     try:
         return folder_lock(record.path, f"run {record.id}")
@@ -78,12 +71,7 @@ def _locked(record: "RunFolder") -> "RunLock":
         raise SystemExit(EXIT_CODES[ExitReason.CONFLICT].code) from None
 
 
-def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:
-    from switchgear._run.options import RunOptions
-    from switchgear._run.record import RunUnreadable
-    from switchgear._run.result import program
-    from switchgear._run.state import RunState
-
+def _start(record: RunFolder, flags: dict[str, Any], extra_s: float | None) -> Start:
     held = record.read()
     if (held.get("end") or {}).get("success"):
         fail(f"run {record.id!r} is completed: there is nothing to resume")
@@ -93,7 +81,7 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
     except (AttributeError, TypeError, ValueError) as problem:
         raise RunUnreadable(record.id, f"cannot be read: {problem}") from problem
     if extra_s is not None:
-        # What was granted on the way is in the state, and comes on top of the limit by itself.
+        # Extensions that were granted during the run are in the state and are added to the limit.
         begun_s = state.seconds - state.extra_s
         limit_s = begun_s if options.timeout_s is None else options.timeout_s
         options = options._replace(timeout_s=max(limit_s, begun_s) + extra_s)

@@ -1,19 +1,24 @@
 """`switchgear rules list|test`: show the absolute rules, and test a call against them."""
 
+import json
 import os
+import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from switchgear._breaker.rules import place_at
+from switchgear._cli.context import choose_store, file_of, load_chosen_config
 from switchgear._cli.options import Branch, checked_text, fail, json_option, store_options
 from switchgear._cli.views.text import clean, plural, say
+from switchgear._config import Config
+from switchgear._console.values import printed
+from switchgear._rules.effects import Place
+from switchgear._rules.rules import dump_rules, judge
+from switchgear._text.redact import redact
 
-if TYPE_CHECKING:
-    from switchgear._config import Config
-    from switchgear._rules.effects import Place
-
-# ruff: noqa: PLC0415, PTH100, PTH109  what a verb needs is imported when it is used
+# ruff: noqa: PTH100, PTH109
 
 REFUSED = 1
 LARGEST = 4_000_000
@@ -22,7 +27,7 @@ _TOOL_KEYS = ("tool", "tool_name", "name")
 _INPUT_KEYS = ("args", "tool_input", "input", "arguments", "parameters")
 
 
-@click.group(cls=Branch, short_help="Show and try the absolute rules.")
+@click.group(cls=Branch)
 def rules() -> None:
     """Show and test the absolute rules: calls that are refused to every agent."""
 
@@ -32,15 +37,10 @@ def rules() -> None:
 @store_options
 def list_rules(*, as_json: bool) -> None:
     """Show the rules in effect, in the order in which they are checked."""
-    from switchgear._cli.context import load_chosen_config
-    from switchgear._rules.rules import dump_rules
-
     loaded = load_chosen_config()
     book = loaded.rules
     if as_json:
-        from switchgear._console.values import printed
-
-        say(printed({"rules": dump_rules(book.rules), "protected": _protected(loaded)}))
+        say(printed({"rules": dump_rules(book.rules), "protected": _protected_paths(loaded)}))
         return
     for rule in book.rules:
         say(clean(f"{rule.name}: {rule.why}" if rule.why else rule.name))
@@ -49,13 +49,23 @@ def list_rules(*, as_json: bool) -> None:
                 say(clean(f"  {field.replace('_', ' ')}: {', '.join(value)}", 1000))
     if not book.rules:
         say("No rules are in effect here.")
-    for path in _protected(loaded):
+    for path in _protected_paths(loaded):
         say(clean(f"protected: {path}"))
 
 
+def _one_command(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> str | None:
+    """The command; one that a shell has split into words is refused with the way to quote it."""
+    if len(words) > 1:
+        whole = shlex.quote(" ".join(words))
+        fail(f"the command must be one argument; quote it: switchgear rules test {clean(whole)}")
+    return checked_text(context, parameter, words[0] if words else None)
+
+
 @rules.command(short_help="Test whether a call would be refused.")
-@click.argument("text", metavar="[COMMAND]", required=False, callback=checked_text)
-@click.option("--tool", default="Bash", show_default=True, help="The tool's own name.")
+@click.argument("text", metavar="[COMMAND]", nargs=-1, callback=_one_command)
+@click.option("--tool", default="Bash", help="The tool's own name.")
 @click.option("--command", callback=checked_text, help="Shell command of the call.")
 @click.option("--path", callback=checked_text, help="File of the call.")
 @click.option("--url", callback=checked_text, help="URL of the call.")
@@ -80,10 +90,6 @@ def test(  # noqa: PLR0917  click passes them by name
     the call is read from standard input as JSON, such as {"tool": "Bash", "args": {"command":
     "git push -f"}}, or in the format of an agent's hooks.
     """
-    from switchgear._cli.context import load_chosen_config
-    from switchgear._rules.rules import judge
-    from switchgear._text.redact import redact
-
     if text is not None and command is not None:
         fail("give the command once: as COMMAND or by --command")
     given = {
@@ -98,8 +104,6 @@ def test(  # noqa: PLR0917  click passes them by name
     loaded = load_chosen_config()
     broken = judge(loaded.rules.rules, tool, inputs, _place(loaded, workspace))
     if as_json:
-        from switchgear._console.values import printed
-
         parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
         say(printed({"allowed": broken is None, **parts}))
     elif broken is None:
@@ -112,8 +116,6 @@ def test(  # noqa: PLR0917  click passes them by name
 
 def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
     """The call on standard input: the tool, its inputs and the agent's folder."""
-    import json
-
     if sys.stdin is None or sys.stdin.isatty():
         fail("nothing to test: give --command, --path, --url or --content, or JSON on stdin")
     try:
@@ -135,17 +137,13 @@ def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
     return name, inputs, workspace or (folder if isinstance(folder, str) else None)
 
 
-def _place(loaded: "Config", workspace: str | None) -> "Place":
-    from switchgear._breaker.rules import place_at
-
+def _place(loaded: Config, workspace: str | None) -> Place:
     folder = os.path.abspath(workspace) if workspace else os.getcwd()
-    return place_at(folder, protected=_protected(loaded))
+    return place_at(folder, protected=_protected_paths(loaded))
 
 
-def _protected(loaded: "Config") -> tuple[str, ...]:
+def _protected_paths(loaded: Config) -> tuple[str, ...]:
     """The paths of this installation that no agent may change, beyond those built in."""
-    from switchgear._cli.context import choose_store, file_of
-
     file = file_of(choose_store(loaded))
     own = [path for path in (loaded.source, f"{file}*" if file else None) if path]
     return (*loaded.rules.protected, *own)

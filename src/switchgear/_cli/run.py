@@ -3,61 +3,79 @@
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from switchgear._cli.options import defect, fail, json_option, store_options, token_option
+from switchgear._agents.base import Agent
+from switchgear._agents.demo import TASK, VALIDATED, VALIDATION, make_repository
+from switchgear._agents.process import missing_program
+from switchgear._cli.context import Session, open_session
+from switchgear._cli.fleet import fleet_of
+from switchgear._cli.options import (
+    defect,
+    fail,
+    json_option,
+    reason_given,
+    store_options,
+    token_option,
+)
 from switchgear._cli.run_options import (
+    FORCED,
     StillOpen,
     admit,
+    check_node,
     given_flags,
     limit_flags,
+    paid,
     settled,
     taken_out,
 )
-from switchgear._cli.views.text import clean, say, say_lines
+from switchgear._cli.views.run import LiveView, run_view
+from switchgear._cli.views.terminal import Screen, chooser
+from switchgear._cli.views.text import clean, say, say_lines, warn
+from switchgear._console.values import printed
+from switchgear._core.errors import BudgetRefused
+from switchgear._core.policy import Policy
+from switchgear._fleet.delivery import Outcome, deliver, notice
+from switchgear._fleet.targets import Target
+from switchgear._report.run_page import write_report
+from switchgear._run.circuits import loop_breaker, loop_name, policy_of, task_name
+from switchgear._run.cost import CostEstimate, PriceCoverage, coverage, estimate
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
+from switchgear._run.interrupt import Interrupt
+from switchgear._run.loop import NO_TESTS, Runner, agent_of
+from switchgear._run.options import AUTO, RunOptions, describe_limits, run_options
+from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
+from switchgear._run.record import RunFolder, RunUnreadable, is_alive, list_runs, new_run, runs_root
+from switchgear._run.result import (
+    TIMEOUT_S,
+    RunResult,
+    failed_notices,
+    notify_configured,
+    notify_run_end,
+    receipt_of,
+    targets_of,
+)
+from switchgear._run.run_lock import RunConflict, RunLock, folder_lock, task_lock
+from switchgear._run.state import RunDependencies, RunState
+from switchgear._run.validation import detect
+from switchgear._stuck.escalation import escalation_key
+from switchgear._system.login import login_name
 from switchgear._text.formats import dollars, elapsed, plural
-
-if TYPE_CHECKING:
-    from switchgear._agents.base import Agent
-    from switchgear._cli.context import Session
-    from switchgear._core.errors import BudgetRefused
-    from switchgear._core.policy import Policy
-    from switchgear._fleet.delivery import Outcome
-    from switchgear._fleet.targets import Target
-    from switchgear._run.cost import CostEstimate, PriceCoverage
-    from switchgear._run.loop import Runner
-    from switchgear._run.options import RunOptions
-    from switchgear._run.record import RunFolder
-    from switchgear._run.result import RunResult
-    from switchgear._run.run_lock import RunConflict, RunLock
-    from switchgear._run.state import RunDependencies, RunState
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 
 def dry_run(
-    session: "Session",
-    options: "RunOptions",
-    agent: "Agent",
+    session: Session,
+    options: RunOptions,
+    agent: Agent,
     folder: Path,
     *,
-    policy: "Policy | None",
+    policy: Policy | None,
     targets: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
-    from switchgear._agents.process import missing_program
-    from switchgear._console.values import printed
-    from switchgear._run.circuits import loop_name
-    from switchgear._run.cost import coverage, estimate
-    from switchgear._run.loop import NO_TESTS
-    from switchgear._run.options import AUTO, describe_limits
-    from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
-    from switchgear._run.record import runs_root
-    from switchgear._run.validation import detect
-
     check_plan(folder, options.plan)
     runs = runs_root(Path.cwd())
     found = options.validate == AUTO
@@ -68,15 +86,13 @@ def dry_run(
     shown: dict[str, Any] = {
         "task": options.task,
         "agent": options.agent_label,
-        "command": agent.invocation("PROMPT", folder).argv,
+        "command": agent.invocation("PROMPT").argv,
         "folder": str(folder),
         "validation": options.validate,
         "validation_found": found and options.validate is not None,
         "notes": [NO_TESTS] if found and options.validate is None else [],
         "circuit": circuit,
-        "limits": [f"policy of the configuration: {_kinds(policy)}"]
-        if policy
-        else describe_limits(options),
+        "limits": describe_limits(options),
         "max_iterations": options.max_iterations,
         "timeout_s": options.timeout_s,
         "idle_timeout_s": options.idle_timeout_s,
@@ -88,6 +104,9 @@ def dry_run(
         "prompt": prompt_of(options, PromptFacts(1, plan=plan)),
         "objections": [],
     }
+    if policy is not None:
+        kinds = ", ".join(detector.kind.replace("_", " ") for detector in policy.detectors)
+        shown["limits"] = [f"policy of the configuration: {kinds}"]
     code = 0
     if problem := missing_program(agent, folder):
         shown["objections"].append(problem)
@@ -110,11 +129,7 @@ def dry_run(
     return code
 
 
-def _kinds(policy: "Policy") -> str:
-    return ", ".join(detector.kind.replace("_", " ") for detector in policy.detectors)
-
-
-def _refusal(session: "Session", circuit: str) -> str | None:
+def _refusal(session: Session, circuit: str) -> str | None:
     """Why the loop's circuit does not let the run begin; `None`: it does, or there is none yet."""
     view = session.panel.view(circuit)
     if view is None or view.verdict.admitted:
@@ -123,13 +138,8 @@ def _refusal(session: "Session", circuit: str) -> str | None:
 
 
 def _print(
-    shown: dict[str, Any],
-    options: "RunOptions",
-    priced: "PriceCoverage",
-    past: "CostEstimate | None",
+    shown: dict[str, Any], options: RunOptions, priced: PriceCoverage, past: CostEstimate | None
 ) -> None:
-    from switchgear._cli.views.terminal import Screen
-
     screen = Screen()
     program = shutil.which(shown["command"][0]) or f"{shown['command'][0]}, not found"
     validation = shown["validation"] or "none"
@@ -172,14 +182,14 @@ def _print(
         screen.line(f"- {option}", indent=2)
 
 
-def _time(options: "RunOptions") -> str:
+def _time(options: RunOptions) -> str:
     limit = "no time limit" if options.timeout_s is None else f"time: {elapsed(options.timeout_s)}"
     if options.idle_timeout_s is None:
         return limit
     return f"{limit}; an agent that prints nothing for {elapsed(options.idle_timeout_s)}"
 
 
-def _estimate(past: "CostEstimate | None") -> str:
+def _estimate(past: CostEstimate | None) -> str:
     if past is None:
         return "none: there are no past runs of this agent here"
     task = "this task" if past.same_task else "other tasks"
@@ -191,33 +201,30 @@ def _estimate(past: "CostEstimate | None") -> str:
     return f"{dollars(past.micros)}, {each} ({about})"
 
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-
 class Start(NamedTuple):
     """What a run begins with, new or resumed."""
 
-    options: "RunOptions"
+    options: RunOptions
     folder: Path
-    record: "RunFolder | None" = None
+    record: RunFolder | None = None
     """`None`: a new one is made once the circuit lets the run begin."""
-    state: "RunState | None" = None
+    state: RunState | None = None
     answer: str | None = None
-    policy: "Policy | None" = None
+    policy: Policy | None = None
     force: bool = False
     why: str | None = None
     how: str = "the same command with"
     circuit: str | None = None
     """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
-    targets: "tuple[Target, ...]" = ()
+    targets: tuple[Target, ...] = ()
     """Those of `--notify`; the configured ones are notified, too."""
     note: str | None = None
     """A message for the start."""
-    lock: "RunLock | None" = None
+    lock: RunLock | None = None
     """The lock of the run's folder, which a run that is resumed holds already."""
 
 
-@click.command(short_help="Run an agent in a loop until it is done or stuck.")
+@click.command()
 @click.argument("task", required=False)
 @click.option(
     "--agent",
@@ -255,15 +262,12 @@ def run(
 ) -> None:
     """Run an agent on TASK in a loop, until the task is done or the loop must stop.
 
-    Progress is measured: files changed, tests passing, length of output. Each way to
-    end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
-    rate_limit 14, blocked 15, agent_error 16, disk_full 17, unmeasurable 18, conflict 19,
-    interrupted 130. The work is kept, and `switchgear resume` continues it. Options override
-    the preset, and the preset overrides the configuration.
+    Progress is measured: files changed, tests passing, length of output. Exit codes: completed 0,
+    circuit_breaker 10, budget 11, timeout 12, max_iterations 13, rate_limit 14, blocked 15,
+    agent_error 16, disk_full 17, unmeasurable 18, conflict 19, interrupted 130. The work is kept;
+    `switchgear resume` continues the run. Options override the preset, and the preset overrides the
+    configuration.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._run.result import targets_of
-
     targets = targets_of(notify)
     with open_session(reading=dry_run) as session:
         if dry_run:
@@ -276,19 +280,14 @@ def run(
 
 
 def _dry_run(
-    session: "Session",
+    session: Session,
     task: str | None,
     flags: dict[str, Any],
-    targets: "tuple[Target, ...]",
+    targets: tuple[Target, ...],
     *,
     as_json: bool,
 ) -> int:
-
-    if flags.get("agent", "").partition(":")[0] == "demo":
-        task, flags = _demo_task(task, flags)
-    elif task is None:
-        fail(_no_task(flags.get("validate")))
-    options, _ = _options(session, task, flags)
+    options, _ = _options(session, *_named_task(task, flags))
     folder = Path.cwd()
     return dry_run(
         session,
@@ -301,17 +300,32 @@ def _dry_run(
     )
 
 
-def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-    if flags.get("agent", "").partition(":")[0] == "demo":
-        start = _demo(session, task, flags)
-    elif task is None:
-        fail(_no_task(flags.get("validate")))
+def _start(session: Session, task: str | None, flags: dict[str, Any]) -> Start:
+    options, note = _options(session, *_named_task(task, flags))
+    if _is_demo(flags):  # it works in a throw-away repository, whatever folder this is
+        agent_of(options)  # report an unknown scenario before anything is created
+        record = new_run(runs_root(Path.cwd()))
+        make_repository(record.path / "work")
+        start = Start(options, record.path / "work", record, note=note)
     else:
-        options, note = _options(session, task, flags)
         check_budget(options, Path.cwd())
         start = Start(options, Path.cwd(), note=note)
-    policy = configured(session, start.options, start.folder)
-    return start._replace(policy=policy)
+    return start._replace(policy=configured(session, start.options, start.folder))
+
+
+def _is_demo(flags: dict[str, Any]) -> bool:
+    return str(flags.get("agent", "")).partition(":")[0] == "demo"
+
+
+def _named_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The task and the flags; the demo agent has its own task and validation."""
+    if _is_demo(flags):
+        if flags["agent"].partition(":")[2] in VALIDATED:
+            flags = {"validate": VALIDATION, **flags}
+        return TASK if task is None else task, flags
+    if task is None:
+        fail(_no_task(flags.get("validate")))
+    return task, flags
 
 
 def _no_task(validate: str | None) -> str:
@@ -324,13 +338,8 @@ def _no_task(validate: str | None) -> str:
     )
 
 
-def _options(
-    session: "Session", task: str, flags: dict[str, Any]
-) -> "tuple[RunOptions, str | None]":
+def _options(session: Session, task: str, flags: dict[str, Any]) -> tuple[RunOptions, str | None]:
     """The options of a run, and a message about its time limit."""
-    from switchgear._cli.run_options import check_node
-    from switchgear._run.options import run_options
-
     config: Any = session.config
     flags, wanted = taken_out(flags)
     defaults = {"stuck": config.interventions.in_runs}
@@ -339,11 +348,8 @@ def _options(
     return settled(options, wanted, config.timeouts)
 
 
-def check_budget(options: "RunOptions", folder: Path) -> None:
+def check_budget(options: RunOptions, folder: Path) -> None:
     """End the command if it is given a budget for a cost that cannot be known."""
-    from switchgear._run.cost import coverage
-    from switchgear._run.record import runs_root
-
     if options.budget_micros is None or options.allow_unknown_price:
         return
     priced = coverage(options, agent_of(options), folder, runs_root(Path.cwd()))
@@ -352,61 +358,33 @@ def check_budget(options: "RunOptions", folder: Path) -> None:
         fail(f"--budget cannot be enforced: {priced.why}; nothing was started\n{ways}")
 
 
-def _demo_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The stand-in's task and flags, as far as they are not given."""
-    from switchgear._agents.demo import TASK, VALIDATED, VALIDATION
-
-    if flags["agent"].partition(":")[2] in VALIDATED:
-        flags = {"validate": VALIDATION, **flags}
-    return (TASK if task is None else task), flags
-
-
-def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-    """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear._agents.demo import make_repository
-    from switchgear._run.record import new_run, runs_root
-
-    task, flags = _demo_task(task, flags)
-    options, note = _options(session, task, flags)
-    agent_of(options)  # report an unknown scenario before anything is created
-    record = new_run(runs_root(Path.cwd()))
-    make_repository(record.path / "work")
-    return Start(options, record.path / "work", record, note=note)
-
-
-def configured(session: "Session", options: "RunOptions", folder: Path) -> "Policy | None":
+def configured(session: Session, options: RunOptions, folder: Path) -> Policy | None:
     """The policy that the configuration has for this loop, unless flags or a preset set limits."""
-    from switchgear._run.circuits import loop_name
-
     if options.preset is not None or options.given:
         return None
     return session.config.policy_for(loop_name(folder, options))
 
 
-def perform(session: "Session", start: Start, *, as_json: bool) -> int:
+def perform(session: Session, start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
-    from switchgear._agents.process import missing_program
-    from switchgear._run.circuits import loop_name, task_name
-    from switchgear._run.prompt import check_plan
-    from switchgear._run.record import runs_root
-    from switchgear._run.run_lock import RunConflict, task_lock
-
     agent = agent_of(start.options)
     check_plan(start.folder, start.options.plan)
     name = start.circuit or loop_name(start.folder, start.options)
     if problem := missing_program(agent, start.folder):  # before anything is made or changed
-        return _not_begun(start, name, "agent_error", problem, as_json=as_json)
+        return _not_begun(session, start, name, "agent_error", problem, as_json=as_json)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
     holds = None if start.record is None else f"run {start.record.id}"
     try:
         lock = task_lock(root, task_name(start.folder, start.options), holds)
     except RunConflict as conflict:
-        return _not_begun(start, name, "conflict", conflict_text(conflict), as_json=as_json)
+        return _not_begun(
+            session, start, name, "conflict", conflict_text(conflict), as_json=as_json
+        )
     with lock:
         return _perform(session, start, agent, name, lock, as_json=as_json)
 
 
-def conflict_text(conflict: "RunConflict") -> str:
+def conflict_text(conflict: RunConflict) -> str:
     """The process that runs it, and what can be done."""
     pid = conflict.holder.pid
     stop = "stop that process" if pid is None else f"kill {pid}"
@@ -421,94 +399,80 @@ def conflict_text(conflict: "RunConflict") -> str:
 
 
 def _perform(
-    session: "Session",
-    start: Start,
-    agent: "Agent",
-    name: str,
-    lock: "RunLock",
-    *,
-    as_json: bool,
+    session: Session, start: Start, agent: Agent, name: str, lock: RunLock, *, as_json: bool
 ) -> int:
-    from switchgear._console.values import printed
-    from switchgear._core.errors import BudgetRefused
-    from switchgear._run.circuits import loop_breaker, policy_of
-
     options = start.options
     loop = loop_breaker(session.panel, name, start.policy or policy_of(options))
-    said = None
+    notice = None
     try:
         if not options.shadow or start.force:
-            said = admit(loop, force=start.force, why=start.why, how=start.how)
+            notice = admit(loop, force=start.force, why=start.why, how=start.how)
         if start.force:
-            _forget_ladder(session, name, start.why)
+            _reset_escalation(session, name, start.why)
     except StillOpen as still:
-        return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
+        return _not_begun(session, start, name, "circuit_breaker", str(still), as_json=as_json)
 
     begun: list[Runner] = []
     try:
-        result = _run(session, start, agent, said, lock, begun, as_json=as_json)
+        result = _run_loop(session, start, agent, notice, lock, begun, as_json=as_json)
     except BudgetRefused as refused:
         text = f"{refused}\n{_ways_to_money(refused)}"
-        return _not_begun(start, name, "budget", text, as_json=as_json)
+        return _not_begun(session, start, name, "budget", text, as_json=as_json)
     except Exception as error:
         if not any(runner.has_worked for runner in begun):
             raise
         return defect(error, f"resume {begun[0].context.record.id}")
-    outcomes = _announced(session, start, result)
+    outcomes = _notify_end(session, start, result)
     if as_json:
         sent = [each._asdict() for each in outcomes]
         say(printed({**result.dump(), "notifications": sent}))
     return result.exit_code
 
 
-def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
+def _notify_end(session: Session, start: Start, result: RunResult) -> list[Outcome]:
     """Notify the targets that the run ended. Failed notifications are reported and change nothing else."""
-    from switchgear._cli.run_options import who
-    from switchgear._run.record import RunFolder, RunUnreadable
-    from switchgear._run.result import failed_notices, notify_run_end, receipt_of
-
-    targets = (*session.config.notifications, *start.targets)
-    if not targets or not result.receipt_file:
+    configured = session.config.notifications
+    named = {target.name for target in configured}
+    others = [target for target in start.targets if target.name not in named]
+    if not (configured or others) or not result.receipt_file:
         return []
     try:
         receipt = receipt_of(RunFolder(Path(result.receipt_file).parent).read())
     except RunUnreadable as problem:
-        say(clean(f"switchgear: no notification was sent: {problem}", 1000), err=True)
+        warn(f"no notification was sent: {problem}")
         return []
-    agent = session.config.crew.agents.get(start.options.agent_label.partition(":")[0])
-    outcomes = notify_run_end(targets, receipt, [who() if agent is None else agent.owner])
+    owner = session.owner_of(start.options.agent_label)
+    outcomes = [
+        *notify_configured(fleet_of(session), configured, receipt, owner),
+        *notify_run_end(others, receipt, owner),
+    ]
     for failure in failed_notices(outcomes):
-        say(clean(f"switchgear: {failure}", 1000), err=True)
+        warn(failure)
     return outcomes
 
 
-def _ways_to_money(refused: "BudgetRefused") -> str:
+def _ways_to_money(refused: BudgetRefused) -> str:
     node = shlex.quote(refused.node)
     shown = f"- switchgear budgets show {node}  # shows the reservations"
     more = f"- switchgear budgets set {node} DOLLARS  # give it more"
     return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
 
-def _run(  # noqa: PLR0917
-    session: "Session",
+def _run_loop(  # noqa: PLR0917
+    session: Session,
     start: Start,
-    agent: "Agent",
-    said: str | None,
-    lock: "RunLock",
-    begun: "list[Runner]",
+    agent: Agent,
+    notice: str | None,
+    lock: RunLock,
+    begun: list[Runner],
     *,
     as_json: bool,
-) -> "RunResult":
-    from switchgear._cli.run_options import paid
-    from switchgear._cli.views.run import chooser, run_view
-    from switchgear._report.run_page import write_report
-    from switchgear._run.interrupt import Interrupt
-    from switchgear._run.state import RunDependencies
-
+) -> RunResult:
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
+        plan = session.config.interventions
         dependencies = RunDependencies(
             view=view,
             interrupt=interrupt,
@@ -517,15 +481,16 @@ def _run(  # noqa: PLR0917
             sinks=tuple(session.config.sinks),
             report=write_report,
             answer=start.answer,
-            interventions=session.config.interventions,
+            interventions=plan,
             second_opinion=session.config.second_opinion,
             stuck_policy=session.config.policy_for("session/run"),
             progress_policy=session.config.policy_for("progress/run"),
-            choose=chooser(view, session.config.interventions.ask_s),
+            choose=chooser(view.paused, plan.ask_s) if isinstance(view, LiveView) else None,
+            owner=session.owner_of(start.options.agent_label),
         )
 
-        def made(held_micros: int | None) -> "Runner":
-            for note in (said, start.note, _company(start)):
+        def made(held_micros: int | None) -> Runner:
+            for note in (notice, start.note, _other_run(start)):
                 if note is not None:
                     view.noted(note)
             made = dependencies._replace(held_micros=held_micros)
@@ -536,16 +501,8 @@ def _run(  # noqa: PLR0917
 
 
 def _runner(
-    session: "Session",
-    start: Start,
-    agent: "Agent",
-    dependencies: "RunDependencies",
-    lock: "RunLock",
-) -> "Runner":
-    from switchgear._run.loop import Runner
-    from switchgear._run.record import new_run, runs_root
-    from switchgear._run.run_lock import folder_lock
-
+    session: Session, start: Start, agent: Agent, dependencies: RunDependencies, lock: RunLock
+) -> Runner:
     record = start.record or new_run(runs_root(Path.cwd()))
     lock.describe(f"run {record.id}")
     try:
@@ -564,20 +521,15 @@ def _runner(
         raise
 
 
-def _forget_ladder(session: "Session", loop: str, why: str | None) -> None:
+def _reset_escalation(session: Session, loop: str, why: str | None) -> None:
     """Closing a loop by force also resets its escalation."""
-    from switchgear._cli.run_options import reason, who
-    from switchgear._stuck.escalation import escalation_key
-
     key = escalation_key(loop)
     if session.panel.store.get(key) is not None:
-        session.panel.order(key, by=who(), why=reason(why), reset=True)
+        session.panel.order(key, by=login_name(), why=reason_given(why, FORCED), reset=True)
 
 
-def _company(start: Start) -> str | None:
+def _other_run(start: Start) -> str | None:
     """Whether another run is at work in the same folder, in words."""
-    from switchgear._run.record import is_alive, list_runs, runs_root
-
     here = str(start.folder)
     others = [
         each.id
@@ -589,12 +541,8 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is active in this folder, too: its changes count for both"
 
 
-def _say_not_begun(start: Start, circuit: str, text: str) -> None:
+def _say_not_begun(session: Session, start: Start, circuit: str, text: str) -> None:
     """Notify the targets of `--notify` that a run did not start: the user may be away."""
-    from switchgear._cli.run_options import who
-    from switchgear._fleet.delivery import deliver, notice
-    from switchgear._run.result import TIMEOUT_S, failed_notices
-
     if not start.targets:
         return
     why = text.splitlines()[0]
@@ -605,21 +553,20 @@ def _say_not_begun(start: Start, circuit: str, text: str) -> None:
         kind="run_not_started",
         circuit=circuit,
         reason=why,
-        owners=[who()],
+        owners=[session.owner_of(start.options.agent_label)],
         choices=text.splitlines()[1:],
     )
     for failure in failed_notices(deliver(start.targets, message, TIMEOUT_S)):
-        say(clean(f"switchgear: {failure}", 1000), err=True)
+        warn(failure)
 
 
-def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
+def _not_begun(
+    session: Session, start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool
+) -> int:
     """Report that a run was not started, and why. Returns its exit code."""
-    from switchgear._console.values import printed
-    from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
-
     if start.record is not None:
         start.record.discard()
-    _say_not_begun(start, circuit, text)
+    _say_not_begun(session, start, circuit, text)
     code = EXIT_CODES[ExitReason(exit_reason)].code
     if not as_json:
         say_lines(text)
@@ -637,12 +584,3 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
     }
     say(printed(result))
     return code
-
-
-def agent_of(options: "RunOptions") -> "Agent":
-    """The agent that the options name. Raises ValueError for one that there is not."""
-    from switchgear._agents.registry import agent_named, agent_of_command
-
-    if options.agent_cmd is not None:
-        return agent_of_command(options.agent_cmd)
-    return agent_named(options.agent or "")

@@ -6,26 +6,30 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
+from switchgear._breaker.handle import TIME_PASSES
+from switchgear._breaker.loop_breaker import LoopBreaker
+from switchgear._budgets.allowance import RunReservation, free_budget
+from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.tree import checked_path
-from switchgear._cli.options import fail
-from switchgear._cli.views.text import clean, say, say_lines
-from switchgear._run.options import AUTO, micros, per_hour, seconds
-from switchgear._stuck.timeouts import POLICIES
-
-if TYPE_CHECKING:
-    from switchgear._breaker.loop_breaker import LoopBreaker
-    from switchgear._budgets.budgets import Budgets
-    from switchgear._run.loop import Runner
-    from switchgear._run.options import RunOptions
-    from switchgear._run.result import RunResult
-    from switchgear._run.state import RunState
-    from switchgear._stuck.timeouts import Timeouts
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._cli.options import F, fail, reason_given, several
+from switchgear._cli.views.text import clean, say_lines, warn
+from switchgear._core.errors import BudgetRefused
+from switchgear._core.types import Mode
+from switchgear._run.circuits import SHARED
+from switchgear._run.interrupt import Interrupt, Time, wait
+from switchgear._run.loop import Runner
+from switchgear._run.options import AUTO, RunOptions, micros, per_hour, seconds
+from switchgear._run.record import runs_root, timeout_by_policy
+from switchgear._run.result import RunResult, release_command
+from switchgear._run.state import RunState
+from switchgear._run.view import LineView
+from switchgear._stuck.timeouts import POLICIES, Estimate, Timeouts
+from switchgear._system.login import login_name
+from switchgear._text.formats import duration
 
 SIZES = ("files", "lines", "dependencies", "complex")
 
@@ -58,38 +62,20 @@ def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def settled(
-    options: "RunOptions", wanted: dict[str, Any], rules: "Timeouts"
-) -> "tuple[RunOptions, str | None]":
+    options: RunOptions, wanted: dict[str, Any], rules: Timeouts
+) -> tuple[RunOptions, str | None]:
     """The options with the requested timeout, and a sentence about it."""
-    from switchgear._run.record import runs_root, similar_durations_s
-    from switchgear._stuck.timeouts import Estimate, timeout
-
     wanted = dict(wanted)
     policy = wanted.pop("policy", None)
     if policy is None:
         return options, None
-    if policy != AUTO:
-        rules = rules._replace(policy=policy)
-    durations_s = similar_durations_s(
-        runs_root(Path.cwd()),
-        task=options.task,
-        agent=options.agent_label,
-        preset=options.preset,
-        enough=rules.min_runs,
-    )
-    chosen = timeout(rules, Estimate(**wanted), durations_s)
-    note = f"the timeout is {chosen.seconds:.0f} s ({rules.policy}: {chosen.why})"
-    return options._replace(timeout_s=chosen.seconds), note
+    runs = runs_root(Path.cwd())
+    limit_s, why = timeout_by_policy(options, policy, Estimate(**wanted), rules, runs)
+    return options._replace(timeout_s=limit_s), f"the timeout is {limit_s:.0f} s ({why})"
 
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-
-def check_node(budgets: "Budgets", node: str | None) -> None:
+def check_node(budgets: Budgets, node: str | None) -> None:
     """End the command if a node is named that is not open."""
-    from switchgear._budgets.allowance import free_budget
-    from switchgear._core.errors import BudgetRefused
-
     if node is None:
         return
     try:
@@ -104,19 +90,16 @@ def check_node(budgets: "Budgets", node: str | None) -> None:
 
 
 def paid(
-    budgets: "Budgets",
-    options: "RunOptions",
-    state: "RunState | None",
-    made: "Callable[[int | None], Runner]",
-) -> "RunResult":
+    budgets: Budgets,
+    options: RunOptions,
+    state: RunState | None,
+    made: Callable[[int | None], Runner],
+) -> RunResult:
     """Make the run and let it work with what is held for it, if its options name a node.
 
     `made` is given that amount in micro-dollars, `None` where nothing is held. Raises
     `BudgetRefused`: then it was not made.
     """
-    from switchgear._budgets.allowance import RunReservation
-    from switchgear._run.state import RunState
-
     if options.budget_node is None:
         return made(None).run()
     before, runner = state or RunState(), None
@@ -135,45 +118,39 @@ def paid(
         unpriced=after.state.unknown_prices > before.unknown_prices,
     )
     if problem is not None:
-        say(clean(f"switchgear: {problem}", 1000), err=True)
+        warn(str(problem))
     return after
 
 
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
 CHOICES = ("wait", "force", "abort")
+FORCED = "closing a circuit by force"
 
 
 class StillOpen(Exception):
     """The circuit stays open; the text lists what can be done."""
 
 
-def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str | None:
+def admit(loop: LoopBreaker, *, force: bool, why: str | None, how: str) -> str | None:
     """Check that the circuit lets the run start. Returns a remark, if any.
 
     `how` is the command to type, up to its options. Raises `StillOpen` without a terminal.
     """
     loop.refresh()
     if force and loop.mode != "held_open":  # force clears evidence, not an override
-        loop.reset(by=who(), why=reason(why))
+        loop.reset(by=login_name(), why=reason_given(why, FORCED))
         return f"{loop.name} was closed by force"
     decision = loop.check()
     if decision.allow_continue:
         return None if decision.reason is None else f"{loop.name} may trip soon: {decision.reason}"
     if loop.mode == "held_open" or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise StillOpen(_text(loop, how))
-    return _ask(loop, how)
+    return _prompt(loop, how)
 
 
-def _text(loop: "LoopBreaker", how: str) -> str:
-    from switchgear._core.types import Mode
-    from switchgear._run.circuits import SHARED
-    from switchgear._run.result import release_command
-    from switchgear._text.formats import duration
-
+def _text(loop: LoopBreaker, how: str) -> str:
     if loop.mode is Mode.HELD_OPEN:
-        said = clean(loop.trip_reason() or "")
-        return f"{loop.name}: {said}\n- release it: {release_command(loop.name)}"
+        reason = clean(loop.trip_reason() or "")
+        return f"{loop.name}: {reason}\n- release it: {release_command(loop.name)}"
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:
@@ -189,14 +166,12 @@ def _text(loop: "LoopBreaker", how: str) -> str:
     )
 
 
-def _wait_s(loop: "LoopBreaker") -> float | None:
+def _wait_s(loop: LoopBreaker) -> float | None:
     """How long until one retry is admitted; `None`: it is not by itself."""
-    from switchgear._breaker.handle import TIME_PASSES
-
     return loop.send(TIME_PASSES).retry_after_s
 
 
-def _ask(loop: "LoopBreaker", how: str) -> str | None:
+def _prompt(loop: LoopBreaker, how: str) -> str | None:
     say_lines(_text(loop, how))
     wait_s = _wait_s(loop)
     choices = CHOICES if wait_s is not None else CHOICES[1:]
@@ -204,7 +179,7 @@ def _ask(loop: "LoopBreaker", how: str) -> str | None:
     if chosen == "abort":
         raise StillOpen(f"{loop.name} is left open")
     if chosen == "force":
-        loop.reset(by=who(), why=reason(None))
+        loop.reset(by=login_name(), why=reason_given(None, FORCED))
         return f"{loop.name} was closed by force"
     wait_visibly(wait_s or 0.0)
     return admit(loop, force=False, why=None, how=how)
@@ -212,39 +187,11 @@ def _ask(loop: "LoopBreaker", how: str) -> str | None:
 
 def wait_visibly(seconds: float) -> None:
     """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt on Ctrl-C."""
-    from switchgear._run.interrupt import Interrupt, Time, wait
-    from switchgear._run.view import LineView
-
     interrupt = Interrupt()
     with interrupt.installed():
         wait("for the cooldown", seconds, on=Time(), view=LineView(sys.stderr), interrupt=interrupt)
     if interrupt.asked:
         raise KeyboardInterrupt
-
-
-def reason(why: str | None, what: str = "closing a circuit by force") -> str:
-    """Reason; prompted for at a terminal."""
-    from switchgear._text.redact import redact
-
-    if why is None and sys.stdin.isatty():
-        why = click.prompt("Why", err=True)
-    if why is None or not redact(why):
-        fail(f"{what} needs a reason: add --why TEXT")
-    return redact(why)
-
-
-def who() -> str:
-    """The login name."""
-    import getpass
-    import os
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return f"uid {os.getuid()}"
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
@@ -267,7 +214,7 @@ def dollars(*names: str, **how: Any) -> Callable[[F], F]:
 
 def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
     """The options of verbs that pay for model calls of other programs; `limit` and `node` are help texts."""
-    options = (
+    return several(
         dollars("--budget", "budget_micros", help=limit),
         click.option("--budget-node", metavar="NODE", help=node),
         click.option(
@@ -276,13 +223,6 @@ def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
             help="Admit calls to models without a known price, although there is a budget.",
         ),
     )
-
-    def add(verb: F) -> F:
-        for option in reversed(options):
-            verb = option(verb)
-        return verb
-
-    return add
 
 
 def _span(*names: str, **how: Any) -> Callable[[F], F]:
@@ -298,7 +238,7 @@ def _rate(field: str, text: str) -> int:
     return 0 if text.strip() == "0" else per_hour(field, text)
 
 
-LIMITS = (
+limit_flags = several(
     click.option(
         "--validate",
         metavar="[CMD]",
@@ -334,25 +274,14 @@ LIMITS = (
         type=float,
         help="Stop when output stays under PCT of its usual length; 0: never. [default: 70]",
     ),
-    click.option(
-        "--max-iterations",
-        metavar="N",
-        type=int,
-        help="At most N iterations. [default: 30, or the preset's]",
-    ),
+    _limit("--max-iterations", help="At most N iterations. [default: 30, or the preset's]"),
     click.option(
         "--rate-limit",
         metavar="N/h",
         callback=amount(_rate),
         help="Start at most N iterations per hour; 0: no limit.",
     ),
-    click.option(
-        "--budget",
-        "budget_micros",
-        metavar="USD",
-        callback=amount(micros),
-        help="Spend at most USD dollars.",
-    ),
+    dollars("--budget", "budget_micros", help="Spend at most USD dollars."),
     click.option(
         "--budget-node",
         metavar="NODE",
@@ -364,20 +293,12 @@ LIMITS = (
         default=None,
         help="Continue under a budget although a cost is unknown.",
     ),
-    click.option(
+    dollars(
         "--price-in",
         "price_in_micros",
-        metavar="USD",
-        callback=amount(micros),
         help="Price of a million input tokens; with --price-out, instead of the price list.",
     ),
-    click.option(
-        "--price-out",
-        "price_out_micros",
-        metavar="USD",
-        callback=amount(micros),
-        help="Price of a million output tokens.",
-    ),
+    dollars("--price-out", "price_out_micros", help="Price of a million output tokens."),
     click.option(
         "--timeout",
         "timeout_s",
@@ -419,7 +340,7 @@ LIMITS = (
     click.option(
         "--stuck/--no-stuck",
         default=None,
-        help="Watch each step; step in when the agent appears stuck.",
+        help="Watch each step; intervene when the agent appears stuck.",
     ),
     click.option(
         "--notify",
@@ -432,13 +353,7 @@ LIMITS = (
     ),
     click.option("--why", metavar="TEXT", help="Reason for --force-close."),
 )
-
-
-def limit_flags(verb: F) -> F:
-    """The options that `run` and `resume` share."""
-    for option in reversed(LIMITS):
-        verb = option(verb)
-    return verb
+"""The options that `run` and `resume` share."""
 
 
 def given_flags(flags: dict[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,24 @@
 """`switchgear runs`: what was run here, how it ended, and what each iteration did."""
 
+import time
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from switchgear._cli.options import json_option
-from switchgear._cli.views.text import clean, plural, say
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._cli.options import fail, json_option
+from switchgear._cli.views.terminal import Screen
+from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._console.runs import run_row, run_status
+from switchgear._console.values import printed
+from switchgear._report.run_page import write_report
+from switchgear._run.formats import iteration, spent
+from switchgear._run.options import seconds
+from switchgear._run.record import find_run, ids_in, is_alive, list_runs, prunable, prune, runs_root
+from switchgear._run.result import NOTHING, receipt_of, receipt_text
+from switchgear._run.result import as_json as receipt_json
+from switchgear._text.formats import elapsed
 
 COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
 """Lines without wrapping, so that they can be copied."""
@@ -25,7 +32,7 @@ last_option = click.option(
 )
 
 
-@click.group(short_help="List the runs of this project, or show one.", invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @last_option
 @json_option
 @click.pass_context
@@ -53,13 +60,6 @@ def list_verb(*, last: int | None, as_json: bool) -> None:
 @json_option
 def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
     """Show RUN (its id, the beginning or end of it, or `last`) with its iterations."""
-    from switchgear._cli.views.terminal import Screen
-    from switchgear._console.runs import run_status
-    from switchgear._console.values import printed
-    from switchgear._run.record import find_run, is_alive, runs_root
-    from switchgear._run.result import as_json as receipt_json
-    from switchgear._run.result import receipt_of, receipt_text
-
     record = find_run(runs_root(Path.cwd()), run_id)
     run, iterations = record.read(), list(record.iterations())
     if receipt:
@@ -91,18 +91,12 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     runs and unreadable runs are kept. Checkpoints in git (refs/switchgear/runs/) stay; without
     git, the checkpoint is an archive in the folder of the run and is removed with it.
     """
-    import time
-
-    from switchgear._cli.options import fail
-    from switchgear._console.values import printed
-    from switchgear._run.options import seconds
-    from switchgear._run.record import prunable, prune, runs_root
-
     if older_than is None and keep is None:
         fail("specify what to remove: --older-than D, --keep N or both")
     age_s = None if older_than is None else seconds("--older-than", older_than)
-    found = prunable(runs_root(Path.cwd()), now_s=time.time(), older_than_s=age_s, keep=keep)
-    removed, left = (found, []) if dry_run else prune(found)
+    root = runs_root(Path.cwd())
+    found = prunable(root, now_s=time.time(), older_than_s=age_s, keep=keep)
+    removed, left = (found, []) if dry_run else prune(root, found)
     if as_json:
         ids = [each.id for each in removed]
         say(printed({"removed": ids, "dry_run": dry_run, "left": [list(each) for each in left]}))
@@ -110,7 +104,7 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     for each in removed:
         say(f"{'would remove' if dry_run else 'removed'} {each.id}")
     for name, why in left:
-        say(clean(f"switchgear: {name} could not be removed: {why}"), err=True)
+        warn(f"{name} could not be removed: {why}")
     verb = "would be removed" if dry_run else "removed"
     say(f"{plural(len(removed), 'run')} {verb}")
 
@@ -122,21 +116,12 @@ def report_verb(run_id: str) -> None:
 
     Also works for a run that is active or was interrupted.
     """
-    from switchgear._report.run_page import write_report
-    from switchgear._run.record import find_run, runs_root
-
     say(str(write_report(find_run(runs_root(Path.cwd()), run_id))))
 
 
 def _list(last: int | None, *, as_json: bool) -> None:
-    from switchgear._cli.views.terminal import Screen
-    from switchgear._console.runs import run_row
-    from switchgear._console.values import printed
-    from switchgear._run.record import list_runs, runs_root
-
     root = runs_root(Path.cwd())
-    found = list_runs(root)
-    shown = found if last is None else found[-last:]
+    shown = list_runs(root, last)
     if as_json:
         rows = [
             {"id": each.id, "problem": each.problem}
@@ -146,7 +131,7 @@ def _list(last: int | None, *, as_json: bool) -> None:
         ]
         say(printed({"runs": rows}))
         return
-    if not found:
+    if not shown:
         say(f"no runs in {root}; `switchgear run TASK --agent NAME` makes one")
         return
     screen = Screen()
@@ -160,15 +145,13 @@ def _list(last: int | None, *, as_json: bool) -> None:
         else:
             screen.line(first, indent=4)
             screen.line(f"    {second}", indent=4)
-    if len(shown) < len(found):
-        screen.line(f"{len(found) - len(shown):,} earlier; `switchgear runs` shows all")
+    earlier = len(ids_in(root)) - len(shown)
+    if last is not None and earlier > 0:
+        screen.line(f"{earlier:,} earlier; `switchgear runs` shows all")
 
 
 def _lines(run: dict[str, Any]) -> tuple[str, str]:
     """A run in two lines: which, how and when; what and for how much."""
-    from switchgear._console.runs import run_row
-    from switchgear._run.formats import spent
-
     row = run_row(run)
     cost = f", {spent(row['cost_micros'] or 0, row['unknown_prices'])}"
     if row["status"] == "running":
@@ -181,9 +164,7 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
 
 def when(row: dict[str, Any]) -> str:
     """`2026-11-16 23:10 to 2026-11-17 01:12, 2 h 2 min`; the date of the end only where it differs."""
-    from switchgear._text.formats import elapsed
-
-    began, ended = (_local(row.get(key)) for key in ("started_at", "ended_at"))
+    began, ended = (_local_time(row.get(key)) for key in ("started_at", "ended_at"))
     seconds = row.get("seconds")
     took = f", {elapsed(seconds)}" if isinstance(seconds, int | float) else ""
     if began is None:
@@ -196,9 +177,7 @@ def when(row: dict[str, Any]) -> str:
     return f"{began:%Y-%m-%d %H:%M} to {end}{took}"
 
 
-def _local(at: Any) -> "datetime | None":
-    from datetime import datetime
-
+def _local_time(at: Any) -> datetime | None:
     try:
         return datetime.fromisoformat(at).astimezone()
     except (TypeError, ValueError, OverflowError):
@@ -206,18 +185,15 @@ def _local(at: Any) -> "datetime | None":
 
 
 def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
-    from switchgear._console.runs import run_status
-    from switchgear._run.result import NOTHING
-
     end = run.get("end") or {}
     first, second = _lines(run)
-    began, ended = (_local(run.get(key)) for key in ("started_at", "ended_at"))
+    began, ended = (_local_time(run.get(key)) for key in ("started_at", "ended_at"))
     lines = [
         first,
         f"    {second}",
         f"started: {began:%Y-%m-%d %H:%M:%S}" if began else "started: unknown",
         f"ended: {ended:%Y-%m-%d %H:%M:%S}" if ended else f"ended: not yet ({run_status(run)})",
-        f"took: {_took(run)}",
+        f"took: {_duration_text(run)}",
         f"circuit: {clean(str(run['circuit']))}",
         f"folder: {clean(str(run['folder']))}",
     ]
@@ -232,30 +208,22 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
         count = kept.get("changed") or 0
         how = f"{plural(count, 'file')}; {clean(str(kept.get('how')))}"
         lines.append(f"kept: {how if count else NOTHING}")
-    if end.get("report"):
-        lines.append(f"report: {clean(str(end['report']))}")
-    if end.get("receipt"):
-        lines.append(f"receipt: {clean(str(end['receipt']))}")
-    if end.get("resume"):
-        lines.append(f"continue: {clean(str(end['resume']))}")
+    for name, key in (("report", "report"), ("receipt", "receipt"), ("continue", "resume")):
+        if end.get(key):
+            lines.append(f"{name}: {clean(str(end[key]))}")
     return lines
 
 
-def _took(run: dict[str, Any]) -> str:
-    from switchgear._console.runs import run_status
-    from switchgear._text.formats import elapsed
-
+def _duration_text(run: dict[str, Any]) -> str:
     seconds = (run.get("state") or {}).get("seconds")
     if run_status(run) == "running":
-        began = _local(run.get("started_at"))
+        began = _local_time(run.get("started_at"))
         return "not yet known" if began is None else f"running since {began:%Y-%m-%d %H:%M:%S}"
     return elapsed(seconds) if isinstance(seconds, int | float) else "unknown"
 
 
 def _iteration(facts: dict[str, Any]) -> str:
-    from switchgear._run.formats import iteration
-
-    began = _local(facts.get("started_at"))
+    began = _local_time(facts.get("started_at"))
     at = f" {began:%H:%M:%S}" if began else ""
     parts = [*iteration(facts), _count(facts.get("steps"), "step"), str(facts.get("phase"))]
     if facts.get("error"):

@@ -5,20 +5,24 @@ import secrets
 import signal
 import stat
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from switchgear._cli.options import fail, given, store_options
 from switchgear._cli.views.text import clean, say
+from switchgear._config.proxy import is_loopback
+from switchgear._console.access import digest
+from switchgear._console.process import EXTRA, ConsoleProcess, ConsoleSettings, is_installed
+from switchgear._hooks import client, resident
+from switchgear._hooks.hook_config import CONFIG_VARIABLE, STORE_VARIABLE, HookConfig
+from switchgear._hooks.process import open_store
+from switchgear._hooks.server import HOST, HookServer
+from switchgear._stores.base import Store
+from switchgear._stores.url import default_file, keep_out_of_git
 
-if TYPE_CHECKING:
-    from switchgear._console.process import ConsoleSettings
-    from switchgear._hooks.compiled import Compiled
-    from switchgear._stores.base import Store
-
-# What the verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
 
 DEFAULT_PORT = 4737
 LOOPBACK = "127.0.0.1"
@@ -26,18 +30,13 @@ TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
 OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 
 
-@click.command(short_help="Answer hooks over HTTP; the API, metrics and the web page.")
+@click.command()
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="Port; 0 picks a free one.",
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 picks a free one."
 )
 @click.option(
     "--host",
     default=LOOPBACK,
-    show_default=True,
     help="Address of the API and the page; hooks are answered on 127.0.0.1 only.",
 )
 @click.option(
@@ -45,7 +44,7 @@ OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
     "names",
     multiple=True,
     metavar="NAME",
-    help="Accept requests to this host name, too.",
+    help="Also accept requests for this host name.",
 )
 @click.option(
     "--console/--no-console",
@@ -81,20 +80,14 @@ def serve(
 ) -> None:
     """Answer hooks, the API, metrics and the web page over HTTP, until Ctrl-C or SIGTERM.
 
-    Hooks, for agents that send them over HTTP (Claude Code: type "http"): the resident
-    process decides, as it does for the hook process, without a process per call.
+    Agents can send hooks over HTTP (Claude Code: type "http"). The resident process answers them,
+    so no process is started per call.
 
     The API under /v1, /metrics and the page need the extra 'console'. Every request needs the
     header 'Authorization: Bearer TOKEN'. There are three tokens, in files that only you can read:
-    read.token reads, serve.token also acquires and records, operator.token also overrides. Where
-    the configuration has an operator token, that one overrides.
+    read.token allows reading, serve.token also acquiring and recording, operator.token also
+    overrides. If the configuration has an operator token, that one is needed for overrides.
     """
-    from switchgear._console.process import EXTRA, ConsoleProcess, is_installed
-    from switchgear._hooks import resident
-    from switchgear._hooks.compiled import CONFIG_VARIABLE, STORE_VARIABLE
-    from switchgear._hooks.server import HOST, HookServer
-    from switchgear._stores.url import default_file
-
     root = os.getcwd()
     for option, variable in (("store", STORE_VARIABLE), ("config", CONFIG_VARIABLE)):
         if given(option) is not None:
@@ -102,7 +95,7 @@ def serve(
     has_console = is_installed() if console is None else console
     if has_console and not is_installed():
         fail(EXTRA)
-    if not has_console and not _is_loopback(host):
+    if not has_console and not is_loopback(host):
         fail(f"hooks are answered on {HOST} only; to serve the page on {host}: {EXTRA}")
     folder = os.path.dirname(default_file(root))
     files = _TokenFiles(
@@ -156,28 +149,15 @@ class _TokenFiles(NamedTuple):
     read: str
 
 
-def _is_loopback(host: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _settings(
     root: str, files: _TokenFiles, token: str, host: str, names: tuple[str, ...]
-) -> "ConsoleSettings":
+) -> ConsoleSettings:
     """What the process of the console is started with; missing token files are made."""
-    from switchgear._console.access import digest
-    from switchgear._console.process import ConsoleSettings
-    from switchgear._hooks.compiled import STORE_VARIABLE
-
     tokens = (read_or_make_token(files.read), token, read_or_make_token(files.operator))
     if len(set(tokens)) < len(tokens):
         fail("two token files hold the same token; give each role a token of its own")
     read, client, operator = map(digest, tokens)
-    loopback = _is_loopback(host)
+    loopback = is_loopback(host)
     own = () if loopback else (host,)
     store = os.environ.get(STORE_VARIABLE) or None
     return ConsoleSettings(root, store, None, read, client, operator, loopback, (*names, *own))
@@ -188,7 +168,7 @@ def read_or_make_token(place: str) -> str:
     try:
         file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _made(place)
+        return _make_token(place)
     except OSError as error:
         fail(f"the token file {place} cannot be read: {error.strerror}")
     with open(file, encoding="utf-8", errors="replace") as opened:
@@ -201,9 +181,7 @@ def read_or_make_token(place: str) -> str:
     return token
 
 
-def _made(place: str) -> str:
-    from switchgear._stores.url import keep_out_of_git
-
+def _make_token(place: str) -> str:
     token = secrets.token_urlsafe(24)
     try:
         keep_out_of_git(os.path.dirname(os.path.abspath(place)))
@@ -226,8 +204,6 @@ class _ResidentProcess:
 
     def start(self) -> None:
         """Does not wait."""
-        from switchgear._hooks import client, resident
-
         if os.environ.get(client.SWITCH) == "off":
             return
         with self._lock:
@@ -245,9 +221,7 @@ class _Stores:
         self._lock = threading.Lock()
         self._open: dict[str, Store] = {}
 
-    def __call__(self, known: "Compiled") -> "Store":
-        from switchgear._hooks.process import open_store
-
+    def __call__(self, known: HookConfig) -> Store:
         with self._lock:
             store = self._open.get(known.store)
             if store is None:

@@ -1,29 +1,28 @@
-"""`switchgear sessions`: every guarded agent conversation, and how it stands."""
+"""`switchgear sessions`: every guarded agent conversation and its state."""
 
 import os
-from typing import TYPE_CHECKING
 
 import click
+from rich.cells import cell_len
+from rich.text import Text
 
+from switchgear._cli.context import Session, open_session
 from switchgear._cli.options import json_option, store_options
-from switchgear._cli.views.text import clean, clock_time, plural, say
+from switchgear._cli.views.terminal import WIDE, Screen, fitted, wrapped
+from switchgear._cli.views.text import Signs, clean, clock_time, plural, say
+from switchgear._console.sessions import ORDER, SessionRow, ordered, session_rows, stopped_words
+from switchgear._console.values import printed
+from switchgear._stuck.messages import resume_command, what_next
 from switchgear._text.formats import dollars
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from switchgear._cli.context import Session
-    from switchgear._cli.views.text import Signs
-    from switchgear._console.sessions import SessionRow
-
-# What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH119
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH119
 
 SHOWN_ID = 13
 """Characters of an id in the table: enough to distinguish ids that begin with the time."""
 
 
-@click.command(short_help="List guarded agent sessions, stopped ones first.")
+@click.command()
 @click.option("--all", "everything", is_flag=True, help="Include ended sessions.")
 @click.option(
     "--last", type=click.IntRange(1), metavar="N", help="Show only the newest N sessions."
@@ -31,21 +30,19 @@ SHOWN_ID = 13
 @json_option
 @store_options
 def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
-    """List the guarded agent sessions: agent, project, task, state, spend and last step.
+    """List the guarded agent sessions: agent, project, task, state, score, spend and last step.
+
+    The score rates how stuck the agent appears, from 0 to 100; `switchgear show session/ID`
+    explains it.
 
     States: working, struggling (warned), trying again (after a nudge or a fresh start), stopped,
     paused, idle (waiting for its user), ended. Stopped sessions come first.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._console.sessions import ordered, session_rows, stopped_words
-
     with open_session(reading=True) as session:
         rows = session_rows(session.panel, everything=everything or last is not None)
         if last is not None:
             rows = sorted(rows, key=lambda row: row.heard_s)[-last:]
         if as_json:
-            from switchgear._console.values import printed
-
             say(printed([row._asdict() for row in rows]))
             return
         if not rows:
@@ -59,36 +56,38 @@ def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
         _draw(session, ordered(rows))
 
 
-_HEAD = ("SESSION", "AGENT", "STATE", "PROJECT", "SPENT", "SEEN")
+_HEAD = ("SESSION", "AGENT", "STATE", "SCORE", "PROJECT", "SPENT", "SEEN")
+_SCORE = _HEAD.index("SCORE")
 _STYLES = {"stopped": "bold red", "struggling": "yellow", "trying again": "yellow"}
-_SHORTENED = {3: 8, 1: 6}
+_SHORTENED = {4: 8, 1: 6}
 """Columns that lose their middle on a narrow terminal, and how many characters stay."""
 
 
-def _table(
-    rows: "list[SessionRow]", now_s: float, width: int | None, signs: "Signs"
-) -> "list[Text]":
-    """The lines of the table: the task and the last step are below, or in the same line if they fit."""
-    from rich.cells import cell_len
-    from rich.text import Text
+def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: Signs) -> list[Text]:
+    """The lines of the table: the task and the last step are below, or in the same line if they fit.
 
-    from switchgear._cli.views.terminal import WIDE, fitted, wrapped
-
+    On a narrow terminal the score is below, too.
+    """
     cells = [_cells(row, now_s) for row in rows]
     widths = [max(cell_len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
     for at, least in _SHORTENED.items():
         over = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
         widths[at] = max(min(widths[at], least), widths[at] - max(over, 0))
     one_line = width is None or width >= WIDE
-    head = "  ".join(fitted(cell, size, signs) for cell, size in zip(_HEAD, widths, strict=True))
+    shown = [*range(len(_HEAD))]
+    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        shown.remove(_SCORE)
+    head = "  ".join(fitted(_HEAD[at], widths[at], signs) for at in shown)
     head = head + "  TASK AND LAST STEP" if one_line else head.rstrip()
     lines = wrapped(Text(head, "dim"), width, 2)
     for row, line_cells in zip(rows, cells, strict=True):
         line = Text()
-        for at, (cell, size) in enumerate(zip(line_cells, widths, strict=True)):
+        for at in shown:
             style = _STYLES.get(row.state, "") if at == _HEAD.index("STATE") else ""
-            line.append("  " if at else "").append(fitted(cell, size, signs), style)
+            line.append("  " if at else "").append(fitted(line_cells[at], widths[at], signs), style)
         work = " > ".join(clean(text, 70) for text in (row.task, row.last_step) if text)
+        if _SCORE not in shown:
+            work = f"score {line_cells[_SCORE]}" + (f"; {work}" if work else "")
         if one_line:
             indent = cell_len(line.plain) + 2
             lines += wrapped(line.append(f"  {work}"), width, indent)
@@ -98,22 +97,19 @@ def _table(
     return lines
 
 
-def _cells(row: "SessionRow", now_s: float) -> tuple[str, ...]:
+def _cells(row: SessionRow, now_s: float) -> tuple[str, ...]:
     return (
         clean(row.id[:SHOWN_ID]),
         clean(row.agent, 20),
         row.state,
+        f"{row.score['points']:.0f}",
         clean(os.path.basename(row.project.rstrip("/")), 40),
         "unknown" if row.spent_micros is None else dollars(row.spent_micros),
         clock_time(row.heard_s, now_s),
     )
 
 
-def _draw(session: "Session", rows: "list[SessionRow]") -> None:
-    from switchgear._cli.views.terminal import Screen
-    from switchgear._console.sessions import ORDER
-    from switchgear._stuck.messages import resume_command, what_next
-
+def _draw(session: Session, rows: list[SessionRow]) -> None:
     screen, now_s = Screen(), session.now_s()
     for drawn in _table(rows, now_s, screen.width, screen.signs):
         screen.console.print(drawn, soft_wrap=True)

@@ -1,37 +1,39 @@
 """`switchgear simulate SCENARIO`: what breakers would save a fleet, in virtual time."""
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from switchgear._analysis.simulate.compare import Result
+from switchgear._analysis.simulate.compare import as_json as values
+from switchgear._analysis.simulate.compare import simulate as run
+from switchgear._analysis.simulate.world import SCENARIOS
+from switchgear._cli.context import load_chosen_config
 from switchgear._cli.options import config_option, fail, json_option
+from switchgear._cli.views.analysis import show_simulation
 from switchgear._cli.views.text import clean, say
-
-if TYPE_CHECKING:
-    from switchgear._analysis.simulate.compare import Result
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._console.values import printed
+from switchgear._report.analysis_pages import simulation_page
 
 MISSED = 1
 
 
-@click.command(short_help="Simulate a fleet with and without breakers.")
+@click.command()
 @click.argument("scenario", required=False)
-@click.option("--agents", type=int, default=1000, show_default=True, help="Number of agents.")
+@click.option("--agents", type=int, default=1000, help="Number of agents.")
 @click.option("--hours", type=float, help="Simulated hours. [default: the scenario's own]")
 @click.option(
     "--seed",
     type=int,
     default=1,
-    show_default=True,
     help="Seed of the random numbers; the same seed gives the same result.",
 )
 @click.option(
     "--noise",
     type=float,
     default=0.0,
-    show_default=True,
     help="Share of calls that fail although the provider is healthy.",
 )
 @click.option("--presets", is_flag=True, help="Use the presets instead of the configuration.")
@@ -41,7 +43,7 @@ MISSED = 1
 def simulate(
     scenario: str | None, *, html: str | None, presets: bool, as_json: bool, **size: Any
 ) -> None:
-    """Simulate a fleet with and without breakers, side by side. Alone, it lists the scenarios.
+    """Simulate a fleet with and without breakers. Without SCENARIO, list the scenarios.
 
     Uses the real circuits and router with an in-memory store and a virtual clock, and the
     policies in 'breakers' and 'circuits' of the configuration, otherwise the presets. Nothing
@@ -50,21 +52,14 @@ def simulate(
     if scenario is None:
         _list(as_json=as_json)
         return
-    from switchgear._analysis.simulate.compare import simulate as run
-
     judged, source = _judges(presets=presets)
     _check_place(html)
     result = run(scenario, **size, **judged, progress=_progress())
     if html is not None:
         _write(html, result)
     if as_json:
-        from switchgear._analysis.simulate.compare import as_json as values
-        from switchgear._console.values import printed
-
         say(printed({**values(result), "judged_by": source}))
     else:
-        from switchgear._cli.views.analysis import show_simulation
-
         show_simulation(result, source)
     if html is not None:
         say(clean(f"report: {html}"), err=as_json)
@@ -73,11 +68,7 @@ def simulate(
 
 
 def _list(*, as_json: bool) -> None:
-    from switchgear._analysis.simulate.world import SCENARIOS
-
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed([{"name": one.name, "about": one.about} for one in SCENARIOS.values()]))
         return
     for one in SCENARIOS.values():
@@ -86,11 +77,9 @@ def _list(*, as_json: bool) -> None:
 
 
 def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
-    """By what the circuits are judged, and where that was found."""
+    """The policies of the circuits, and their source."""
     if presets:
         return {}, "presets"
-    from switchgear._cli.context import load_chosen_config
-
     loaded = load_chosen_config()
     if loaded.breakers is None:
         return {}, "presets"
@@ -98,7 +87,7 @@ def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
 
 
 def _progress() -> Any:
-    """A line on a terminal, so that a long simulation is seen to go on."""
+    """Shows the progress of a long simulation at a terminal."""
     if not sys.stderr.isatty():
         return None
 
@@ -110,16 +99,12 @@ def _progress() -> Any:
 
 def _check_place(html: str | None) -> None:
     """Check that the report can be written, before minutes are spent on it."""
-    import os
-
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
     if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
         fail(f"--html {html}: name a file in an existing folder")
 
 
-def _write(path: str, result: "Result") -> None:
-    from switchgear._report.analysis_pages import simulation_page
-
+def _write(path: str, result: Result) -> None:
     try:
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
             file.write(simulation_page(result))

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from switchgear._breaker.views import View
+from switchgear._cli.context import Session, literal, open_session, view_named, widened
 from switchgear._cli.options import (
     Since,
     circuit_argument,
@@ -16,16 +18,23 @@ from switchgear._cli.options import (
     parse_since,
     store_options,
 )
-from switchgear._cli.views.text import clean, plural, say
+from switchgear._cli.views.circuits import (
+    Page,
+    by_trouble,
+    event_line,
+    summary,
+    table,
+    watch_lines,
+    watch_screen,
+)
+from switchgear._cli.views.terminal import Screen
+from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._console.sessions import SessionRow, session_rows, stopped_words
+from switchgear._console.values import of_entry, of_page, of_view, printed
+from switchgear._core.errors import StoreError
 from switchgear._core.types import Mode
-
-if TYPE_CHECKING:
-    from switchgear._breaker.views import View
-    from switchgear._cli.context import Session
-    from switchgear._console.sessions import SessionRow
-    from switchgear._stores.base import Entry
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
+from switchgear._stores.base import Entry
 
 NEWEST_RUNS = 1_000
 
@@ -33,7 +42,7 @@ NEWEST_RUNS = 1_000
 class Current(NamedTuple):
     """The circuits that are in use, and how many runs and sessions were left out."""
 
-    views: "list[View]"
+    views: list[View]
     runs: int
     sessions: int
     stopped: str = ""
@@ -53,13 +62,11 @@ class Current(NamedTuple):
         return "; ".join(parts)
 
 
-def current(session: "Session", views: "Iterable[View]") -> Current:
+def current(session: Session, views: Iterable[View]) -> Current:
     """The circuits without those of finished runs and ended sessions.
 
     One that an operator holds stays: an operator has to release it.
     """
-    from switchgear._console.sessions import stopped_words
-
     (loops, running), ended = _runs(Path.cwd()), _ended_sessions(session)
     kept: list[View] = []
     runs: set[str] = set()
@@ -83,11 +90,9 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
 
 def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
     """The circuits of runs of which none is running, with the number of runs; and those that are."""
-    from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
-
     root = runs_root(folder)
     ended, running, lines = dict.fromkeys(pruned_circuits(root), 0), set(), []
-    for each in list_runs(root)[-NEWEST_RUNS:]:
+    for each in list_runs(root, NEWEST_RUNS):
         if each.run is None:
             continue
         circuit = str(each.run["circuit"])
@@ -107,18 +112,13 @@ def _running(run: dict[str, Any]) -> str:
     return f"running: {run['id']}{number}, {clean(str(run.get('agent')), 20)}: {task}"
 
 
-def _ended_sessions(session: "Session") -> "dict[str, SessionRow]":
-    from switchgear._console.sessions import session_rows
-    from switchgear._core.errors import StoreError
-
+def _ended_sessions(session: Session) -> dict[str, SessionRow]:
     try:
         rows = session_rows(session.panel, everything=True)
     except StoreError:
         return {}  # what cannot be read is shown rather than hidden
     return {row.id: row for row in rows if row.state == "ended"}
 
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 SHOWN = 50
 """Circuits in a table, unless more of them are in trouble."""
@@ -130,7 +130,7 @@ EVERY = "*"
 glob_argument = circuit_argument("glob", default=EVERY)
 
 
-@click.command(short_help="Show all circuits, open ones first.")
+@click.command()
 @glob_argument
 @json_option
 @click.option(
@@ -147,8 +147,6 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
     100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions
     (`switchgear sessions`) are left out, unless an operator holds them.
     """
-    from switchgear._cli.context import open_session, widened
-
     with open_session(reading=True) as session:
         whole = everything or glob != EVERY
         glob = widened(session, glob)
@@ -159,8 +157,6 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
             now = current(session, views)
             views, left_out, running = now.views, now.words, now.running
         if as_json:
-            from switchgear._console.values import of_view, printed
-
             say(printed([of_view(view) for view in views]))
         elif views:
             _draw(session, views, everything=everything)
@@ -174,12 +170,8 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
         raise trouble
 
 
-def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
+def _draw(session: Session, views: list[View], *, everything: bool) -> None:
     """The table and one line about the whole."""
-    from switchgear._cli.views.circuits import by_trouble, summary, table
-    from switchgear._cli.views.terminal import Screen
-    from switchgear._cli.views.text import clean
-
     screen = Screen()
     ordered = by_trouble(views)
     shown = ordered if everything else _most_important(ordered)
@@ -191,7 +183,7 @@ def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
     screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
 
 
-def _most_important(ordered: "list[View]") -> "list[View]":
+def _most_important(ordered: list[View]) -> list[View]:
     trouble = sum(
         view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
         for view in ordered
@@ -199,10 +191,8 @@ def _most_important(ordered: "list[View]") -> "list[View]":
     return ordered[: max(SHOWN, trouble)]
 
 
-def nothing(session: "Session", glob: str) -> str:
+def nothing(session: Session, glob: str) -> str:
     """The message when no circuit matches."""
-    from switchgear._cli.views.text import clean
-
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
         return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
     return (
@@ -212,16 +202,11 @@ def nothing(session: "Session", glob: str) -> str:
     )
 
 
-@click.command(short_help="Show everything about one circuit.")
+@click.command()
 @circuit_argument()
 @json_option
 @click.option(
-    "--events",
-    "count",
-    type=click.IntRange(0, 10_000),
-    default=10,
-    show_default=True,
-    help="Show the last N events.",
+    "--events", "count", type=click.IntRange(0, 10_000), default=10, help="Show the last N events."
 )
 @store_options
 def show(circuit: str, *, as_json: bool, count: int) -> None:
@@ -229,29 +214,21 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
 
     The start of the name, or of a session id, is enough if only one circuit matches.
     """
-    from switchgear._cli.context import literal, open_session, view_named
-
     with open_session(reading=True) as session:
         view = view_named(session, circuit)
         entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
         if as_json:
-            from switchgear._console.values import of_page, printed
-
             say(printed(of_page(view, entries)))
             return
-        from switchgear._cli.views.circuits import Page
-        from switchgear._cli.views.terminal import Screen
-
         Page(Screen(), view, entries, session.now_s()).draw()
 
 
-@click.command(short_help="Show the circuits live.")
+@click.command()
 @glob_argument
 @click.option(
     "--interval",
     type=number("seconds", above_zero=True),
     default=1.0,
-    show_default=True,
     help="Seconds between two updates.",
 )
 @click.option("--times", type=click.IntRange(1), help="Exit after this many updates.")
@@ -267,10 +244,6 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     Also records the silence of guarded sessions that no other process watches. This command
     stops no agent; if a circuit opens, the next hook of the session acts on it.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._cli.views.circuits import watch_lines, watch_screen
-    from switchgear._cli.views.terminal import Screen
-
     screen = Screen()
     with open_session(reading=True) as session:
         drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
@@ -281,7 +254,7 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
             return
 
 
-@click.command(short_help="Show or follow the events of circuits.")
+@click.command()
 @glob_argument
 @click.option("--follow", "-f", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
 @click.option(
@@ -302,15 +275,19 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
 
     With --json, prints one JSON object per line; --since accepts its "cursor".
     """
-    from switchgear._cli.context import open_session, widened
-
     with open_session(reading=True) as session:
         glob = widened(session, glob)
         begin = parse_since(since, session.now_s())
-        print_entries = _printer(session, as_json=as_json)
+        print_entries = partial(_print, session, None if as_json else Screen())
         if follow:
-            _follow(session, glob, print_entries, lambda: _past(session, glob, begin, limit), begin)
-        entries = _past(session, glob, begin, limit)
+            _follow(
+                session,
+                glob,
+                print_entries,
+                lambda: _past_events(session, glob, begin, limit),
+                begin,
+            )
+        entries = _past_events(session, glob, begin, limit)
         print_entries(entries)
         session.stop_if_lost()
         if not entries and not as_json:
@@ -318,41 +295,34 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
 
 
 def _follow(
-    session: "Session",
+    session: Session,
     glob: str,
-    print_entries: "Callable[[list[Entry]], None]",
-    past: "Callable[[], list[Entry]]",
+    print_entries: Callable[[list[Entry]], None],
+    past: Callable[[], list[Entry]],
     begin: Since,
 ) -> NoReturn:
     """Print past events, then new ones. A lost store is reported, and awaited."""
-    from switchgear._cli.views.text import clean
-    from switchgear._core.errors import StoreError
-
-    look, cursor, trouble = past, begin.cursor, ""
+    cursor, trouble, has_begun = begin.cursor, "", False
     while True:
         session.look_again()
         try:
             # Read first: if nothing matches yet, new events follow the newest of all.
             newest = session.panel.events(limit=1) if cursor is None else []
-            entries = look()
+            entries = session.panel.events(after=cursor, glob=glob) if has_begun else past()
         except StoreError as error:
             if str(error) != trouble:
                 trouble = str(error)
-                say(f"switchgear: {clean(trouble, 1000)}", err=True)
+                warn(trouble)
         else:
             trouble = ""
             print_entries(entries)
             seen = entries or newest
             cursor = seen[-1].cursor if seen else cursor
-            look = partial(_behind, session, cursor, glob)
+            has_begun = True
         time.sleep(FOLLOW_S)
 
 
-def _behind(session: "Session", cursor: str | None, glob: str) -> "list[Entry]":
-    return session.panel.events(after=cursor, glob=glob)
-
-
-def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "list[Entry]":
+def _past_events(session: Session, glob: str, begin: Since, limit: int | None) -> list[Entry]:
     if begin.cursor is not None:
         most = EVERYTHING if limit is None else limit
         return session.panel.events(after=begin.cursor, glob=glob, limit=most) if most else []
@@ -364,22 +334,10 @@ def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "li
     return found if limit is None else found[len(found) - limit :] if limit < len(found) else found
 
 
-def _printer(session: "Session", *, as_json: bool) -> "Callable[[list[Entry]], None]":
-    from switchgear._console.values import of_entry, printed
-
-    def print_json(entries: "list[Entry]") -> None:
-        for entry in entries:
+def _print(session: Session, screen: Screen | None, entries: list[Entry]) -> None:
+    """Print events as lines of JSON, or on a screen."""
+    for entry in entries:
+        if screen is None:
             say(printed(of_entry(entry), indent=None))
-
-    if as_json:
-        return print_json
-    from switchgear._cli.views.circuits import event_line
-    from switchgear._cli.views.terminal import Screen
-
-    screen = Screen()
-
-    def print_lines(entries: "list[Entry]") -> None:
-        for entry in entries:
+        else:
             screen.line(event_line(entry.event, session.now_s(), screen.signs), 10)
-
-    return print_lines

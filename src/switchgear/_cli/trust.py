@@ -3,20 +3,36 @@
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
+from switchgear._cli.context import open_session
 from switchgear._cli.options import fail, json_option, token_option
 from switchgear._cli.views.text import clean, say
+from switchgear._config import load_config
+from switchgear._config.loader import candidates, find_config, has_our_table
+from switchgear._config.trust import (
+    content,
+    digest_of,
+    is_own,
+    key_path,
+    may_read,
+    record_of,
+    records,
+    show,
+    trust_file,
+)
+from switchgear._config.trust import revoke as drop_trust
+from switchgear._console.values import printed
+from switchgear._hooks.command import AGENTS
+from switchgear._hooks.interrupt import agent_process
+from switchgear._rules.builtin import BUILTIN
+from switchgear._rules.rules import ALLOWED, Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from switchgear._rules.rules import Rule
-
-# What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH112
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH100, PTH111, PTH112
 
 _AGENT_MARKS = (
     "CLAUDECODE",
@@ -29,7 +45,7 @@ _AGENT_MARKS = (
 """Variables that agents set for the commands that they run."""
 
 
-@click.command(short_help="Trust the configuration file of a project.")
+@click.command()
 @click.argument("path", required=False)
 @click.option("--yes", is_flag=True, help="Trust it without asking, as in CI.")
 @click.option(
@@ -37,10 +53,10 @@ _AGENT_MARKS = (
     "variables",
     multiple=True,
     metavar="NAME",
-    help="Let the file read this environment variable, too. May be repeated.",
+    help="Also let the file read this environment variable. May be repeated.",
 )
 @click.option("--list", "listed", is_flag=True, help="List all trusted files.")
-@click.option("--revoke", is_flag=True, help="Trust the file no longer.")
+@click.option("--revoke", is_flag=True, help="Stop trusting the file.")
 @token_option
 @json_option
 def trust(
@@ -68,7 +84,8 @@ def trust(
     file = _file(path, gone=revoke)
     _demand_operator(file)
     if revoke:
-        _revoke(file)
+        was = "is no longer" if drop_trust(file) else "was not"
+        say(clean(f"{file} {was} trusted", 1000))
         return None
     digest = show_file(file, variables)
     if not yes and not _agrees():
@@ -80,9 +97,6 @@ def trust(
 
 def refuse_inside_an_agent(verb: str) -> None:
     """End the command where an agent runs it: the guarded must not decide what guards them."""
-    from switchgear._hooks.command import AGENTS
-    from switchgear._hooks.interrupt import agent_process
-
     marked = next((name for name in _AGENT_MARKS if os.environ.get(name)), None)
     agent = next((name for name in AGENTS if agent_process(name) is not None), None)
     if marked or agent:
@@ -95,9 +109,6 @@ def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
 
     Raises `ConfigError` for a file that cannot be used.
     """
-    from switchgear._config import load_config
-    from switchgear._config.trust import content, digest_of, may_read, record_of, show
-
     data = content(file)
     if data is None:
         fail(f"{file}: it is not a readable file, or too large for a configuration")
@@ -124,16 +135,13 @@ def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
         for number, row in enumerate(rows or ("nothing",)):
             say(clean(f"  {title if not number else '':10} {row}", 1000))
     config = load_config(file, text=text, may_read=lambda name: may_read(name, allowed))
-    for number, row in enumerate(_weakened(config.rules.rules)):
+    for number, row in enumerate(_weakened_rules(config.rules.rules)):
         say(clean(f"  {'weakens' if not number else '':10} {row}", 1000))
     return digest
 
 
-def _weakened(rules: "Sequence[Rule]") -> list[str]:
-    """What a configuration takes away from the built-in rules: groups that are off, and excuses."""
-    from switchgear._rules.builtin import BUILTIN
-    from switchgear._rules.rules import ALLOWED
-
+def _weakened_rules(rules: Sequence[Rule]) -> list[str]:
+    """How a configuration weakens the built-in rules: disabled groups and exemptions."""
     here = {rule.name: rule for rule in rules}
     rows: list[str] = []
     for group, built_in in BUILTIN.items():
@@ -154,17 +162,12 @@ def _weakened(rules: "Sequence[Rule]") -> list[str]:
 
 
 def trust_and_say(file: str, digest: str, variables: tuple[str, ...] = ()) -> None:
-    from switchgear._config.trust import trust_file
-
     made = trust_file(file, variables=variables, expected=digest)
     say(clean(f"trusted: {made.path} is in effect, for hooks and commands", 1000))
 
 
 def _file(path: str | None, *, gone: bool) -> str:
     """The file that is meant; a folder stands for the configuration in it."""
-    from switchgear._config.loader import candidates, find_config, has_our_table
-    from switchgear._config.trust import is_own, key_path, record_of
-
     if path is None:
         record = next(filter(record_of, candidates()), None) if gone else None
         found = record or find_config()
@@ -184,9 +187,6 @@ def _file(path: str | None, *, gone: bool) -> str:
 
 def _demand_operator(file: str) -> None:
     """Where an operator token is configured, another configuration needs it."""
-    from switchgear._cli.context import open_session
-    from switchgear._config.trust import record_of
-
     if record_of(file) is None:
         return  # no configuration of this project was in effect, and so no token
     with open_session(reading=True) as session:
@@ -199,17 +199,7 @@ def _agrees() -> bool:
     return click.confirm("Trust this file?", default=False, err=True)
 
 
-def _revoke(file: str) -> None:
-    from switchgear._config.trust import revoke
-
-    was = revoke(file)
-    say(clean(f"{file} {'is no longer trusted' if was else 'was not trusted'}", 1000))
-
-
 def _list(*, as_json: bool) -> None:
-    from switchgear._config.trust import content, digest_of, records
-    from switchgear._console.values import printed
-
     rows: list[dict[str, Any]] = []
     for each in records():
         data = content(each.path)

@@ -1,31 +1,38 @@
 """`switchgear tune`: thresholds for the rate of false stops that is accepted."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 
+from switchgear._agents.recordings.recording import RecordingTally
+from switchgear._analysis.backtest.engine import Recordings, read_outcomes
+from switchgear._analysis.backtest.findings import counts_as_values, rate_as_values
+from switchgear._analysis.backtest.labels import read_labels
+from switchgear._analysis.backtest.statistics import Rate
+from switchgear._analysis.backtest.tune import Proposal, TooLittle, Tuned, as_config
+from switchgear._analysis.backtest.tune import tune as tuned
+from switchgear._breaker.presets import MEASURED
 from switchgear._cli.backtest import (
     DEFAULT,
     check_folder,
     check_paths,
+    chosen,
     format_option,
     jobs_option,
     outcome_options,
 )
 from switchgear._cli.options import fail, json_option, store_options
+from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say
-
-if TYPE_CHECKING:
-    from switchgear._analysis.backtest.statistics import Rate
-    from switchgear._analysis.backtest.tune import Proposal, Tuned
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+from switchgear._console.values import printed
 
 DOES_NOT_HOLD, TOO_LITTLE = 1, 3
 NAME = "tuned"
 
 
-@click.command(short_help="Propose thresholds for a rate of false stops.")
+@click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--false-stops",
@@ -38,7 +45,6 @@ NAME = "tuned"
     "--policy",
     metavar="NAME|FILE",
     default=DEFAULT,
-    show_default=True,
     help="Policy to start from: careful, default and eager are presets; the output begins with what "
     "they did on recorded runs.",
 )
@@ -67,49 +73,39 @@ def tune(  # noqa: PLR0917  click passes them by name
 
     PATH is what `switchgear backtest` reads; runs with an unknown outcome are ignored. Outcomes
     come from `switchgear label`, --outcomes or the recording; else they are inferred. All
-    thresholds are scaled by one factor, chosen by 5-fold cross-validation by task. With n
-    solved runs and no false stop, the rate is below 3/n; a lower rate than that is reported as
-    too little data.
+    thresholds are scaled by one factor, chosen by 5-fold cross-validation by task. With n solved
+    runs and no false stop, the rate is below 3/n; for a lower rate, the command reports too little
+    data.
 
     Exit code 0: the proposal keeps the rate on held-out tasks; 1: it does not; 2: bad input; 3:
     too little data, or no factor keeps the rate.
     """
-    from switchgear._agents.recordings.recording import RecordingTally
-    from switchgear._analysis.backtest.engine import Recordings, read_outcomes
-    from switchgear._analysis.backtest.labels import read_labels
-    from switchgear._analysis.backtest.tune import TooLittle
-    from switchgear._analysis.backtest.tune import tune as tuned
-    from switchgear._cli.backtest import chosen
-
-    share = _share(asked)
+    share = _parse_share(asked)
     check_paths(paths)
     check_folder("--write", write)
     _check_place(write)
-    told = {} if outcomes is None else read_outcomes(outcomes)
+    outcomes_given = {} if outcomes is None else read_outcomes(outcomes)
     start, tally = chosen(policy), RecordingTally()
-    from switchgear._cli.views.terminal import progress
-
     with progress("replaying recordings", hidden=as_json, passes=2) as tell:
         least = None if recorded_only else confidence
-        read = Recordings(paths, told, force, jobs, tell, read_labels(), least)
+        read = Recordings(paths, outcomes_given, force, jobs, tell, read_labels(), least)
         found = tuned(read, start.policy, share, tally)
     if isinstance(found.result, TooLittle):
         code = TOO_LITTLE
     else:
         code = 0 if (found.result.held.false_stops.value or 0.0) <= share else DOES_NOT_HOLD
     if as_json:
-        from switchgear._console.values import printed
-
         say(printed(_values(found, share, code)))
     else:
         _draw(found, share, start.name, code)
     if write is not None and code == 0 and not isinstance(found.result, TooLittle):
-        _write(write, _yaml(found.result))
+        with Path(write).open("x", encoding="utf-8") as file:
+            file.write(_yaml(found.result))
         say(f"written: {clean(write, 1000)}", err=as_json)
     return code
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
     try:
         value = float(number) / (100 if is_percent else 1)
@@ -121,8 +117,6 @@ def _share(text: str) -> float:
 
 
 def _check_place(path: str | None) -> None:
-    from pathlib import Path
-
     if path is None:
         return
     if not path.endswith((".yaml", ".yml")):
@@ -131,30 +125,16 @@ def _check_place(path: str | None) -> None:
         fail(f"--write {path!r}: the file exists already; name a new one, and copy what you want")
 
 
-def _write(path: str, text: str) -> None:
-    from pathlib import Path
-
-    with Path(path).open("x", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _yaml(proposal: "Proposal") -> str:
-    import yaml
-
-    from switchgear._analysis.backtest.tune import as_config
-
+def _yaml(proposal: Proposal) -> str:
     values = {"policies": {NAME: as_config(proposal.policy)}}
     text: str = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
     return text
 
 
-def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
-    from switchgear._analysis.backtest.findings import counts_as_values, rate_as_values
-    from switchgear._analysis.backtest.tune import TooLittle, as_config
-
+def _values(found: Tuned, rate: float, code: int) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "exit_code": code,
-        "asked": asked,
+        "asked": rate,
         "solved": found.solved,
         "unsolved": found.unsolved,
         "unknown": found.unknown,
@@ -181,11 +161,7 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
     }
 
 
-def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
-    from switchgear._analysis.backtest.tune import TooLittle
-    from switchgear._breaker.presets import MEASURED
-    from switchgear._cli.views.terminal import Screen
-
+def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
     screen = Screen()
     runs = f"{plural(found.solved, 'solved run')}, {found.unsolved:,} unsolved"
     screen.line(
@@ -204,7 +180,7 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
         return
     result = found.result
     held = result.held
-    screen.line(f"asked for: at most {asked:.2%} false stops")
+    screen.line(f"asked for: at most {rate:.2%} false stops")
     screen.line()
     screen.line("held-out result (5-fold cross-validation by task):")
     screen.line(f"  false stops  {_rate(held.false_stops)}", 15)
@@ -224,6 +200,6 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
         screen.line(line, 8)
 
 
-def _rate(rate: "Rate") -> str:
+def _rate(rate: Rate) -> str:
     share = f"{rate.value:.1%}" if rate.value is not None else "-"
     return f"{rate.seen:,} of {rate.total:,}, {share} (95 %: {rate.low:.1%} to {rate.high:.1%})"

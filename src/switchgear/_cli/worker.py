@@ -3,27 +3,27 @@
 import os
 import socket
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import click
 
+from switchgear._cli.batch import broker_of, workplace
+from switchgear._cli.context import Session, open_session
 from switchgear._cli.options import fail, store_options
 from switchgear._cli.views.text import say
+from switchgear._remote.jobs import Jobs
+from switchgear._remote.parcel import UnpackedStarts
+from switchgear._remote.worker import WorkerContext, execute
+from switchgear._stores.base import ledger_of
 
 if TYPE_CHECKING:
-    from switchgear._cli.context import Session
     from switchgear._remote.app import Broker
-    from switchgear._remote.worker import WorkerContext
-
-# ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 DRAIN_WAIT_S = 5.0
 
 
-@click.command(
-    short_help="Execute tasks of batches from other hosts.",
-    context_settings={"ignore_unknown_options": True},
-)
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.option(
     "--broker",
     metavar="URL",
@@ -34,15 +34,11 @@ DRAIN_WAIT_S = 5.0
     "--labels",
     metavar="A,B",
     default="",
+    show_default=False,
     help="Labels of this host: it also takes tasks that need them. At most 4.",
 )
 @click.option(
-    "--concurrency",
-    "-c",
-    type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    help="Number of tasks at a time.",
+    "--concurrency", "-c", type=click.IntRange(1, 256), default=1, help="Number of tasks at a time."
 )
 @click.option(
     "--name",
@@ -59,9 +55,8 @@ DRAIN_WAIT_S = 5.0
     "--lease",
     type=click.FloatRange(1.0, 3600.0),
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long a lost worker delays its tasks.",
+    help="Seconds until another worker continues the tasks of a lost one.",
 )
 @click.option(
     "--drain",
@@ -84,13 +79,10 @@ def worker(
     """Execute tasks of `switchgear batch --on celery` on this host, until SIGTERM.
 
     The store, the circuits and the budgets are shared with the host of the batch; agents, their
-    keys and the configuration are those of this host. SIGTERM finishes the running tasks first;
-    a second one stops them, and another worker continues them. Options after -- are passed to
-    Celery: `switchgear worker -c 4 -- --loglevel info`.
+    keys and the configuration are those of this host. After SIGTERM the worker finishes its running
+    tasks; a second SIGTERM stops them, and another worker continues them. Options after -- are
+    passed to Celery: `switchgear worker -c 4 -- --loglevel info`.
     """
-    from switchgear._cli.batch import broker_of
-    from switchgear._cli.context import open_session
-
     label = name or socket.gethostname()
     chosen = tuple(each.strip() for each in labels.split(",") if each.strip())
     with open_session() as session:
@@ -103,15 +95,14 @@ def worker(
         raise SystemExit(_serve(context, link, chosen, label, options))
 
 
-def _context(session: "Session", folder: str | None, name: str, lease_s: float) -> "WorkerContext":
-    from switchgear._cli.batch import workplace
-    from switchgear._remote.jobs import Jobs
-    from switchgear._remote.parcel import UnpackedStarts
-    from switchgear._remote.worker import WorkerContext
-    from switchgear._stores.base import ledger_of
-
+def _context(session: Session, folder: str | None, name: str, lease_s: float) -> WorkerContext:
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     root = Path(folder) if folder else Path(state) / "switchgear" / "worker" / name
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        TemporaryFile(dir=root).close()
+    except OSError as error:  # otherwise each task that comes here would fail
+        fail(f"the folder of this worker, {root}, cannot be written: {error.strerror}; use --dir")
     # The host of the batch writes the reports: its paths are in them.
     place = workplace(session)._replace(runs=root / ".switchgear" / "runs", report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
@@ -119,24 +110,23 @@ def _context(session: "Session", folder: str | None, name: str, lease_s: float) 
 
 
 def _serve(
-    context: "WorkerContext",
+    context: WorkerContext,
     broker: "Broker",
     labels: tuple[str, ...],
     name: str,
     options: tuple[str, ...],
 ) -> int:
-    from switchgear._remote.app import application, queues_of
-    from switchgear._remote.worker import execute
+    from switchgear._remote.app import application, queues_of  # noqa: PLC0415  needs Celery
 
     try:
         queues = queues_of(labels, broker.queue)
     except ValueError as problem:
         fail(f"--labels: {problem}")
 
-    def execute_job(run: str) -> str:
+    def executed(run: str) -> str:  # Celery reads the name of the function: a partial has none
         return execute(context, run)
 
-    app = application(broker, execute_job)
+    app = application(broker, executed)
     say(f"worker {name}: queues {', '.join(queues)}", err=True)
     app.worker_main(
         [
@@ -150,8 +140,8 @@ def _serve(
 
 
 def _drain(broker: "Broker", name: str) -> None:
-    """Let a worker finish what it has and exit."""
-    from switchgear._remote.app import Publisher
+    """Let a worker finish its tasks and exit."""
+    from switchgear._remote.app import Publisher  # noqa: PLC0415  needs Celery
 
     control = Publisher(broker).control()
     answers = control.ping(timeout=DRAIN_WAIT_S)

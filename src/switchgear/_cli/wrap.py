@@ -4,35 +4,28 @@ import json
 import os
 from contextlib import suppress
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from switchgear._cli.context import Session, file_of, open_session
 from switchgear._cli.options import fail, store_options
-from switchgear._cli.run_options import amount, call_budget_options
+from switchgear._cli.run_options import amount, call_budget_options, check_node
 from switchgear._cli.views.text import clean, say
+from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
 from switchgear._run.options import seconds
-
-if TYPE_CHECKING:
-    from switchgear._cli.context import Session
-    from switchgear._run.wrap import WrapReport
-
-# What the verb needs is imported when it is used.
-# ruff: noqa: PLC0415
+from switchgear._run.wrap import WrapReport, WrapSettings, run_wrapped
+from switchgear._text.formats import dollars
 
 
-@click.command(
-    short_help="Run a Python program and guard its model calls; no edits.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @call_budget_options(
     "Spend at most USD dollars.",
-    "Draw on this node of the budgets, such as atlas/wave-1; with --budget, at most that much.",
+    "Reserve from this node of the budgets, such as atlas/wave-1; --budget limits the amount.",
 )
 @click.option(
     "--key",
     default="provider",
-    show_default=True,
     metavar="KEY",
     help="One circuit per host, provider or model, or a name with {host}, {provider}, {model}.",
 )
@@ -47,7 +40,6 @@ if TYPE_CHECKING:
     "--max-refusals",
     type=click.IntRange(1),
     default=20,
-    show_default=True,
     metavar="N",
     help="Stop the command after N refused calls in a row.",
 )
@@ -68,15 +60,12 @@ if TYPE_CHECKING:
 def wrap(command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND with its model calls guarded: switchgear wrap --budget 2 -- python agent.py.
 
-    Guards the calls to model APIs that its Python processes make through httpx or httpx2, as the SDKs
-    of OpenAI, Anthropic, Google and most others do, and those of its child processes. A refused call
-    is the SDK's own error, with the reason. Exit codes: that of COMMAND; if it failed after refused
-    calls, or was stopped, those of 'switchgear run': 10 circuit, 11 budget, 12 timeout, 16 it could
-    not be started, 130 interrupted.
+    Guards the calls to model APIs that its Python processes make through httpx or httpx2, as the
+    SDKs of OpenAI, Anthropic, Google and most others do, and those of its child processes. A
+    refused call raises the SDK's own error, with the reason. Exits with the code of COMMAND. If
+    COMMAND failed after refused calls, or was stopped, the code is as in 'switchgear run': 10
+    circuit, 11 budget, 12 timeout, 16 not started, 130 interrupted.
     """
-    from switchgear._cli.context import open_session
-    from switchgear._run.wrap import WrapSettings, run_wrapped
-
     with open_session() as session:
         node, opened = _budget(session, given)
         settings = WrapSettings(
@@ -99,10 +88,8 @@ def wrap(command: tuple[str, ...], **given: Any) -> None:
     raise SystemExit(report.exit_code)
 
 
-def _store_url(session: "Session") -> str:
+def _store_url(session: Session) -> str:
     """The store as every process finds it, whatever its working folder."""
-    from switchgear._cli.context import file_of
-
     file = file_of(session.store)
     if file is not None:
         return f"sqlite:///{file}"
@@ -114,7 +101,7 @@ def _store_url(session: "Session") -> str:
 
 def _checked_key(key: str, fallbacks: tuple[str, ...]) -> str:
     if key == "provider" and fallbacks:
-        return "model"  # a fallback of the same provider needs a circuit of its own
+        return "model"  # a fallback of the same provider needs its own circuit
     if key not in {"host", "provider", "model"} and not any(
         field in key for field in ("{host}", "{provider}", "{model}")
     ):
@@ -124,11 +111,8 @@ def _checked_key(key: str, fallbacks: tuple[str, ...]) -> str:
     return key
 
 
-def _budget(session: "Session", given: dict[str, Any]) -> tuple[str | None, str | None]:
+def _budget(session: Session, given: dict[str, Any]) -> tuple[str | None, str | None]:
     """The budget node, and the one that was opened for this command only."""
-    from switchgear._cli.run_options import check_node
-    from switchgear._core.errors import BudgetRefused
-
     node, limit = given["budget_node"], given["budget_micros"]
     check_node(session.panel.budgets, node)
     if limit is None:
@@ -142,18 +126,14 @@ def _budget(session: "Session", given: dict[str, Any]) -> tuple[str | None, str 
     return path, path
 
 
-def _close(session: "Session", node: str | None) -> None:
+def _close(session: Session, node: str | None) -> None:
     """Close the budget of the command; a call that was cut off keeps it open until its lease ends."""
-    from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
-
     if node is not None:
         with suppress(BudgetRefused, OverrideRefused, StoreError):
             session.panel.budgets.close(node)
 
 
-def _say(report: "WrapReport", budget_micros: int | None) -> None:
-    from switchgear._text.formats import dollars
-
+def _say(report: WrapReport, budget_micros: int | None) -> None:
     cost = dollars(report.cost_micros)
     if report.unpriced:
         cost += f" and {report.unpriced} of unknown cost"

@@ -39,7 +39,9 @@ NAMES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml")
 """In one folder, the first of these is taken."""
 PROJECT = "pyproject.toml"
 LARGEST_BYTES = 256 * 1024
-"""Far beyond any configuration by hand, and parsed in seconds at worst."""
+"""Much larger than any handwritten configuration; parsing it takes seconds at worst."""
+MOST_VALUES = 50_000
+"""Limit after aliases are expanded: hostile files expand to billions."""
 _OUR_TABLE = re.compile(
     rb"^[ \t]*\[{1,2}[ \t]*tool[ \t]*\.[ \t]*[\"']?switchgear[\"']?[ \t]*[.\]]", re.MULTILINE
 )
@@ -53,16 +55,16 @@ def find_config(start: str | None = None) -> str | None:
     `switchgear.yaml`, `.yml`, `.toml`, or a `pyproject.toml` with `[tool.switchgear]`, is taken;
     else the user's own, see `user_config`. Trust is not checked here.
     """
-    told = named_config()
-    if told is not None:
-        return told
+    path = named_config()
+    if path is not None:
+        return path
     return next(filter(has_our_table, candidates(start)), None) or user_config()
 
 
 def named_config() -> str | None:
     """The file that SWITCHGEAR_CONFIG names, whether it exists or not."""
-    told = os.environ.get(VARIABLE)
-    return os.path.abspath(os.path.expanduser(told)) if told else None
+    path = os.environ.get(VARIABLE)
+    return os.path.abspath(os.path.expanduser(path)) if path else None
 
 
 def candidates(start: str | None = None) -> list[str]:
@@ -80,8 +82,8 @@ def candidates(start: str | None = None) -> list[str]:
 
 def config_home() -> str:
     """The folder of the user's own configuration: `switchgear` in XDG_CONFIG_HOME (~/.config)."""
-    told = os.environ.get("XDG_CONFIG_HOME", "")
-    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    base = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
     return os.path.join(base, "switchgear")
 
 
@@ -109,16 +111,8 @@ def has_our_table(path: str) -> bool:
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    *(
-        "hooks",
-        "interventions",
-        "second_opinion",
-        "timeouts",
-        "sinks",
-        "circuit_breaker",
-        "breakers",
-    ),
-    *("agents", "stories", "notifications", "budgets", "proxy"),
+    *("hooks", "interventions", "second_opinion", "timeouts", "sinks", "circuit_breaker"),
+    *("breakers", "agents", "stories", "notifications", "budgets", "proxy"),
 )
 _FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
@@ -164,11 +158,16 @@ def load_with_notes(
 
 
 def read_document(
-    path: str, report: Report, text: str | None = None, largest_bytes: int = LARGEST_BYTES
+    path: str,
+    report: Report,
+    text: str | None = None,
+    *,
+    largest_bytes: int = LARGEST_BYTES,
+    most_values: int = MOST_VALUES,
 ) -> ConfigNode:
     """The content of a configuration file, as nodes with their lines. Raises `ConfigError`."""
     text = _read(path, report, largest_bytes) if text is None else text.removeprefix("\ufeff")
-    return _parse(path, text, report)
+    return _parse(path, text, report, most_values)
 
 
 def _check_variables(root: ConfigNode, may_read: Callable[[str], bool], report: Report) -> None:
@@ -201,12 +200,12 @@ def _read(path: str, report: Report, largest_bytes: int) -> str:
         report.fail(line, f"is not UTF-8 text: the byte 0x{data[error.start]:02x}")
 
 
-def _parse(path: str, text: str, report: Report) -> ConfigNode:
+def _parse(path: str, text: str, report: Report, most_values: int) -> ConfigNode:
     name = os.path.basename(path)
     if name.endswith((".yaml", ".yml")):
         from switchgear._config.yaml_tree import parse_yaml  # noqa: PLC0415  PyYAML is slow to load
 
-        return parse_yaml(text, report)
+        return parse_yaml(text, report, most_values)
     if not name.endswith(".toml"):
         report.fail(None, "the name must end in .yaml, .yml or .toml")
     from switchgear._config.toml_tree import parse_toml  # noqa: PLC0415  only for TOML
@@ -215,11 +214,8 @@ def _parse(path: str, text: str, report: Report) -> ConfigNode:
     if name != PROJECT:
         return root
     for table in ("tool", "switchgear"):
-        root = (
-            root.value.get(table, ConfigNode({}))
-            if isinstance(root.value, dict)
-            else ConfigNode({})
-        )
+        tables = root.value if isinstance(root.value, dict) else {}
+        root = tables.get(table, ConfigNode({}))
     return root
 
 
@@ -232,38 +228,38 @@ class _Loading:
 
     def config(self, root: ConfigNode) -> Config:
         """Every section; what is wrong is in the report."""
-        sections = self._report.mapping(root, KEYS)
-        empty = ConfigNode(None)
-        named = self._report.mapping(sections.get("policies", empty))
-        policies = Policies(named, self._report)
-        breakers, agents, stories = (sections.get(name, empty) for name in _FLEET)
-        crew = build_crew(agents, stories, self._report)
+        report = self._report
+        sections = report.mapping(root, KEYS)
+
+        def section(name: str) -> ConfigNode:
+            return sections.get(name, ConfigNode(None))
+
+        policies = Policies(report.mapping(section("policies")), report)
+        crew = build_crew(section("agents"), section("stories"), report)
         has_fleet = any(name in sections for name in _FLEET)
-        fleet = build_breakers(breakers, self._report) if has_fleet else None
-        circuits = self._circuits(sections.get("circuits", empty), policies)
-        circuits += build_operations(sections.get("circuit_breaker", empty), self._report)
+        fleet = build_breakers(section("breakers"), report) if has_fleet else None
+        circuits = self._circuits(section("circuits"), policies)
+        circuits += build_operations(section("circuit_breaker"), report)
         return Config(
-            store=self._store(sections.get("store", empty)),
-            operator_token_sha256=self._token(sections.get("operator_token_sha256", empty)),
-            retention=self._retention(sections.get("retention", empty)),
+            store=self._store(section("store")),
+            operator_token_sha256=self._load_token(section("operator_token_sha256")),
+            retention=self._retention(section("retention")),
             policies=policies.all_named(),
             circuits=circuits if fleet is None else (*circuits, *rows(fleet, crew)),
-            loop_presets=build_loops(sections.get("loops", empty), self._report),
-            rules=build_rules(sections.get("rules", empty), self._report),
-            hooks=build_hooks(sections.get("hooks", empty), self._report),
-            interventions=build_interventions(sections.get("interventions", empty), self._report),
-            second_opinion=build_second_opinion(
-                sections.get("second_opinion", empty), self._report
-            ),
-            timeouts=build_timeouts(sections.get("timeouts", empty), self._report),
-            sinks=self._sinks(sections.get("sinks", empty)),
+            loop_presets=build_loops(section("loops"), report),
+            rules=build_rules(section("rules"), report),
+            hooks=build_hooks(section("hooks"), report),
+            interventions=build_interventions(section("interventions"), report),
+            second_opinion=build_second_opinion(section("second_opinion"), report),
+            timeouts=build_timeouts(section("timeouts"), report),
+            sinks=self._sinks(section("sinks")),
             breakers=fleet,
             crew=crew,
-            notifications=build_targets(sections.get("notifications", empty), self._report),
-            budgets=build_budgets(sections.get("budgets", empty), self._report),
+            notifications=build_targets(section("notifications"), report),
+            budgets=build_budgets(section("budgets"), report),
             source=self._path,
-            store_as_written=_written(sections.get("store", empty)),
-            proxy=build_proxy(sections.get("proxy", empty), self._report, self._path_of),
+            store_as_written=_text_of(section("store")),
+            proxy=build_proxy(section("proxy"), report, self._path_of),
         )
 
     def _store(self, node: ConfigNode) -> str | None:
@@ -272,12 +268,10 @@ class _Loading:
                 allowed = ", ".join(STORE_URLS)
                 self._report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
             return None
-        url = self._expanded(node)
+        url = self._expand_variables(node)
         if url is None:
             return None
-        if (
-            url == "memory"
-        ):  # in YAML a text that ends in a colon needs quotes, which is easily missed
+        if url == "memory":  # YAML requires quotes around a text that ends in a colon
             url = "memory:"
         objection = _objection_to_store(url, node.value)
         if objection is not None:
@@ -288,10 +282,10 @@ class _Loading:
             return _SQLITE + self._path_of(url.removeprefix(_SQLITE))
         return url
 
-    def _token(self, node: ConfigNode) -> str | None:
+    def _load_token(self, node: ConfigNode) -> str | None:
         if node.value is None:
             return None
-        text = self._expanded(node) if isinstance(node.value, str) else ""
+        text = self._expand_variables(node) if isinstance(node.value, str) else ""
         if text is None:
             return None
         if not _HASH.fullmatch(text):
@@ -349,14 +343,14 @@ class _Loading:
 
     def _sinks(self, node: ConfigNode) -> tuple[Sink, ...]:
         def prepare(field: str, child: ConfigNode) -> Any:
-            text = self._expanded(child)
+            text = self._expand_variables(child)
             return self._path_of(text) if text and field == "path" else text
 
         items = self._report.items(node)
         sinks = [build_part(item, SINKS, self._report, prepare) for item in items]
         return tuple(sink for sink in sinks if sink is not None)
 
-    def _expanded(self, node: ConfigNode) -> str | None:
+    def _expand_variables(self, node: ConfigNode) -> str | None:
         """The text with `${NAME}` replaced by the variable; `$${NAME}` stays, less a dollar."""
         before = self._report.added
 
@@ -378,7 +372,7 @@ class _Loading:
         return os.path.normpath(os.path.join(os.path.dirname(self._path), os.path.expanduser(text)))
 
 
-def _written(node: ConfigNode) -> str | None:
+def _text_of(node: ConfigNode) -> str | None:
     return node.value if isinstance(node.value, str) else None
 
 

@@ -18,7 +18,7 @@ _BLAMED = re.compile(
 )
 REMOVED = {
     "stuck_probability": "the trained model was removed: on sources that it was not trained on, it "
-    "did not beat the preset 'default'; use 'stagnation' instead",
+    "did not beat the preset 'default'; use 'stagnation' instead"
 }
 """Kinds that older configuration files may still name, and what to write instead."""
 REQUIRED: Any = object()

@@ -22,7 +22,7 @@ class Meant(NamedTuple):
 
     name: str
     factor: float
-    """What the value is multiplied with."""
+    """The value is multiplied by this."""
 
 
 def written(name: str) -> str:
@@ -151,7 +151,7 @@ class Report:
         self.added += 1
         if node.key in self._unreadable:
             return
-        self._problems[Problem(self.path, node.line, node.key, _short(message))] = None
+        self._problems[Problem(self.path, node.line, node.key, _shorten_quotes(message))] = None
         if len(self._problems) >= MOST_PROBLEMS:
             self.fail(None, f"has {MOST_PROBLEMS} problems or more; fix these first")
 
@@ -163,7 +163,7 @@ class Report:
     def note(self, node: ConfigNode, message: str) -> None:
         """Note what is accepted, and written otherwise nowadays."""
         if len(self._notes) < MOST_PROBLEMS:
-            self._notes[Problem(self.path, node.line, node.key, _short(message))] = None
+            self._notes[Problem(self.path, node.line, node.key, _shorten_quotes(message))] = None
 
     @property
     def notes(self) -> tuple[Problem, ...]:
@@ -172,7 +172,7 @@ class Report:
 
     def fail(self, line: int | None, message: str) -> NoReturn:
         """Note what makes it useless to read on, and give up."""
-        self._problems[Problem(self.path, line, "", _short(message))] = None
+        self._problems[Problem(self.path, line, "", _shorten_quotes(message))] = None
         raise self.error()
 
     def error(self) -> ConfigError:
@@ -260,7 +260,7 @@ def join(key: str, name: str | int) -> str:
     return f"{key}.{name}" if key else name
 
 
-def _short(message: str) -> str:
+def _shorten_quotes(message: str) -> str:
     """A constructor's or parser's message without the middle of what it quotes at length."""
     if len(message) > LONGEST_MESSAGE:
         message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"

@@ -60,23 +60,23 @@ def proxy_section(**given: Any) -> ProxySection:
     """A section whose values are checked. Raises ValueError."""
     made = ProxySection(**given)
     for field, least, most in (("port", 0, 65_535), ("workers", 1, 64), ("max_body_mb", 1, 1024)):
-        if values.check_int(_named(field), getattr(made, field), least=least) > most:
-            raise ValueError(f"{_named(field)} is {given[field]!r}: it must be at most {most}")
+        if values.check_int(_key_name(field), getattr(made, field), least=least) > most:
+            raise ValueError(f"{_key_name(field)} is {given[field]!r}: it must be at most {most}")
     for field in _AMOUNTS:
         if getattr(made, field) is not None:
-            values.check_int(_named(field), given[field], least=0 if "price" in field else 1)
+            values.check_int(_key_name(field), given[field], least=0 if "price" in field else 1)
     for field in _FLAGS:
         if not isinstance(getattr(made, field), bool):
-            raise ValueError(f"{_named(field)} is {given[field]!r}: it must be true or false")
+            raise ValueError(f"{_key_name(field)} is {given[field]!r}: it must be true or false")
     for field in ("host", "budget_node", *_PATHS):
         if getattr(made, field) is not None:
-            values.check_text(_named(field), given.get(field, made.host))
-    values.check_at_least(_named("timeout_s"), made.timeout_s, 1.0)
-    values.check_at_least(_named("drain_s"), made.drain_s, 0.0)
+            values.check_text(_key_name(field), given.get(field, made.host))
+    values.check_at_least(_key_name("timeout_s"), made.timeout_s, 1.0)
+    values.check_at_least(_key_name("drain_s"), made.drain_s, 0.0)
     if not isinstance(made.allow_hosts, list | tuple):
-        raise ValueError(f"{_named('allow_hosts')} is {made.allow_hosts!r}: it must be a list")
+        raise ValueError(f"{_key_name('allow_hosts')} is {made.allow_hosts!r}: it must be a list")
     for name in made.allow_hosts:
-        values.check_text(_named("allow_hosts"), name)
+        values.check_text(_key_name("allow_hosts"), name)
     _check_together(made)
     return made._replace(allow_hosts=tuple(made.allow_hosts))
 
@@ -90,16 +90,16 @@ def _check_together(made: ProxySection) -> None:
         ("tls_key", "tls_cert"),
     ):
         if getattr(made, one) is not None and getattr(made, other) is None:
-            raise ValueError(f"{_named(one)} is given: {other} must be given, too")
+            raise ValueError(f"{_key_name(one)} is given: {other} must be given, too")
     if not is_loopback(made.host):
-        where = f"{_named('host')} is {made.host!r}: others can reach it, so"
+        where = f"{_key_name('host')} is {made.host!r}: others can reach it, so"
         if made.token_file is None:
             raise ValueError(f"{where} token_file must be given")
         if made.tls_cert is None and not made.insecure_http:
             raise ValueError(f"{where} tls_cert must be given, or insecure_http must be true")
 
 
-def _named(field: str) -> str:
+def _key_name(field: str) -> str:
     return f"ProxySection.{field}"
 
 

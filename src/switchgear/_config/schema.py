@@ -253,7 +253,7 @@ def _policy() -> Schema:
 
 
 def _policy_with(**field: Any) -> Policy:
-    return Policy([kind() for kind in DETECTORS.values() if not _required(kind)], **field)
+    return Policy([kind() for kind in DETECTORS.values() if not _required_fields(kind)], **field)
 
 
 def _policy_name() -> Schema:
@@ -263,7 +263,7 @@ def _policy_name() -> Schema:
 
 def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
     """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
-    bare = [kind for kind in sorted(kinds) if not _required(kinds[kind])]
+    bare = [kind for kind in sorted(kinds) if not _required_fields(kinds[kind])]
     written = {
         **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
         "minProperties": 1,
@@ -274,7 +274,7 @@ def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
 
 def _part(kind: Callable[..., Any]) -> Schema:
     fields = fields_of(kind)
-    required = _required(kind)
+    required = _required_fields(kind)
     about = (kind.__doc__ or "").strip().partition("\n\n")[0]
     properties: dict[str, Schema] = {}
     for name, field in fields.items():
@@ -307,7 +307,7 @@ def _keys_for(name: str, value: Schema) -> dict[str, Schema]:
     return {key: sized, name: {**value, "description": f"As in earlier versions: use {key}."}}
 
 
-def _required(kind: Callable[..., Any]) -> tuple[str, ...]:
+def _required_fields(kind: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name, field in fields_of(kind).items() if field.default is REQUIRED)
 
 
@@ -336,7 +336,7 @@ def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) 
     """The constructor's objection to a value, given the others; `None`: none."""
     fields = fields_of(kind)
     needed: Schema = {
-        name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required(kind)
+        name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required_fields(kind)
     }
     try:
         kind(**{**needed, **others, field: value})

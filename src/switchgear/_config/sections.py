@@ -1,6 +1,7 @@
 """A configuration, and how each of its sections is built: policies, rules, fleet, hooks, timeouts, budgets."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 from switchgear._breaker.presets import LOOP_PRESETS, PRESETS, LoopPreset
@@ -14,7 +15,7 @@ from switchgear._core.policy import Cooldown, Policy
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
-from switchgear._fleet.manifest import Crew, FleetAgent, Story, agent, faults, story
+from switchgear._fleet.manifest import Crew, FleetAgent, agent, faults, story
 from switchgear._fleet.targets import TARGETS, Target
 from switchgear._opinion.opinion import SecondOpinion, second_opinion
 from switchgear._rules import rules as core_rules
@@ -28,6 +29,8 @@ from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.timeouts import Timeouts
 from switchgear._text.glob import matcher
 from switchgear._text.redact import redact
+
+T = TypeVar("T")
 
 
 class Retention(NamedTuple):
@@ -291,11 +294,11 @@ def build_rules(node: ConfigNode, report: Report) -> RuleBook:
             place = keys["allow"].value[name]
             report.add(place, f"exempts calls from the built-in rules {shown(name)}, which are off")
     rules = [
-        rule.replace(**_joined(rule, excuses.get(group, {})))
+        rule.replace(**_join_allowances(rule, excuses.get(group, {})))
         for group in groups
         for rule in BUILTIN[group]
     ]
-    rules += _own(keys.get("own", ConfigNode(None)), {rule.name for rule in rules}, report)
+    rules += _own_rules(keys.get("own", ConfigNode(None)), {rule.name for rule in rules}, report)
     return RuleBook(tuple(rules), _patterns(keys.get("protected"), report))
 
 
@@ -312,7 +315,7 @@ def _groups(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _own(node: ConfigNode, taken: set[str], report: Report) -> list[Rule]:
+def _own_rules(node: ConfigNode, taken: set[str], report: Report) -> list[Rule]:
     rules: list[Rule] = []
     for item in report.items(node):
         keys = report.mapping(item, RULE_KEYS)
@@ -342,7 +345,7 @@ def _allow(node: ConfigNode, report: Report) -> dict[str, tuple[str, ...]]:
     return {f"allow_{name}": _patterns(child, report) for name, child in keys.items()}
 
 
-def _joined(rule: Rule, excuses: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _join_allowances(rule: Rule, excuses: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     return {name: (*getattr(rule, name), *patterns) for name, patterns in excuses.items()}
 
 
@@ -362,9 +365,6 @@ def _patterns(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
     return tuple(found)
 
 
-Made = TypeVar("Made")
-
-
 ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
 """Other keys of categories: those that the texts use, and those of the fleet's specification."""
 
@@ -381,7 +381,7 @@ def build_breakers(node: ConfigNode, report: Report) -> Breakers:
     for name, make in CATEGORIES.items():
         child = keys.get(name, ConfigNode(None))
         nodes = report.mapping(child, fields_of(make))
-        found = construct(make, _plain(nodes, report), nodes, child, report)
+        found = construct(make, _plain_values(nodes, report), nodes, child, report)
         built[name] = make() if found is None else found
     return Breakers(**built)
 
@@ -389,20 +389,18 @@ def build_breakers(node: ConfigNode, report: Report) -> Breakers:
 def build_crew(agents: ConfigNode, stories: ConfigNode, report: Report) -> Crew:
     """The agents and stories, checked against each other."""
     named = report.mapping(agents)
-    found = {name: _made(agent, name, child, report) for name, child in named.items()}
+    found = {name: _make_named(agent, name, child, report) for name, child in named.items()}
     sound: dict[str, FleetAgent] = {name: one for name, one in found.items() if one is not None}
     for name, why in faults({name: _chain(child) for name, child in named.items()}):
         report.add(named[name].value["fallback_chain"], why)
-    told: dict[str, Story] = {}
-    for name, child in report.mapping(stories).items():
-        one = _made(story, name, child, report)
-        if one is not None:
-            told[name] = one
-    return Crew(sound, told)
+    built = [
+        _make_named(story, name, child, report) for name, child in report.mapping(stories).items()
+    ]
+    return Crew(sound, {one.name: one for one in built if one is not None})
 
 
 def build_targets(node: ConfigNode, report: Report) -> tuple[Target, ...]:
-    """Where notifications go; each has a name of its own, because its place goes by it."""
+    """Where notifications are sent; each target has its own name, which identifies its queue."""
     found: dict[str, Target] = {}
     for item in report.items(node):
         target = build_part(item, TARGETS, report)
@@ -423,7 +421,7 @@ def rows(breakers: Breakers, crew: Crew) -> tuple[CircuitPolicy, ...]:
     return tuple(CircuitPolicy(glob, policy) for glob, policy in found)
 
 
-def _made(make: Callable[..., Made], name: str, place: ConfigNode, report: Report) -> Made | None:
+def _make_named(make: Callable[..., T], name: str, place: ConfigNode, report: Report) -> T | None:
     """A manifest under its name."""
     fields = {field: one for field, one in fields_of(make).items() if field != "name"}
     nodes = report.mapping(place, fields)
@@ -448,7 +446,7 @@ def _chain(place: ConfigNode) -> tuple[str, ...]:
     return tuple(i for i in items if isinstance(i, str) and i) if isinstance(items, list) else ()
 
 
-def _plain(nodes: dict[str, ConfigNode], report: Report) -> dict[str, Any]:
+def _plain_values(nodes: dict[str, ConfigNode], report: Report) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, child in nodes.items():
         if isinstance(child.value, list | dict):
@@ -458,48 +456,24 @@ def _plain(nodes: dict[str, ConfigNode], report: Report) -> dict[str, Any]:
     return given
 
 
-T = TypeVar("T")
+# The sections below have the arguments of their values: `wraps` passes the signature on.
 
 
-def interventions(
-    *,
-    when_alone: Any = escalation.STEP_NAMES,
-    hint: str = escalation.HINT,
-    extend_s: float = 300.0,
-    escalate: str | None = None,
-    helper: str = escalation.HELPER,
-    ask_s: float = 60.0,
-    in_runs: bool = False,
-    progress: bool = True,
-) -> Interventions:
+@wraps(Interventions, assigned=(), updated=())
+def interventions(**given: Any) -> Interventions:
     """What is done about a stuck agent, with and without an operator."""
-    if not isinstance(when_alone, list | tuple):
+    plan = Interventions(**given)
+    steps: Any = plan.when_alone
+    if not isinstance(steps, list | tuple):
         rule = f"it must be a list of {', '.join(escalation.STEP_NAMES)}"
-        raise ValueError(f"Interventions.when_alone is {when_alone!r}: {rule}")
-    step_names = tuple(when_alone)
-    plan = Interventions(step_names, hint, extend_s, escalate, helper, ask_s, in_runs, progress)
-    return escalation.checked(plan)
+        raise ValueError(f"Interventions.when_alone is {steps!r}: {rule}")
+    return escalation.checked(plan._replace(when_alone=tuple(steps)))
 
 
-def time_rules(
-    *,
-    policy: str = "adaptive",
-    fixed_s: float = 300.0,
-    base_s: float = 120.0,
-    per_file_s: float = 30.0,
-    per_line_s: float = 0.1,
-    per_dependency_s: float = 60.0,
-    complex_factor: float = 2.0,
-    deviations: float = 4.0,
-    min_runs: int = 5,
-    session_s: float | None = None,
-) -> Timeouts:
+@wraps(Timeouts, assigned=(), updated=())
+def time_rules(**given: Any) -> Timeouts:
     """How long tasks may take: fixed, by size, or learned from similar ones."""
-    rules = Timeouts(
-        *(policy, fixed_s, base_s, per_file_s, per_line_s, per_dependency_s, complex_factor),
-        *(deviations, min_runs, session_s),
-    )
-    return timeouts.checked(rules)
+    return timeouts.checked(Timeouts(**given))
 
 
 def build_interventions(node: ConfigNode, report: Report) -> Interventions:
@@ -545,14 +519,14 @@ def build_budgets(node: ConfigNode, report: Report) -> tuple[Open, ...]:
 def _add(path: str, node: ConfigNode, report: Report, found: list[Open]) -> None:
     nodes = report.mapping(node, _KEYS)
     given = {name: child.plain() for name, child in nodes.items() if name != "nodes"}
-    made = construct(_opened, {"path": path, **given}, nodes, node, report)
+    made = construct(_check_node, {"path": path, **given}, nodes, node, report)
     if made is not None:
         found.append(made)
     for name, child in report.mapping(nodes.get("nodes", ConfigNode(None))).items():
         _add(f"{path}/{name}", child, report, found)
 
 
-def _opened(path: str, limit_dollars: Any = None, circuit: Any = None) -> Open:
+def _check_node(path: str, limit_dollars: Any = None, circuit: Any = None) -> Open:
     """Checks a node as the command does."""
     limit = None
     if limit_dollars is not None:
@@ -570,30 +544,21 @@ def _opened(path: str, limit_dollars: Any = None, circuit: Any = None) -> Open:
 ON_TROUBLE = ("admit", "refuse")
 
 
-def hooks_of(
-    *,
-    on_trouble: str = Hooks().on_trouble,
-    lease_s: float = Hooks().lease_s,
-    story: str | None = None,
-    context_tokens: int | None = None,
-) -> Hooks:
+@wraps(Hooks, assigned=(), updated=())
+def hooks_of(**given: Any) -> Hooks:
     """Checks the values as the parts of a policy do."""
-    if story is not None:
-        checked_name(values.check_text("Hooks.story", story))
-    return Hooks(
-        values.check_one_of("Hooks.on_trouble", on_trouble, ON_TROUBLE),
-        values.check_seconds("Hooks.lease_s", lease_s),
-        story,
-        None
-        if context_tokens is None
-        else values.check_int("Hooks.context_tokens", context_tokens, least=1000),
-    )
+    made = Hooks(**given)
+    if made.story is not None:
+        checked_name(values.check_text("Hooks.story", made.story))
+    values.check_one_of("Hooks.on_trouble", made.on_trouble, ON_TROUBLE)
+    if made.context_tokens is not None:
+        values.check_int("Hooks.context_tokens", made.context_tokens, least=1000)
+    return made._replace(lease_s=values.check_seconds("Hooks.lease_s", made.lease_s))
 
 
 def build_hooks(node: ConfigNode, report: Report) -> Hooks:
     nodes = report.mapping(node, fields_of(hooks_of))
-    given: dict[str, Any] = {name: child.plain() for name, child in nodes.items()}
-    return construct(hooks_of, given, nodes, node, report) or Hooks()
+    return _built(hooks_of, nodes, node, report) or Hooks()
 
 
 def build_loops(node: ConfigNode, report: Report) -> dict[str, LoopPreset]:
@@ -603,11 +568,11 @@ def build_loops(node: ConfigNode, report: Report) -> dict[str, LoopPreset]:
         nodes = report.mapping(child, ("extends", *KEYS))
         base = _base(nodes.pop("extends", None), built, report)
         given = {key: value.plain() for key, value in nodes.items()}
-        told = {} if base is None else {key: getattr(base, key) for key in KEYS}
-        if "max_iterations" not in {**told, **given}:
+        inherited = {} if base is None else {key: getattr(base, key) for key in KEYS}
+        if "max_iterations" not in {**inherited, **given}:
             report.add(child, "needs the key 'max_iterations', or a loop that it extends")
             continue
-        preset = construct(loop_preset, {**told, **given}, nodes, child, report)
+        preset = construct(loop_preset, {**inherited, **given}, nodes, child, report)
         if preset is not None:
             built[name] = preset._replace(name=name)
     return built
@@ -687,6 +652,5 @@ def build_operations(node: ConfigNode, report: Report) -> tuple[CircuitPolicy, .
     nodes = report.mapping(node, fields_of(operations))
     if not isinstance(node.value, dict):
         return ()
-    given = {name: child.plain() for name, child in nodes.items()}
-    policy = construct(operations, given, nodes, node, report)
+    policy = _built(operations, nodes, node, report)
     return () if policy is None else (CircuitPolicy(MATCH, policy),)

@@ -6,7 +6,6 @@ A trusted file of the project is used, otherwise the user's own, otherwise none.
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from switchgear._config.problems import ConfigNode, Report
 from switchgear._config.sections import DEFAULT, Config
 from switchgear._core.errors import SwitchgearError
 from switchgear._opinion.opinion import SecondOpinion
-from switchgear._system.files import read_private, state_folder, write_private
+from switchgear._system.files import read_private, read_regular, state_folder, write_private
 
 VARIABLE = "SWITCHGEAR_TRUST"
 """For the command, not for hooks: `1`, or digests of files, separated by commas."""
@@ -93,18 +92,10 @@ def is_own(path: str) -> bool:
 def content(path: str) -> bytes | None:
     """What a configuration file holds; `None`: it cannot be read, or is no regular file."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_regular(path, LARGEST_BYTES + 1)
     except (OSError, ValueError):
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
-        data = os.read(file, LARGEST_BYTES + 1)
-        return data if len(data) <= LARGEST_BYTES else None
-    except OSError:
-        return None
-    finally:
-        os.close(file)
+    return data if len(data) <= LARGEST_BYTES else None
 
 
 def digest_of(path: str, data: bytes) -> str:
@@ -136,7 +127,7 @@ def record_of(path: str) -> Trusted | None:
     path = key_path(path)
     if _lies_in(trust_folder(), os.path.dirname(path)):
         return None  # a project could bring its own records
-    return _loaded(read_private(_place(path), _LARGEST_RECORD), path)
+    return _load_record(read_private(_place(path), _LARGEST_RECORD), path)
 
 
 def _lies_in(folder: str, project: str) -> bool:
@@ -153,22 +144,18 @@ def _place(path: str) -> str:
     return os.path.join(trust_folder(), f"{name[:32]}.json")
 
 
-def _loaded(data: bytes | None, path: str | None = None) -> Trusted | None:
+def _load_record(data: bytes | None, path: str | None = None) -> Trusted | None:
     try:
-        told = json.loads(data or b"null")
-        found = Trusted(
-            str(told["path"]),
-            str(told["digest"]),
-            str(told["text"]),
-            tuple(map(str, told.get("variables", ()))),
-            float(told.get("at_s", 0.0)),
-        )
+        data_read = json.loads(data or b"null")
+        named, digest, text = (str(data_read[key]) for key in ("path", "digest", "text"))
+        variables = tuple(map(str, data_read.get("variables", ())))
+        found = Trusted(named, digest, text, variables, float(data_read.get("at_s", 0.0)))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if path is not None and found.path != path:
         return None
-    text = found.text.encode(errors="surrogateescape")
-    return found if digest_of(found.path, text) == found.digest else None
+    data = text.encode(errors="surrogateescape")
+    return found if digest_of(named, data) == digest else None
 
 
 def records() -> list[Trusted]:
@@ -178,7 +165,7 @@ def records() -> list[Trusted]:
     except OSError:
         return []
     found = (
-        _loaded(read_private(os.path.join(folder, name), _LARGEST_RECORD))
+        _load_record(read_private(os.path.join(folder, name), _LARGEST_RECORD))
         for name in names
         if name.endswith(".json")
     )
@@ -243,8 +230,8 @@ def may_read(name: str, allowed: Iterable[str] = ()) -> bool:
 
 def is_trusted_by_environment(digest: str) -> bool:
     """Whether SWITCHGEAR_TRUST names this content: for commands in CI, never for hooks."""
-    told = os.environ.get(VARIABLE, "")
-    words = {word.strip().lower() for word in told.split(",")}
+    value = os.environ.get(VARIABLE, "")
+    words = {word.strip().lower() for word in value.split(",")}
     return "1" in words or digest in words
 
 
@@ -385,7 +372,7 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
     what = "is gone" if data is None else "has changed since you trusted it"
     way_out = _how_to_trust(path)
     if data is None:
-        way_out = f"to do without it, run: switchgear trust --revoke {_quoted(path)}"
+        way_out = f"to do without it, run: switchgear trust --revoke {_quote_path(path)}"
     notices.append(f"{path} {what}: the content that you trusted stays in effect; {way_out}")
     config = load_config(path, text=record.text, may_read=allowed)
     return Effective(config, path, (), record, digest)
@@ -393,10 +380,10 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
 
 def _how_to_trust(path: str) -> str:
     does = "'switchgear trust' shows what it does and, if you agree, puts it in effect"
-    return f"{does}: switchgear trust {_quoted(path)}"
+    return f"{does}: switchgear trust {_quote_path(path)}"
 
 
-def _quoted(path: str) -> str:
+def _quote_path(path: str) -> str:
     import shlex  # noqa: PLC0415  most configurations are trusted, and hooks load this module
 
     return shlex.quote(path)

@@ -13,8 +13,6 @@ from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from switchgear._config.problems import ConfigNode, Report, join, shown
 
 DEEPEST = 32
-MOST_NODES = 50_000
-"""After aliases are expanded. A bomb has billions."""
 LARGEST = 2**63
 _TAG = "tag:yaml.org,2002:"
 _TEXTS = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}
@@ -39,7 +37,7 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
 
-def parse_yaml(text: str, report: Report) -> ConfigNode:
+def parse_yaml(text: str, report: Report, most_values: int) -> ConfigNode:
     """The document as nodes. Syntax errors raise `ConfigError`; duplicate keys are reported."""
     try:
         root = yaml.compose(text, _Loader)
@@ -57,22 +55,22 @@ def parse_yaml(text: str, report: Report) -> ConfigNode:
     return (
         ConfigNode(None)
         if root is None
-        else _Walk(report).walk(root, root.start_mark.line + 1, "", 0)
+        else _Walk(report, most_values).walk(root, root.start_mark.line + 1, "", 0)
     )
 
 
 class _Walk:
     """Turns the graph into a tree, counting."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, most_values: int) -> None:
         self._report = report
-        self._left = MOST_NODES
+        self._most_values = self._left = most_values
         self._constructor = SafeConstructor()
 
     def walk(self, node: yaml.Node, line: int, key: str, depth: int) -> ConfigNode:
         self._left -= 1
         if self._left < 0:
-            self._report.fail(line, f"more than {MOST_NODES} values, with aliases expanded")
+            self._report.fail(line, f"more than {self._most_values} values, with aliases expanded")
         if depth > DEEPEST:
             self._report.fail(line, f"nested deeper than {DEEPEST} levels, with aliases expanded")
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
@@ -91,7 +89,7 @@ class _Walk:
         for name_node, value in node.value:
             line = name_node.start_mark.line + 1
             if name_node.tag == _TAG + "merge":
-                merged = {**self._merged(value, line, key, depth + 1), **merged}
+                merged = {**self._merge_anchors(value, line, key, depth + 1), **merged}
                 continue
             name = self._name(name_node, line, key)
             if name is None:
@@ -102,7 +100,9 @@ class _Walk:
             own.setdefault(name, child)
         return {**merged, **own}
 
-    def _merged(self, node: yaml.Node, line: int, key: str, depth: int) -> dict[str, ConfigNode]:
+    def _merge_anchors(
+        self, node: yaml.Node, line: int, key: str, depth: int
+    ) -> dict[str, ConfigNode]:
         """What `<<: *anchor` or `<<: [*one, *other]` brings in; the first of several wins."""
         sources = node.value if isinstance(node, SequenceNode) else [node]
         found: dict[str, ConfigNode] = {}

@@ -1,7 +1,7 @@
-"""Which requests are answered: host, origin, token, rate. Pure but for the clock it is given.
+"""Which requests are answered: host, origin, token, rate. Pure, except for the clock that is passed in.
 
-- `Host` must name this server, so that a page of another site cannot reach it by a name of its own
-  that it points at this address (DNS rebinding).
+- `Host` must name this server, so that a page of another site cannot reach it under another host
+  name that it points at this address (DNS rebinding).
 - `Origin`, where a browser sends one, must be this server's own page.
 - A token in `Authorization: Bearer TOKEN` decides the role. Only digests are kept and compared.
 - No cookies are used: a browser adds nothing to a forged request that this server would accept.

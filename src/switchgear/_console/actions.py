@@ -1,6 +1,6 @@
 """What the API does to circuits: acquire, record, override; each at most once per idempotency key.
 
-A message goes to the store itself and fails when the store does: a breaker may go on without its
+A message goes to the store itself and fails when the store does: a breaker may continue without its
 store, an operator must know. With an idempotency key, the message and its answer are saved in one
 transaction, so a repeated request gets the first answer, also from another process.
 """
@@ -100,7 +100,7 @@ class Actions:
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
             return {
-                **_standing(name, done),
+                **stands(name, done),
                 "admitted": done.verdict.admitted,
                 "permit": None if permit is None else dump_permit(name, permit),
             }
@@ -140,7 +140,7 @@ class Actions:
             plan = plan._replace(extend_s=for_s)
 
         def work() -> dict[str, Any]:
-            return {"session": name, "done": self._intervened(name, action, plan, author)}
+            return {"session": name, "done": self._intervene(name, action, plan, author)}
 
         return self._once(key, f"{name}\0intervene {json.dumps(dict(given), sort_keys=True)}", work)
 
@@ -152,8 +152,8 @@ class Actions:
         action, author, plan = self._intervention(given, RUN_ACTIONS)
         more = Extension(
             _number(given, "for_s", LONGEST_HOLD_S) or 0.0,
-            _whole(given, "iterations", 0, MOST_ITERATIONS) or 0,
-            _whole(given, "cost_micros", 0, MOST_MICROS) or 0,
+            _int_field(given, "iterations", 0, MOST_ITERATIONS) or 0,
+            _int_field(given, "cost_micros", 0, MOST_MICROS) or 0,
         )
         if any(more) and action != "extend":
             raise ValueError("for_s, iterations and cost_micros belong to extend")
@@ -220,7 +220,7 @@ class Actions:
         """Do what consists of several transactions; with a key, a repetition gets the first answer."""
         request = _digest(wanted)
         if key is not None:
-            kept = self._transact(_note_name(key), lambda tx: _replayed(tx.note, request))
+            kept = self._transact(_note_name(key), lambda tx: _earlier_answer(tx.note, request))
             if kept is not None:
                 return ApiAnswer(kept, is_replay=True)
         body = work()
@@ -228,7 +228,7 @@ class Actions:
             self._transact(_note_name(key), lambda tx: _keep(tx, request, body))
         return ApiAnswer(body)
 
-    def _intervened(self, name: str, action: str, plan: Interventions, author: Author) -> str:
+    def _intervene(self, name: str, action: str, plan: Interventions, author: Author) -> str:
         circuit = f"session/{name}"
         view = None if "/" in name else self._sources.panel.view(circuit)
         if view is None:
@@ -290,7 +290,7 @@ class Actions:
         judged, request = policy, _digest(f"{name}\0{wanted}")
 
         def work(tx: Transaction) -> ApiAnswer:
-            kept = _replayed(tx.note, request)
+            kept = _earlier_answer(tx.note, request)
             if kept is not None:
                 return ApiAnswer(kept, is_replay=True)
             body = finite(body_of(tx.apply(name, judged, message)))
@@ -322,7 +322,7 @@ def _keep(tx: Transaction, request: str, body: dict[str, Any]) -> None:
     tx.keep_s = KEPT_S
 
 
-def _replayed(note: str | None, request: str) -> dict[str, Any] | None:
+def _earlier_answer(note: str | None, request: str) -> dict[str, Any] | None:
     """The answer that this request got before; `None`: none. Raises `Conflict`."""
     try:
         kept = json.loads(note or "null")
@@ -337,14 +337,9 @@ def _replayed(note: str | None, request: str) -> dict[str, Any] | None:
     return body
 
 
-def _standing(name: str, done: Step) -> dict[str, Any]:
-    """How a circuit stands after a message; its heat is at most 1, as in the lists."""
-    return {**stands(name, done), "heat": min(done.verdict.heat, 1.0)}
-
-
 def _with_events(name: str) -> Callable[[Step], dict[str, Any]]:
     def body(done: Step) -> dict[str, Any]:
-        return {**_standing(name, done), "events": [of_event(event) for event in done.events]}
+        return {**stands(name, done), "events": [of_event(event) for event in done.events]}
 
     return body
 
@@ -363,13 +358,13 @@ def record_of(name: str, given: Mapping[str, Any]) -> Record:
     if outcome != "failure" and (error is not None or retry_s is not None):
         raise ValueError("error and retry_after_s belong to a failure")
     permit = _text(given, "permit")
-    count = _whole(given, "count", 1, MOST_AT_ONCE)
+    count = _int_field(given, "count", 1, MOST_AT_ONCE)
     signal = Signal(
         ok=outcomes[outcome],
         seconds=_number(given, "seconds", LONGEST_HOLD_S),
         error=None if error is None else redact(error),
         retry_after_s=retry_s,
-        cost_micros=_whole(given, "cost_micros", 0, 10**15),
+        cost_micros=_int_field(given, "cost_micros", 0, 10**15),
         count=1 if count is None else count,
     )
     return Record(signal, None if permit is None else load_permit(name, permit))
@@ -431,7 +426,7 @@ def _number(given: Mapping[str, Any], field: str, most: float) -> float | None:
     return float(value)
 
 
-def _whole(given: Mapping[str, Any], field: str, least: int, most: int) -> int | None:
+def _int_field(given: Mapping[str, Any], field: str, least: int, most: int) -> int | None:
     value = given.get(field)
     if value is None:
         return None

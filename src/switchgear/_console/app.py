@@ -1,6 +1,6 @@
 """The HTTP application: the API of `endpoints`, the event stream, metrics and the files of the page.
 
-Answers are JSON but for the stream, metrics and diffs. Errors are `{"error": sentence, "code": word}`.
+Answers are JSON, except the stream, metrics and diffs. Errors are `{"error": sentence, "code": word}`.
 Every request passes `access` first; what is refused is counted.
 """
 
@@ -150,7 +150,7 @@ class Console:
         return as_json(kept[1])
 
     async def circuits(self, request: Request) -> Response:
-        limit = _whole(request, "limit", MOST_LISTED, 1, MOST_LISTED)
+        limit = _int_parameter(request, "limit", MOST_LISTED, 1, MOST_LISTED)
         glob, state = _glob(request), request.query_params.get("state")
         matches, behind = matcher(glob), request.query_params.get("after_name", "")
         rows = sorted((await self.hub.known()).items())
@@ -162,7 +162,7 @@ class Console:
         return as_json({"circuits": rest[:limit], "next": more, "total": len(found)})
 
     async def circuit(self, request: Request) -> Response:
-        name, events = _key(request), _whole(request, "events", 50, 0, 1_000)
+        name, events = _key(request), _int_parameter(request, "events", 50, 0, 1_000)
         return as_json(await asyncio.to_thread(self.sources.circuit, name, events))
 
     async def events(self, request: Request) -> Response:
@@ -175,7 +175,7 @@ class Console:
                 raise ApiProblem(422, "cursor", str(error)) from None
         glob = _glob(request)
         if "text/event-stream" not in request.headers.get("accept", ""):
-            limit = _whole(request, "limit", 100, 1, MOST_LISTED)
+            limit = _int_parameter(request, "limit", 100, 1, MOST_LISTED)
             found = await asyncio.to_thread(self.sources.events, after, glob, limit)
             return as_json({"events": found})
         await self.hub.start()
@@ -195,7 +195,7 @@ class Console:
         return as_json(await asyncio.to_thread(self.sources.session, _id(request)))
 
     async def runs(self, request: Request) -> Response:
-        limit = _whole(request, "limit", 100, 1, MOST_LISTED)
+        limit = _int_parameter(request, "limit", 100, 1, MOST_LISTED)
         return as_json({"runs": await asyncio.to_thread(self.sources.runs, limit)})
 
     async def run(self, request: Request) -> Response:
@@ -205,11 +205,11 @@ class Console:
         return PlainTextResponse(await asyncio.to_thread(self.sources.run_diff, _id(request)))
 
     async def run_log(self, request: Request) -> Response:
-        name, number = _id(request), _whole(request, "iteration", 1, 1, 1_000_000)
+        name, number = _id(request), _int_parameter(request, "iteration", 1, 1, 1_000_000)
         return PlainTextResponse(await asyncio.to_thread(self.sources.run_log, name, number))
 
     async def batches(self, request: Request) -> Response:
-        limit = _whole(request, "limit", 50, 1, MOST_LISTED)
+        limit = _int_parameter(request, "limit", 50, 1, MOST_LISTED)
         return as_json({"batches": await asyncio.to_thread(self.sources.batches, limit)})
 
     async def batch(self, request: Request) -> Response:
@@ -260,51 +260,53 @@ class Console:
         if given:
             raise ApiProblem(422, "invalid", f"unknown field {next(iter(given))[:60]!r}")
         answer = await asyncio.to_thread(self.actions.acquire, name, key)
-        return _acted(answer)
+        return _action_response(answer)
 
     async def record(self, request: Request) -> Response:
         given, name, key = await _json(request), _key(request), _once(request)
         answer = await asyncio.to_thread(self.actions.record, name, given, key)
         if answer.body.get("events"):
             await self.hub.refresh(name)
-        return _acted(answer)
+        return _action_response(answer)
 
     async def override(self, request: Request) -> Response:
         given, name, key = await _json(request), _key(request), _once(request)
         answer = await asyncio.to_thread(self.actions.override, name, given, key)
         await self.hub.refresh(name)
         self._now = None
-        return _acted(answer)
+        return _action_response(answer)
 
     async def intervene(self, request: Request) -> Response:
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.intervene, name, given, key)
         await self.hub.refresh(f"session/{name}")
         self._now = None
-        return _acted(answer)
+        return _action_response(answer)
 
     async def intervene_run(self, request: Request) -> Response:
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.intervene_run, name, given, key)
         self._now = None
-        return _acted(answer)
+        return _action_response(answer)
 
     async def close_incident(self, request: Request) -> Response:
         given, name, key = await _json(request), _id(request), _once(request)
         answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
         self._now = None
-        return _acted(answer)
+        return _action_response(answer)
 
     async def answer_request(self, request: Request) -> Response:
         given, name, key = await _json(request), _id(request), _once(request)
-        return _acted(await asyncio.to_thread(self.actions.answer_request, name, given, key))
+        return _action_response(
+            await asyncio.to_thread(self.actions.answer_request, name, given, key)
+        )
 
 
 def _nothing() -> None:
     pass
 
 
-def _acted(answer: ApiAnswer) -> Response:
+def _action_response(answer: ApiAnswer) -> Response:
     headers = {"idempotency-replayed": "true"} if answer.is_replay else {}
     retry_s = answer.body.get("retry_after_s")
     if answer.body.get("admitted") is False and isinstance(retry_s, int | float):
@@ -338,7 +340,7 @@ def _flag(request: Request, name: str) -> bool:
     return request.query_params.get(name, "").lower() in {"1", "true", "yes"}
 
 
-def _whole(request: Request, name: str, default: int, least: int, most: int) -> int:
+def _int_parameter(request: Request, name: str, default: int, least: int, most: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -406,7 +408,7 @@ class RequestGate:
             answer = Response(given.body, given.status, headers, media_type="application/json")
             await answer(scope, receive, guarded)
             return
-        denied = await self._denied(scope)
+        denied = await self._denial(scope)
         if denied is not None:
             self._console.metrics_text.refuse(denied.reason)
             headers = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
@@ -420,7 +422,7 @@ class RequestGate:
         """End all event streams, so that the server can end."""
         self._console.hub.end_clients()
 
-    async def _denied(self, scope: Scope) -> Denied | None:
+    async def _denial(self, scope: Scope) -> Denied | None:
         headers = Headers(scope=scope)
         if any(len(headers.getlist(name)) > 1 for name in ("host", "origin", "authorization")):
             return Denied(400, "host", "Host, Origin and Authorization must be sent once")
@@ -483,7 +485,7 @@ _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
 """Status and code for what a handler raises; the first that matches."""
 
 
-def _guarded(handler: Handler) -> Handler:
+def _guard_handler(handler: Handler) -> Handler:
     """The handler, with answers in the place of what it raises."""
 
     async def answer(request: Request) -> Response:
@@ -503,7 +505,7 @@ def _guarded(handler: Handler) -> Handler:
 def _route(endpoint: Endpoint, console: Console) -> Route:
     path = endpoint.path.replace("{key}", "{key:path}")
     handler: Handler = getattr(console, endpoint.name)
-    return Route(path, _guarded(handler), methods=[endpoint.method], name=endpoint.name)
+    return Route(path, _guard_handler(handler), methods=[endpoint.method], name=endpoint.name)
 
 
 async def _openapi(request: Request) -> Response:

@@ -85,7 +85,7 @@ def attention(
     found = [
         *filter(None, map(_session, sessions)),
         *filter(None, map(circuit_attention, circuits)),
-        *filter(None, map(_run, runs)),
+        *filter(None, map(_run_attention, runs)),
         *filter(None, map(_budget, budgets)),
         *filter(None, map(_incident, incidents)),
     ]
@@ -126,7 +126,7 @@ def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
     name = str(row["name"])
     if name.partition("/")[0] in {"session", "progress", "ladder"}:
         return None
-    found = _held(row, name) if row["mode"] != "auto" else _tripped(row, name)
+    found = _held(row, name) if row["mode"] != "auto" else _circuit_attention(row, name)
     if found is None:
         return None
     rank, state, reason, action, command = found
@@ -145,8 +145,8 @@ def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
     )
 
 
-def _run(row: Mapping[str, Any]) -> Attention | None:
-    """A run that waits for an operator; one that refuses to go on is a circuit."""
+def _run_attention(row: Mapping[str, Any]) -> Attention | None:
+    """A run that waits for an operator; one that refuses to continue is a circuit."""
     if row["status"] != "paused":
         return None
     name = str(row["id"])
@@ -176,7 +176,7 @@ def _held(row: Mapping[str, Any], name: str) -> _Found | None:
     return 4, str(row["mode"]).replace("_", " "), str(row.get("reason") or ""), action, release
 
 
-def _tripped(row: Mapping[str, Any], name: str) -> _Found | None:
+def _circuit_attention(row: Mapping[str, Any], name: str) -> _Found | None:
     phase, retry_s = row["phase"], row.get("retry_after_s")
     show, reason = (
         f"switchgear show '{name}'",

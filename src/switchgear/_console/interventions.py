@@ -96,14 +96,16 @@ def intervene(
     `key`: the action; `None`: the next configured step. Raises `NotPossible`.
     """
     if key in {"pause", "continue"}:
-        return _signalled(transact, view, evidence, author, pause=key == "pause")
+        return _signal_agent(transact, view, evidence, author, pause=key == "pause")
 
     def work(tx: Transaction) -> tuple[str, StepTaken | None, Notes]:
         notes = Notes.load(tx.note)
         notes = notes._replace(points=evidence.points, indicators=evidence.indicators)
         policy = session_policy(view.policy, None)  # one from an older version may lack a part
         circuit = SessionCircuit(tx.apply, view.name, policy)
-        after, sentence, taken = _decided(circuit, notes, key, plan, author=author, now_s=tx.now_s)
+        after, sentence, taken = _decide_action(
+            circuit, notes, key, plan, author=author, now_s=tx.now_s
+        )
         _audit(circuit, key, author)
         tx.note = after.dump()
         return sentence, taken, after
@@ -121,7 +123,9 @@ def _audit(circuit: SessionCircuit, key: str | None, author: Author) -> None:
         circuit.send(Override(author.by, why, kind=EventKind.INTERVENED))
 
 
-def _signalled(transact: Transact, view: View, notes: Notes, author: Author, *, pause: bool) -> str:
+def _signal_agent(
+    transact: Transact, view: View, notes: Notes, author: Author, *, pause: bool
+) -> str:
     """Suspend or continue the agent's process; its silence is no sign while it is paused."""
     send = interrupt.pause if pause else interrupt.resume
     count = send(notes.pid or 0, notes.pid_began)
@@ -143,7 +147,7 @@ def _signalled(transact: Transact, view: View, notes: Notes, author: Author, *, 
     return f"{what} process {notes.pid}{children}{again if pause else ''}"
 
 
-def _decided(
+def _decide_action(
     circuit: SessionCircuit,
     notes: Notes,
     key: str | None,
@@ -169,7 +173,7 @@ def _decided(
         step = f"the configured escalation takes the step {taken.step_name!r}"
         return notes, f"no terminal: {step}", taken
     step_name = escalation.SKIP if key == "abort" else key
-    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by, asked=why)
+    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by, reason_given=why)
     done = {
         "nudge": "the agent receives the hint at its next step",
         "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",
@@ -181,7 +185,7 @@ def _decided(
 # A run
 
 RUN_ACTIONS = ("nudge", "extend", "escalate", "pause", "continue", "abort")
-"""What can be done about a run at work."""
+"""What can be done about an active run."""
 
 
 def run_objection(
@@ -193,7 +197,7 @@ def run_objection(
     if action == "escalate" and plan.escalate is None:
         return IMPOSSIBLE["escalate"]
     if action == "escalate" and (run.get("state") or {}).get("helped"):
-        return "the escalation agent is at work already"
+        return "the escalation agent is already running"
     if action == "pause" and is_paused:
         return "the run is paused"
     if action == "continue" and not is_paused:

@@ -169,7 +169,7 @@ def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:
 
 
 def shown_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The circuits with series of their own: those in trouble first, then those used last."""
+    """The circuits with separate series: those in trouble first, then those used last."""
     named = [row for row in rows if family_of(row["name"]) not in PER_WORK]
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, float, str]:

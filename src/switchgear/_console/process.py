@@ -173,9 +173,11 @@ async def serve(app: Any, line: socket.socket) -> None:
     while not (server.started or task.done()):  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(0.01)
     try:
-        while not task.done() and (descriptors := await _received(loop, line)) is not None:
+        while (
+            not task.done() and (descriptors := await _receive_descriptors(loop, line)) is not None
+        ):
             for descriptor in descriptors:
-                await _accept(loop, server, config, descriptor)
+                await _accept_connections(loop, server, config, descriptor)
     finally:
         app.end_streams()
         server.should_exit = True
@@ -222,7 +224,7 @@ def with_deadline(protocol: Any) -> Any:
     return Bounded
 
 
-async def _accept(loop: Any, server: Any, config: Any, descriptor: int) -> None:
+async def _accept_connections(loop: Any, server: Any, config: Any, descriptor: int) -> None:
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     with suppress(OSError):
@@ -242,7 +244,9 @@ async def _accept(loop: Any, server: Any, config: Any, descriptor: int) -> None:
         state["abort"] = transport.abort
 
 
-async def _received(loop: asyncio.AbstractEventLoop, line: socket.socket) -> list[int] | None:
+async def _receive_descriptors(
+    loop: asyncio.AbstractEventLoop, line: socket.socket
+) -> list[int] | None:
     """The connections that have come; `None`: the other side has ended."""
     while True:
         try:

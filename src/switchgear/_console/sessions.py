@@ -1,6 +1,6 @@
 """Guarded agent sessions as rows, for `switchgear sessions`, the API and the page."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from switchgear._core.types import Mode
 from switchgear._hooks import session as guarded
@@ -9,6 +9,7 @@ from switchgear._hooks.session_check import gone_after_s
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import StoredCircuit
 from switchgear._stuck.messages import HELD
+from switchgear._stuck.score import grounds_of
 
 PREFIX = "session/"
 
@@ -26,6 +27,8 @@ class SessionRow(NamedTuple):
     since_s: float | None
     """When it was stopped, in seconds since the epoch."""
     heat: float
+    score: dict[str, Any]
+    """The stuck score: its `points`, of 100, and the `threshold` at which the session is stopped."""
     spent_micros: int | None
     last_step: str
     heard_s: float
@@ -65,14 +68,16 @@ def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
     if now_s - heard_s >= gone_after_s(policy) and not guarded.is_watched(notes):
         state = guarded.State.ENDED  # its end was never reported
     stopped = state in {guarded.State.STOPPED, guarded.State.ENDED} and guarded.is_stopped(circuit)
-    heat = min(1.0, policy.heat(circuit.memories, max(now_s, circuit.seen_s)))
+    at_s = max(now_s, circuit.seen_s)
+    heat = min(1.0, policy.heat(circuit.memories, at_s))
+    score = grounds_of(policy, policy.readings(circuit.memories, at_s))
     reason = ""
     if stopped:
         reason = circuit.outage.reason or (circuit.order.why if circuit.order else "")
         if circuit.mode is Mode.HELD_OPEN and circuit.order is not None:
             reason = f"{HELD} by {circuit.order.by}: {circuit.order.why}"
     elif state in {guarded.State.STRUGGLING, guarded.State.TRYING_AGAIN}:
-        reason = policy.reason(circuit.memories, max(now_s, circuit.seen_s))
+        reason = policy.reason(circuit.memories, at_s)
     return SessionRow(
         circuit.key.removeprefix(PREFIX),
         notes.agent or "agent",
@@ -82,6 +87,7 @@ def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
         reason,
         circuit.outage.opened_at_s if stopped and circuit.outage.opened_at_s else None,
         heat,
+        {"points": score.points, "threshold": score.threshold},
         notes.spent_micros,
         notes.last_step,
         heard_s,

@@ -26,6 +26,7 @@ from switchgear._console.runs import run_row
 from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
 from switchgear._console.values import heat_of, of_entry, of_page, of_view
 from switchgear._core.errors import StoreError
+from switchgear._core.policy import Policy, WeightedSum
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.incidents import Incidents
@@ -39,6 +40,7 @@ from switchgear._run.batch.record import BatchFolder, BatchUnreadable, batches_r
 from switchgear._run.inbox import has_messages, inbox_name
 from switchgear._run.record import find_run, is_alive, list_runs, pruned_circuits, runs_root
 from switchgear._stores.base import StoredCircuit
+from switchgear._stuck.score import MOST_POINTS
 from switchgear._system.files import read_regular
 from switchgear._text.glob import is_plain
 
@@ -58,7 +60,7 @@ class NotFound(LookupError):
 
 
 class Hidden(NamedTuple):
-    """Circuits that are not in use any more, and what is running."""
+    """Circuits that are no longer in use, and active runs."""
 
     loops: set[str]
     """Circuits of runs of which none is running."""
@@ -106,7 +108,7 @@ class Sources:
             rate = self._rates.rate(f"circuit {view.name}", cost or None, self.panel.store.now_s())
         row = {
             **of_view(view),
-            "heat": min(heat_of(view), 1.0),
+            "heat": heat_of(view),
             "opened_at_s": opened_s or None,
             "spend_micros_per_min": rate,
         }
@@ -131,7 +133,7 @@ class Sources:
         """What `status` leaves out: circuits of finished runs and of ended sessions."""
         root = runs_root(self.root)
         ended, alive, running = pruned_circuits(root), set(), []
-        for each in list_runs(root)[-NEWEST_RUNS:]:
+        for each in list_runs(root, NEWEST_RUNS):
             if each.run is None:
                 continue
             circuit = str(each.run["circuit"])
@@ -202,7 +204,7 @@ class Sources:
             "points": notes.points,
             "limit_s": notes.limit_s,
             "pending": list(notes.pending),
-            "steps": [_step_values(row) for row in notes.steps if len(row) == 5],
+            "steps": [_step_values(row, found.policy) for row in notes.steps if len(row) == 5],
             "possible": self._possible(found, notes),
             "circuit": self.circuit(found.circuit.key),
         }
@@ -218,7 +220,7 @@ class Sources:
 
     def runs(self, limit: int = 100) -> list[dict[str, Any]]:
         """The newest runs of the project, the newest last."""
-        found = list_runs(runs_root(self.root))[-limit:]
+        found = list_runs(runs_root(self.root), limit)
         return [
             {"id": each.id, "problem": each.problem}
             if each.run is None
@@ -383,7 +385,8 @@ class Sources:
         return [{**row._asdict(), "wish": row.wish} for row in rows]
 
     def _incidents(self) -> Incidents:
-        return Incidents(os.path.join(folder_of(self.panel.store.url), INCIDENTS))  # noqa: PTH118
+        folder = os.path.join(folder_of(self.panel.store.url), INCIDENTS)  # noqa: PTH118
+        return Incidents(folder, Fleet(self.panel, self.config.crew, self.config.breakers))
 
     def fleet(self) -> dict[str, Any]:
         """Agents with their fallbacks, where their work goes, tasks, providers and locks."""
@@ -427,10 +430,19 @@ def literal(name: str) -> str:
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
-def _step_values(row: Sequence[Any]) -> dict[str, Any]:
-    """A step of a session, as the API lists it."""
+def _step_values(row: Sequence[Any], policy: Policy) -> dict[str, Any]:
+    """A step of a session, as the API lists it; its score is at most that at which the session is stopped."""
     at_s, heat, ok, call, error = row
-    return {"at_s": at_s, "heat": heat, "ok": ok, "call": call, "error": error}
+    combine = policy.combine
+    score = heat * (combine.threshold if isinstance(combine, WeightedSum) else MOST_POINTS)
+    return {
+        "at_s": at_s,
+        "heat": heat,
+        "score": round(score),
+        "ok": ok,
+        "call": call,
+        "error": error,
+    }
 
 
 def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float]]:
@@ -443,7 +455,7 @@ def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float
         if event.kind is EventKind.MOVED
     ]
     newest_s = max([view.circuit.seen_s, *(at_s for at_s, _ in points)])
-    return [*points, (newest_s, min(heat_of(view), 1.0))]
+    return [*points, (newest_s, heat_of(view))]
 
 
 def budget_values(one: Any) -> dict[str, Any]:

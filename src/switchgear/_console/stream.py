@@ -24,7 +24,7 @@ SCAN_S = 2.0
 SCAN_SHARE = 8.0
 """How many times longer than a read of all circuits the pause after it is, at least."""
 IDLE_S = 10.0
-"""After how many seconds without a client circuits are not read any more."""
+"""Seconds without a client after which circuits are no longer read."""
 HEARTBEAT_S = 15.0
 PAGE = 500
 """Events that are read at once."""
@@ -150,7 +150,7 @@ class EventHub:
     async def _follow(self) -> None:
         while True:
             try:
-                await self._look()
+                await self._poll()
                 self.problem = ""
             except StoreError as error:
                 self.problem = str(error)
@@ -158,7 +158,7 @@ class EventHub:
                 self.problem = f"{type(error).__name__}: {error}"
             await asyncio.sleep(POLL_S)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         if self._cursor is None:
             self._cursor = await asyncio.to_thread(self._newest)
             if self._cursor is None:
@@ -226,7 +226,7 @@ class EventHub:
             changed: dict[str, dict[str, Any] | None] = {
                 name: row for name, row in rows.items() if _differs(self.circuits.get(name), row)
             }
-            # What an event has reported meanwhile is newer than what was read.
+            # What an event has reported in the meantime is newer than what was read.
             gone = [name for name, row in before.items() if self.circuits.get(name) is row]
             changed |= {name: None for name in gone if name not in rows}
             if is_first:
@@ -275,7 +275,7 @@ class EventHub:
                 after = live_from
             yield b"retry: 1000\n" + encoded("hello", {"cursor": after}, after)
             last = cursor_key(after)
-            async for entry in self._missed(after, live_from):
+            async for entry in self._missed_events(after, live_from):
                 number = cursor_key(entry.cursor)
                 if len(number) == 1 and number[0] > last[0] + 1:
                     lost = {"after": last[0], "next": number[0]}
@@ -294,7 +294,7 @@ class EventHub:
         finally:
             self._clients.discard(client)
 
-    async def _missed(self, after: str, until: str) -> AsyncIterator[Entry]:
+    async def _missed_events(self, after: str, until: str) -> AsyncIterator[Entry]:
         """The stored events behind a cursor, up to the one from which on the queue has them."""
         while cursor_key(after) < cursor_key(until):
             page = await asyncio.to_thread(self._behind, after)

@@ -37,6 +37,7 @@ def of_view(view: View) -> dict[str, Any]:
         "reason": verdict.reason,
         "retry_after_s": verdict.retry_after_s,
         "heat": heat_of(view),
+        "score": _score(view, shares=False),
         "last_error": None if last is None else last.error,
         "last_failure_at": None if last is None else iso(last.at_s),
         "held_by": _held(circuit, 0),
@@ -71,9 +72,9 @@ def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
         "failed_probes": outage.failed_probes,
         "admit_share": outage.admit,
         "probes_under_way": len(circuit.probing.permits),
-        "score": _score(view),
+        "score": _score(view, shares=True),
         "detectors": [
-            {"name": name, **reading._asdict()}
+            {"name": name, **reading._asdict(), "heat": min(reading.heat, 1.0)}
             for name, reading in zip(names, view.readings, strict=True)
         ],
         "failures": [
@@ -85,15 +86,15 @@ def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
     }
 
 
-def _score(view: View) -> dict[str, Any] | None:
-    """What the detectors add up to, where the policy weighs them."""
+def _score(view: View, *, shares: bool) -> dict[str, Any] | None:
+    """What the detectors add up to, where the policy weighs them: points of 100, and where it trips."""
     from switchgear._stuck.score import score_of  # noqa: PLC0415
 
     score = score_of(view.policy, view.readings)
     if score is None:
         return None
-    shares = [share._asdict() for share in score.shares]
-    return {"points": score.points, "threshold": score.threshold, "shares": shares}
+    whole = {"points": score.points, "threshold": score.threshold}
+    return {**whole, "shares": [each._asdict() for each in score.shares]} if shares else whole
 
 
 def of_entry(entry: Entry) -> dict[str, Any]:
@@ -115,14 +116,14 @@ def stands(name: str, done: Step) -> dict[str, Any]:
         "admits": done.verdict.admitted,
         "reason": done.verdict.reason,
         "retry_after_s": done.verdict.retry_after_s,
-        "heat": done.verdict.heat,
+        "heat": min(done.verdict.heat, 1.0),
     }
 
 
 def heat_of(view: View) -> float:
-    """How hot a circuit is now; the one that is stored may be older."""
+    """How hot a circuit is now, at most 1; the heat that is stored may be older."""
     heats = [reading.heat for reading in view.readings]
-    return view.policy.combine.heat(view.policy.detectors, heats)
+    return min(view.policy.combine.heat(view.policy.detectors, heats), 1.0)
 
 
 def _held(circuit: Circuit, field: int) -> str | None:

@@ -1,5 +1,5 @@
-"""The mechanism, pure: no clock, lock, random, I/O, logging or user code happens in here.
+"""The mechanism, as pure functions: no clock, lock, random numbers, I/O, logging or user code.
 
-`step(policy, circuit, message, now_s)` is the whole of it; everything else in Switchgear turns
-the outside world into its three messages, or its answers into effects.
+`step(policy, circuit, message, now_s)` is its entry point. Everything else in Switchgear creates
+its three messages, or acts on its results.
 """

@@ -1,4 +1,4 @@
-"""What every detector is: a value that folds signals into a small memory and judges it."""
+"""The base class of detectors: a value that folds signals into a small memory and evaluates it."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
@@ -6,15 +6,15 @@ from typing import Any, ClassVar, NamedTuple
 from switchgear._core.types import Signal
 from switchgear._core.values import Value
 
-Memory = Any  # what a detector remembers: immutable, bounded, its own business
+Memory = Any  # the memory of a detector: immutable, bounded, private to the detector
 
 
 class Measure(NamedTuple):
-    """What a detector compares, in numbers."""
+    """The numbers that a detector compares."""
 
     value: float
     threshold: float
-    """It trips when the value reaches or exceeds this; the heat is exact."""
+    """The detector trips when the value reaches this."""
     unit: str
     """Such as `failures`, `share` (0 to 1), `s` or `micros` (millionths of a dollar)."""
 
@@ -24,7 +24,7 @@ class Detector(Value):
 
     Laws, checked by tests for all detectors in the registry: it can trip from its own fields; it
     abstains on `None`; folding n equal signals equals folding one with count n; under equal signals
-    its heat moves in one direction, except when it begins to judge; its memory is bounded;
+    its heat moves in one direction, except when it begins to evaluate; its memory is bounded;
     `load` restores what `dump` returns.
     """
 
@@ -33,18 +33,18 @@ class Detector(Value):
     kind: ClassVar[str]
     """The name in configuration, wire form and messages."""
     admit: float = 0.0
-    """The share of calls still admitted after this detector trips: 0 cuts."""
+    """The share of calls still admitted after this detector trips; 0: none."""
     advice: ClassVar[str] = ""
-    """Advice to an agent when it is hot; empty: none."""
+    """Advice to the agent when the detector is hot; empty: none."""
     needs_successes: ClassVar[bool] = True
-    """Whether a success that is reported late could change its judgement. If not, it trips a shared
+    """Whether a success that is reported late could change its reading. If not, it trips a shared
     circuit without waiting for the reports of other processes."""
     slow_from_s: ClassVar[float | None] = None
     """The detector treats durations up to this one the same; `None`: it ignores durations."""
 
     @classmethod
     def kinds(cls) -> "Iterator[type[Detector]]":
-        """Every subclass with a `kind`: the detectors that a policy can have."""
+        """Every subclass that has a `kind`, by its kind."""
         for each in cls.__subclasses__():
             if "kind" in vars(each):
                 yield each
@@ -59,7 +59,7 @@ class Detector(Value):
         raise NotImplementedError
 
     def heat(self, memory: Memory, now_s: float) -> float:
-        """How hot it is at `now_s`: 0 calm, 1 trips."""
+        """The heat at `now_s`: 0 is calm, 1 trips."""
         raise NotImplementedError
 
     def reason(self, memory: Memory, now_s: float) -> str:
@@ -67,30 +67,30 @@ class Detector(Value):
         raise NotImplementedError
 
     def measure(self, memory: Memory, now_s: float) -> Measure | None:
-        """The evidence in numbers; `None`: it has none that can be compared."""
+        """The evidence in numbers; `None`: there is no number to compare."""
         del memory, now_s
         return None
 
     def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
-        """After how many more such signals it begins to judge, and may be hot at once.
+        """How many more such signals it needs before it begins to evaluate, and may be hot at once.
 
-        0: it judges already, abstains, or has no evidence.
+        0: it evaluates already, abstains, or has no evidence.
         """
         del memory, signal, now_s
         return 0
 
     def objection(self, signal: Signal) -> str | None:
-        """Why a probe with these facts has failed although it reports success, if it has."""
+        """Why a probe with these facts counts as failed although it reports success; `None`: it does not."""
         del signal
         return None
 
     def recovered(self, memory: Memory) -> Memory:
-        """The memory after a recovery: empty, unless something outlasts a trip."""
+        """The memory after a recovery: empty by default."""
         del memory
         return self.start()
 
     def probed(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
-        """The memory after a probe that failed: the same, unless every failure is to be kept."""
+        """The memory after a failed probe: unchanged by default."""
         del signal, now_s
         return memory
 
@@ -99,9 +99,9 @@ class Detector(Value):
         raise NotImplementedError
 
     def load(self, data: Any) -> Memory:
-        """The inverse of `dump`. Raises ValueError on what it never dumped."""
+        """The inverse of `dump`. Raises ValueError for other data."""
         raise NotImplementedError
 
 
 LAST_CHANCE = 0.999
-"""As hot as it gets without tripping: the next step decides."""
+"""The highest heat below a trip: the next step decides."""

@@ -1,7 +1,7 @@
-"""The errors: one root, fields first, prose in `__str__`, all of them picklable.
+"""The errors: one base class, fields as `args`, text in `__str__`, all of them picklable.
 
-`Rejected` is raised on the hot path of an open circuit. It has no `__init__` of its own: the
-fields are the exception's `args`, which C code sets, and the sentence is made when it is read.
+`Rejected` is raised on the hot path of an open circuit. It has no `__init__`: the fields are the
+exception's `args`, which C code sets, and the text is built when it is read.
 """
 
 import math
@@ -33,7 +33,7 @@ CONTEXT = BaseException.__dict__["__context__"].__get__
 SUPPRESSES_CONTEXT = BaseException.__dict__["__suppress_context__"].__get__
 MEMBERS = BaseExceptionGroup.__dict__["exceptions"].__get__
 NAME = type.__dict__["__name__"].__get__
-"""The name of a class, whatever its metaclass makes of it."""
+"""The name of a class, regardless of its metaclass."""
 
 
 class SwitchgearError(Exception):
@@ -41,7 +41,7 @@ class SwitchgearError(Exception):
 
 
 class Refusal(NamedTuple):
-    """Why a circuit refuses, and until when on its breaker's clock (infinity: not by itself)."""
+    """Why a circuit refuses, and until when on its breaker's clock (infinity: until an operator acts)."""
 
     phase: Phase
     reason: str
@@ -54,8 +54,9 @@ class Refusal(NamedTuple):
 class Rejected(SwitchgearError):
     """A circuit did not admit the call; nothing was run.
 
-    `circuit` is its name, `reason` the reason, `retry_after_s` the time until it may admit a call (seconds from the
-    refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
+    `circuit` is its name, `reason` the reason, `retry_after_s` the time until it may admit a call
+    (seconds from the refusal; `None`: not before an operator acts), `last_error` the last recorded
+    failure, `phase` its phase.
 
     >>> from switchgear import Phase
     >>> print(Rejected("api", Refusal(Phase.OPEN, "5 failures in a row (threshold 5)", 52.0, "529"), 10.0))
@@ -81,17 +82,17 @@ class Rejected(SwitchgearError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds until it may admit again; `None`: not by itself."""
+        """Seconds until it may admit a call; `None`: not before an operator acts."""
         until_s = self.args[1].until_s
         return None if until_s == math.inf else max(0.0, until_s - self.args[2])
 
     @property
     def last_error(self) -> str | None:
-        """The last failure the circuit saw, redacted."""
+        """The last recorded failure, redacted."""
         return self.args[1].last_error
 
     def __str__(self) -> str:
-        args: tuple[Any, ...] = self.args  # as other code may have made it
+        args: tuple[Any, ...] = self.args  # other code may have created it
         if len(args) != 3 or not isinstance(args[1], Refusal):
             return super().__str__()
         if self.args[1].held:
@@ -136,8 +137,8 @@ class OverrideRefused(SwitchgearError):
 class BudgetRefused(SwitchgearError):
     """A budget refused a request; nothing was reserved.
 
-    `node` is the one that refused, `why` the reason, `free_micros` what is still free, in
-    millionths of a dollar (`None`: that is not the reason).
+    `node` is the one that refused, `why` the reason, `free_micros` the free amount in millionths of
+    a dollar (`None`: that is not the reason).
     """
 
     args: tuple[str, str, int | None]
@@ -164,8 +165,9 @@ class BudgetRefused(SwitchgearError):
 class NoRoute(SwitchgearError):
     """No agent of a fleet is available for the work now; nothing was run.
 
-    `agent` is the requested agent, `decision` what to do with the work (`requeue`, `pause` or `halt`),
-    `why` the reasons, `retry_after_s` when it may be tried again (`None`: not by itself).
+    `agent` is the requested agent, `decision` what to do with the work (`requeue`, `pause` or
+    `halt`), `why` the reasons, `retry_after_s` the seconds until it may be tried again (`None`: not
+    before an operator acts).
     """
 
     args: tuple[str, str, str, float | None]
@@ -187,7 +189,7 @@ class NoRoute(SwitchgearError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds until it may be tried again; `None`: not by itself."""
+        """Seconds until it may be tried again; `None`: not before an operator acts."""
         return self.args[3]
 
     def __str__(self) -> str:
@@ -236,7 +238,7 @@ class StoreError(SwitchgearError):
 
     @property
     def store(self) -> str:
-        """Where: the URL of the store, without a password."""
+        """The URL of the store, without a password."""
         return self.args[0]
 
     @property
@@ -289,4 +291,4 @@ class StoreTooNew(StoreError):
 
 for _error in [each for each in vars().values() if isinstance(each, type)]:
     if issubclass(_error, SwitchgearError):
-        _error.__module__ = "switchgear.errors"  # tracebacks name the module that users import
+        _error.__module__ = "switchgear.errors"  # tracebacks show the public module

@@ -1,14 +1,13 @@
 """Evidence of several processes, folded in the order in which it happened.
 
-Over a shared store a failure is sent at once and successes are sent later, together. Evidence in the
-order of arrival, the failures of one faulty process look like a row that nothing interrupts. So what
-a process reports carries its times (`ReportSource`), a circuit keeps what is recent beside the state before
-it (`Recent`), and a late report is put in its place: the recent part is folded again.
+Over a shared store a failure is sent at once and successes are sent later, together. In the order
+of arrival, the failures of one faulty process would look like an uninterrupted row. Therefore each
+report carries its times (`ReportSource`), a circuit keeps the recent signals and the state before
+them (`Recent`), and a late report is inserted at its time: the recent part is folded again.
 
-What is recent may still change, so it moves no phase. It becomes final, and is judged like anything
-else, as soon as every process that takes part has reported up to that time, at the latest after
-`HOLD_S`: a process that hangs delays a trip by so much and no more. One that is alone has reported
-everything, so nothing waits for it.
+Recent evidence may still change, so it does not change the phase. It becomes final, and is
+evaluated, as soon as every participating process has reported up to that time, at the latest after
+`HOLD_S`: a hanging process delays a trip by at most this time. A process that is alone never waits.
 """
 
 from typing import NamedTuple
@@ -31,17 +30,17 @@ from switchgear._core.types import (
 )
 
 HOLD_S = 0.1
-"""How long evidence waits for processes that have not reported."""
+"""Seconds that evidence waits for processes that have not reported."""
 LIVE_S = 2.5
-"""How long after its last report a process still takes part: all that make calls report each second."""
+"""Seconds after its last report that a process still participates; processes that make calls report each second."""
 MOST = 64
-"""How many recent signals a circuit keeps; the oldest become final first."""
+"""Maximum number of recent signals of a circuit; the oldest become final first."""
 KEPT = 32
-"""How many of them are kept after they are final."""
+"""Maximum number of final signals that are kept."""
 TRIM = 8
-"""How many final ones are removed at a time."""
+"""Number of final signals that are removed at a time."""
 KEEP_S = 1.5
-"""How old evidence may be before which a late report is still put: a process reports each second."""
+"""Maximum age, in seconds, of evidence before which a late report is still inserted."""
 MOST_PROCESSES = 256
 
 _TIME = Record(Signal(count=0))
@@ -55,21 +54,21 @@ class ReplayStart(NamedTuple):
     base: Circuit
     kept: tuple[DatedRecord, ...]
     tells: tuple[DatedRecord, ...]
-    """What is to be folded into it."""
+    """The signals to fold into it."""
     shown: Circuit | None = None
     """The circuit with all of `tells` counted except the new ones; `None`: unknown."""
 
 
 class Evidence(NamedTuple):
-    """What is final, and what is not."""
+    """Final and pending evidence."""
 
     step: Step
     base: Circuit
     """The circuit before `kept`."""
     kept: tuple[DatedRecord, ...]
-    """What is final, and recent enough that a late report may belong before it."""
+    """Final signals that are recent enough that a late report may belong before them."""
     left: tuple[DatedRecord, ...]
-    """What is not final."""
+    """Signals that are not final."""
 
 
 class ReportTimes(NamedTuple):
@@ -94,11 +93,11 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     refused = 0
     if isinstance(message, Record):
         last = recent.tells[-1].record if recent.tells else None
-        new, refused = _dated(message, source, now_s, last), message.signal.refused
+        new, refused = _date_records(message, source, now_s, last), message.signal.refused
     start = _start(circuit, recent, new, refused)
     times = _times(recent, source, now_s)
     waits = needs_successes(policy) and not isinstance(message, Override)
-    judged = _judged(policy, start, times.final_s if waits else now_s, now_s)
+    judged = _fold_final(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
         shown = count_only(policy, start.shown, new)
     else:
@@ -106,10 +105,10 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         if judged.left:
             shown = count_only(policy, shown, judged.left)
     if judged.left and _is_certain(policy, shown, now_s):
-        judged = _judged(policy, start, now_s, now_s)
+        judged = _fold_final(policy, start, now_s, now_s)
         shown = judged.step.circuit
     if not isinstance(message, Record):
-        judged = _answered(policy, judged, message, now_s)
+        judged = _apply_message(policy, judged, message, now_s)
         shown = count_only(policy, judged.step.circuit, judged.left)
     done, left = judged.step, judged.left
     is_same = not new and not refused and source is None and not done.events
@@ -118,7 +117,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
         return Step(circuit, done.verdict, ())
     version = max(shown.version, circuit.version + 1)
-    kept = _kept(judged, version, times)
+    kept = _recent_to_store(judged, version, times)
     shown = shown._replace(version=version, recent=kept)
     verdict = done.verdict
     if left and isinstance(message, Record):
@@ -133,7 +132,7 @@ def is_pending(circuit: Circuit) -> bool:
 
 
 def is_final(circuit: Circuit, at_s: float) -> bool:
-    """Whether all that happened up to a time is judged."""
+    """Whether all evidence up to a time is evaluated."""
     recent = circuit.recent
     if recent is None or len(recent.tells) <= recent.final:
         return True
@@ -141,7 +140,7 @@ def is_final(circuit: Circuit, at_s: float) -> bool:
 
 
 def others(circuit: Circuit, process: str, now_s: float) -> int:
-    """How many other processes take part in a circuit now."""
+    """The number of other processes that participate in a circuit now."""
     if circuit.recent is None:
         return 0
     return sum(
@@ -149,7 +148,7 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
     )
 
 
-def _dated(
+def _date_records(
     message: Record, source: ReportSource | None, now_s: float, last: Record | None
 ) -> tuple[DatedRecord, ...]:
     """The signals of a message, each with its time; one that equals the `last` is the same object."""
@@ -167,7 +166,7 @@ def _dated(
 
 
 def _part(message: Record, count: int, last: Record | None) -> Record:
-    # What was refused is no evidence: it is counted by itself, once.
+    # Refusals are not evidence: they are counted separately, once.
     signal, permit = message.signal, message.permit
     if signal.count != count or signal.refused:
         signal = signal._replace(count=count, refused=0)
@@ -180,7 +179,7 @@ def _part(message: Record, count: int, last: Record | None) -> Record:
 def _start(
     circuit: Circuit, recent: Recent, new: tuple[DatedRecord, ...], refused: int
 ) -> ReplayStart:
-    """Where to fold from: what is final already, if the new signals happened after it.
+    """Where folding starts: at the final state, if the new signals happened after it.
 
     Otherwise everything recent is folded again, in order.
     """
@@ -193,7 +192,7 @@ def _start(
         base = _with_refused(base, refused)
     if settled is None or any(dated.at_s < settled.seen_s for dated in new):
         start = base._replace(version=circuit.version)
-        return ReplayStart(start, start, (), _merged(recent.tells, new))
+        return ReplayStart(start, start, (), _merge(recent.tells, new))
     settled = settled._replace(recent=None, version=circuit.version)
     shown = None
     # Under a hold that may end, and while tripping, time changes more than the counts.
@@ -206,13 +205,13 @@ def _start(
         settled,
         base,
         recent.tells[: recent.final],
-        _merged(waiting, new),
+        _merge(waiting, new),
         shown,
     )
 
 
-def _merged(old: tuple[DatedRecord, ...], new: tuple[DatedRecord, ...]) -> tuple[DatedRecord, ...]:
-    """All of them in the order in which they happened; `old` is in order."""
+def _merge(old: tuple[DatedRecord, ...], new: tuple[DatedRecord, ...]) -> tuple[DatedRecord, ...]:
+    """Both lists, sorted by time; `old` is already sorted."""
     if len(new) == 1 and (not old or old[-1].at_s <= new[0].at_s):
         return (*old, *new)
     return tuple(sorted((*old, *new), key=_at_s))
@@ -239,8 +238,8 @@ def _times(recent: Recent, source: ReportSource | None, now_s: float) -> ReportT
     return ReportTimes(tuple(live), max(final_s, now_s - HOLD_S))
 
 
-def _judged(policy: Policy, start: ReplayStart, final_s: float, now_s: float) -> Evidence:
-    """Fold what is final, in its order, and let it move the circuit."""
+def _fold_final(policy: Policy, start: ReplayStart, final_s: float, now_s: float) -> Evidence:
+    """Fold the final signals in order, and let them change the phase."""
     tells = start.tells
     if len(tells) > MOST:
         final_s = max(final_s, tells[-MOST - 1].at_s)
@@ -261,7 +260,7 @@ def _judged(policy: Policy, start: ReplayStart, final_s: float, now_s: float) ->
         else:
             _append(kept, dated)
     if last is None or left or circuit.seen_s < now_s:
-        last = _passed(policy, circuit, min(final_s, now_s) if left else now_s)
+        last = _pass_time(policy, circuit, min(final_s, now_s) if left else now_s)
         events += last.events
         if last.events:
             base, kept = last.circuit, []
@@ -270,8 +269,8 @@ def _judged(policy: Policy, start: ReplayStart, final_s: float, now_s: float) ->
     return Evidence(Step(last.circuit, last.verdict, events), base, tuple(kept), left)
 
 
-def _passed(policy: Policy, circuit: Circuit, now_s: float) -> Step:
-    """Let time pass; nothing happens to a closed circuit that is under no override."""
+def _pass_time(policy: Policy, circuit: Circuit, now_s: float) -> Step:
+    """Advance the time; a closed circuit without an override does not change."""
     if circuit.phase is Phase.CLOSED and circuit.order is None:
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
     return step(policy, circuit, _TIME, now_s)
@@ -280,7 +279,7 @@ def _passed(policy: Policy, circuit: Circuit, now_s: float) -> Step:
 def _trim(
     policy: Policy, base: Circuit, kept: list[DatedRecord], most: int, now_s: float
 ) -> Circuit:
-    """Remove what is too old or too much from `kept`; the circuit before the rest.
+    """Remove the oldest signals from `kept`; return the circuit before the rest.
 
     Several at a time, so that most messages leave the circuit before them as it is.
     """
@@ -295,7 +294,7 @@ def _trim(
 
 
 def _append(kept: list[DatedRecord], dated: DatedRecord) -> None:
-    """One more; successes that follow each other are one entry, as their order does not matter."""
+    """Append a signal; successive successes share one entry, because their order does not matter."""
     if kept and kept[-1].record.signal.ok and dated.record.signal.ok:
         one, two = kept[-1].record, dated.record
         if one._replace(signal=one.signal._replace(count=two.signal.count)) == two:
@@ -305,8 +304,8 @@ def _append(kept: list[DatedRecord], dated: DatedRecord) -> None:
     kept.append(dated)
 
 
-def _answered(policy: Policy, judged: Evidence, message: Message, now_s: float) -> Evidence:
-    """An acquisition or an override on top of what is judged."""
+def _apply_message(policy: Policy, judged: Evidence, message: Message, now_s: float) -> Evidence:
+    """Apply an acquisition or an override to the evaluated state."""
     before = judged.step.circuit
     last = step(policy, before, message, now_s)
     done = Step(last.circuit, last.verdict, judged.step.events + last.events)
@@ -315,8 +314,8 @@ def _answered(policy: Policy, judged: Evidence, message: Message, now_s: float) 
     return Evidence(done, last.circuit, (), judged.left)
 
 
-def _kept(judged: Evidence, version: int, times: ReportTimes) -> Recent | None:
-    """What is kept beside the circuit: nothing that later reports could not change."""
+def _recent_to_store(judged: Evidence, version: int, times: ReportTimes) -> Recent | None:
+    """The recent part to store with the circuit: only signals that later reports could precede."""
     tells = judged.kept + judged.left
     if any(dated.record.signal.ok is not True for dated in tells):
         settled = judged.step.circuit if judged.kept and judged.left else None
@@ -325,7 +324,7 @@ def _kept(judged: Evidence, version: int, times: ReportTimes) -> Recent | None:
 
 
 def _is_certain(policy: Policy, circuit: Circuit, now_s: float) -> bool:
-    """Whether it trips whatever successes are yet to be reported."""
+    """Whether it trips regardless of successes that are not reported yet."""
     pairs = zip(policy.detectors, circuit.memories, strict=True)
     heats = [0.0 if one.needs_successes else one.heat(memory, now_s) for one, memory in pairs]
     return policy.combine.heat(policy.detectors, heats) >= 1.0

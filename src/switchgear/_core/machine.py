@@ -1,8 +1,7 @@
 """The mechanism: one pure function folds a message into a circuit.
 
-`step` first lets time pass up to `now_s`, then folds the message in, and returns the next circuit,
-the verdict and what happened. It is the only place where phases change; `Draft` has every
-change there is.
+`step` first advances the time to `now_s`, then folds the message, and returns the next circuit, the
+verdict and the events. Phases change only here, through the methods of `Draft`.
 """
 
 import math
@@ -50,7 +49,7 @@ LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
 
 
 class Draft:
-    """The circuit while a message is being folded in: its fields, to be changed. One `step` long."""
+    """The mutable copy of a circuit during one `step`."""
 
     __slots__ = (*Circuit._fields, "before", "events", "now_s", "policy")
 
@@ -101,7 +100,7 @@ class Draft:
     def note(
         self, kind: EventKind, before: Phase, reason: str, *, by: str = "", why: str = ""
     ) -> None:
-        """Number an event and keep it."""
+        """Add a numbered event."""
         self.event_seq += 1
         retry_at_s = self.outage.retry_at_s
         self.events.append(
@@ -122,7 +121,7 @@ class Draft:
         )
 
     def move(self, to: Phase, reason: str) -> None:
-        """Change the phase, legally, with an event."""
+        """Change the phase by a legal transition, and add the event."""
         before = self.phase
         if (before, to) not in LEGAL_MOVES:
             raise AssertionError(f"a circuit cannot move from {before} to {to}")
@@ -153,8 +152,8 @@ class Draft:
         )
 
     def finish(self, verdict: Verdict) -> Step:
-        """The result: the same circuit if nothing changed, else a new version of it."""
-        # Most messages are counted, and what is counted has changed: no need to compare.
+        """Return the same circuit if nothing changed, otherwise a new version."""
+        # Most messages change a count, so no comparison is needed.
         if self.totals is self.before.totals and self.circuit() == self.before:
             return Step(self.before, verdict, ())
         self.version += 1
@@ -163,7 +162,7 @@ class Draft:
 
 
 def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
-    """Whether calls flow, and if not, why and for how long. `circuit` is advanced to `now_s`."""
+    """Whether calls are admitted, and if not, why and for how long. `circuit` must be advanced to `now_s`."""
     phase, heat = circuit.phase, circuit.heat
     if circuit.mode is Mode.HELD_OPEN:
         return Verdict(False, phase, _order(circuit), _hold_left_s(circuit, now_s), heat)
@@ -184,7 +183,7 @@ def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
 
 
 def refuses_until_s(policy: Policy, circuit: Circuit | Draft) -> float:
-    """Until when this state refuses everyone, so that refusing needs no message.
+    """Until when this state refuses every call, so that refusing needs no message.
 
     Minus infinity: a call may be admitted now. Infinity: until something else changes it.
     """
@@ -205,7 +204,7 @@ def _free_probe(policy: Policy, circuit: Circuit | Draft) -> bool:
 
 
 def _first_lease_s(circuit: Circuit | Draft) -> float:
-    """When the first probe under way loses its place, should it not report."""
+    """When the lease of the first running probe ends."""
     leases = [permit.lease_until_s for permit in circuit.probing.permits]
     return min([lease for lease in leases if lease is not None], default=-math.inf)
 
@@ -240,11 +239,11 @@ def _order(circuit: Circuit | Draft) -> str:
 
 RECENT_FAILURES = 5
 EXPIRED_PROBES = 16
-"""How many hung probes are remembered: the result of each still counts once."""
+"""Maximum number of remembered hung probes: the result of each still counts once."""
 MOST_ISOLATED = 16
-"""How many isolated processes a circuit lists."""
+"""Maximum number of isolated processes that a circuit lists."""
 FORGET_ISOLATED_S = 600.0
-"""How long after it may probe an isolated process is listed, if it reports nothing: it may be gone."""
+"""Seconds after its next probe is due until a silent isolated process is removed from the list."""
 
 
 def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
@@ -255,10 +254,10 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     draft = Draft(policy, circuit, now_s)
     _advance(draft)
     if isinstance(message, Acquire):
-        verdict = _ask(draft)
+        verdict = _acquire(draft)
     else:
         if isinstance(message, Record):
-            _tell(draft, message.signal, message.permit)
+            _record(draft, message.signal, message.permit)
         else:
             _obey(draft, message)
         verdict = standing(policy, draft, draft.now_s)
@@ -266,7 +265,7 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 
 
 def count_only(policy: Policy, circuit: Circuit, tells: Sequence[DatedRecord]) -> Circuit:
-    """The circuit with these signals counted and nothing moved by them. Pure.
+    """Count these signals without changing the phase. Pure.
 
     For evidence that may be incomplete, and for evidence that has been judged before: `evidence.py`.
     The circuit is closed or tripping.
@@ -309,7 +308,7 @@ def _advance(draft: Draft) -> None:
     if draft.phase is Phase.OPEN:
         retry_at_s = draft.outage.retry_at_s
         if retry_at_s is not None and not draft.policy.recovery.ends:
-            # It was opened under another policy than it is loaded by, and this one never retries.
+            # It was opened under another policy, and the present one never retries.
             draft.outage = draft.outage._replace(retry_at_s=None)
         elif retry_at_s is not None and draft.now_s >= retry_at_s:
             _end_wait(draft)
@@ -354,10 +353,10 @@ def _expire_leases(draft: Draft) -> None:
             draft.note(EventKind.PROBE_EXPIRED, Phase.HALF_OPEN, reason)
 
 
-# Ask
+# Acquire
 
 
-def _ask(draft: Draft) -> Verdict:
+def _acquire(draft: Draft) -> Verdict:
     permit = None if draft.mode is Mode.HELD_OPEN else _grant(draft)
     now = standing(draft.policy, draft, draft.now_s)
     if permit is not None:
@@ -383,25 +382,25 @@ def _grant(draft: Draft) -> Permit | None:
 
 
 def _reduced_load(draft: Draft) -> Permit | None:
-    """Whether this call is in the admitted share: evenly spread, a pure function of the number of calls."""
+    """Whether this call is in the admitted share, which is spread evenly over the calls."""
     outage = draft.outage
     if not outage.admit:
         return None
-    asked = outage.asked + 1
-    draft.outage = outage._replace(asked=asked)
-    if math.floor(asked * outage.admit) == math.floor((asked - 1) * outage.admit):
+    count = outage.asked + 1
+    draft.outage = outage._replace(asked=count)
+    if math.floor(count * outage.admit) == math.floor((count - 1) * outage.admit):
         return None
     return Permit(draft.generation)
 
 
-# Tell
+# Record
 
 
-def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
+def _record(draft: Draft, signal: Signal, permit: Permit | None) -> None:
     """Fold a signal as if each of its `count` equal results were recorded alone, one after the other.
 
-    They are taken in parts in which nothing changes but counts, so a million costs little more
-    than one. No time passes between them.
+    They are folded in parts in which only counts change, so a million costs little more than one.
+    No time passes between them.
     """
     if signal.refused:
         draft.count(refused=signal.refused)
@@ -415,12 +414,12 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
             draft.count(late=left)
             return
         part = 1 if first else _part(draft, signal, permit, left)
-        _hear(draft, signal._replace(count=part) if part != signal.count else signal, permit)
+        _record_one(draft, signal._replace(count=part) if part != signal.count else signal, permit)
         left -= part
         first = False
 
 
-def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
+def _record_one(draft: Draft, signal: Signal, permit: Permit | None) -> None:
     if signal.ok is None:
         draft.count(ignored=signal.count)
     elif signal.ok:
@@ -430,7 +429,7 @@ def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.failures = _with_failure(draft.failures, draft.now_s, signal)
     if draft.phase is Phase.HALF_OPEN and _is_probing(draft, permit):
         _judge_probe(draft, signal, permit)
-    else:  # so does the result of an ordinary call that was admitted beside the probes
+    else:  # so does the result of an ordinary call that was admitted besides the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
 
@@ -443,15 +442,15 @@ def _with_failure(
 
 
 def _is_probing(draft: Draft, permit: Permit | None) -> bool:
-    """Whether a result under this permit is that of a probe."""
+    """Whether a result with this permit is the result of a probe."""
     return draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe != 0)
 
 
 def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int:
-    """How many of the `left` can be folded at once: up to, not including, one that may decide.
+    """How many of the `left` signals can be folded at once: those before the first that may decide.
 
-    One of them has just been folded. The detectors promise that their heat then goes one way until
-    one of them begins to judge: so the first change is found by halving.
+    One of them has just been folded. The heat of every detector then moves in one direction until
+    one of them begins to evaluate, so bisection finds the first change.
     """
     if _is_probing(draft, permit):
         if signal.ok is None:
@@ -487,7 +486,7 @@ def _is_late(circuit: Circuit | Draft, permit: Permit) -> bool:
 
 
 def _judge(draft: Draft, signal: Signal) -> None:
-    """Let the evidence move the circuit; while it probes, only cut the load."""
+    """Change the phase by the evidence; while the circuit probes, only reduce the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
     warn_at = policy.calm_below if draft.phase is Phase.TRIPPING else policy.tripping_at
@@ -528,7 +527,7 @@ def _objection(draft: Draft, signal: Signal) -> str | None:
 
 
 def _decide(draft: Draft, signal: Signal, objection: str) -> None:
-    """Close or open, as soon as the results that are missing can make no difference."""
+    """Close or open as soon as the missing results cannot change the outcome."""
     needed, of = draft.policy.recovery.successes, draft.policy.recovery.results_needed
     successes, failures = draft.probing.successes, draft.probing.failures
     known = plural(successes + failures, "probe")
@@ -547,7 +546,7 @@ def _decide(draft: Draft, signal: Signal, objection: str) -> None:
 
 
 def _free(draft: Draft, permit: Permit) -> None:
-    """Take the probe off the books: its place, or the memory that it lost it."""
+    """Remove the probe from the running or the expired ones."""
     probing = draft.probing
     draft.probing = probing._replace(
         permits=tuple(other for other in probing.permits if other != permit),
@@ -563,9 +562,9 @@ def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_pro
 
 
 def _cut_load(draft: Draft, signal: Signal) -> None:
-    """A stricter detector trips while a share still flows: less flows.
+    """Admit a smaller share because a stricter detector trips.
 
-    An open circuit's wait restarts; of a half-open one the probes still decide.
+    The cooldown of an open circuit restarts; in a half-open circuit the probes still decide.
     """
     reason = draft.policy.strictest_reason(draft.memories, draft.now_s)
     admit = draft.policy.admit(draft.memories, draft.now_s)
@@ -602,7 +601,7 @@ def _close(draft: Draft, reason: str) -> None:
         draft.move(Phase.CLOSED, reason)
 
 
-# Order
+# Override
 
 
 def _obey(draft: Draft, order: Override) -> None:
@@ -611,14 +610,14 @@ def _obey(draft: Draft, order: Override) -> None:
         draft.mode = order.mode
         draft.order = order._replace(kind=EventKind.ORDERED, probe=False)
         if order.mode is Mode.AUTO:
-            draft.order = draft.order._replace(until_s=None)  # nothing is held that could end
+            draft.order = draft.order._replace(until_s=None)  # there is no hold that could end
     if order.kind is not EventKind.ORDERED:
         draft.note(order.kind, draft.phase, order.why, by=order.by)
     else:
         draft.note(EventKind.ORDERED, draft.phase, _what(draft, order), by=order.by, why=order.why)
     if order.process:
-        draft.isolated = _isolated(draft, order)
-    _end_hold(draft)  # one that came too late holds nothing
+        draft.isolated = _update_isolated(draft, order)
+    _end_hold(draft)  # a hold whose end has passed has no effect
     if order.probe and draft.phase is Phase.OPEN and draft.policy.recovery.probes:
         _half_open(draft, f"probe requested by {order.by}")
     if order.reset:
@@ -628,8 +627,8 @@ def _obey(draft: Draft, order: Override) -> None:
         _close(draft, f"reset by {order.by}")
 
 
-def _isolated(draft: Draft, order: Override) -> tuple[Isolated, ...]:
-    """The isolated processes after a remark about one of them; it is kept since when it is so."""
+def _update_isolated(draft: Draft, order: Override) -> tuple[Isolated, ...]:
+    """The isolated processes after a remark about one of them; its start time is kept."""
     since_s = draft.now_s
     left = []
     for one in draft.isolated:

@@ -17,36 +17,36 @@ class Recovery(Value):
 
     kind: ClassVar[str]
     probes: int = 0
-    """How many probes may be under way at once; 0: no probing, the circuit just closes."""
+    """Maximum number of concurrent probes; 0: the circuit closes without a probe."""
     successes: int = 1
-    """How many successful probes close the circuit."""
+    """Number of successful probes that close the circuit."""
     of: int | None = None
-    """Of how many probes; `None`: of as many, so that one failure opens it again."""
+    """Number of probes of which `successes` must succeed; `None`: all, so one failure re-opens the circuit."""
     lease_s: float | None = None
-    """How long a probe may take before its place is given to another; `None`: the cooldown."""
+    """Seconds after which another probe replaces a probe without a result; `None`: the cooldown."""
 
     ends: ClassVar[bool] = True
-    """Whether an open circuit ever comes back by itself."""
+    """Whether an open circuit recovers without an operator."""
 
     @property
     def results_needed(self) -> int:
-        """How many results decide at the latest."""
+        """Number of results after which the outcome is certain."""
         return self.successes if self.of is None else self.of
 
     def may_probe(self, probing: Probing) -> bool:
-        """Whether one more probe may begin: a place is free, and its result can still matter."""
+        """Whether one more probe may begin: fewer than `probes` are running, and its result can still matter."""
         under_way = len(probing.permits)
-        if self.of is None:  # the first to report decides, so that one that hangs delays nothing
+        if self.of is None:  # the first result decides, so that a hanging probe delays nothing
             return under_way < self.probes
         known = probing.successes + probing.failures
         return under_way < min(self.probes, self.of - known)
 
     def lease_after_s(self, cooldown_s: float) -> float:
-        """The lease of a probe after this wait; used only if the recovery has probes."""
+        """The lease of a probe after this wait, in seconds; used only if the recovery has probes."""
         raise NotImplementedError
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:
-        """How long to stay open from `now_s` on; `None`: until an operator resets."""
+        """Seconds to stay open from `now_s` on; `None`: until an operator resets it."""
         raise NotImplementedError
 
 
@@ -60,11 +60,11 @@ class Cooldown(Recovery):
     - Up to `probes` calls may probe at a time; `successes` of them close the circuit, one failure
       re-opens it.
     - With `of=k`, `successes` of `k` probes close the circuit, and it re-opens as soon as too many
-      have failed for that to be possible. For a dependency of which some calls always fail. At
+      have failed for that to be possible. Use it for a dependency that always fails some calls. At
       most `k` probes are admitted.
     - A probe without a result after `lease_s` seconds (default: as long as the wait before it, and
-      not less than `base_s`) loses its place, so that a hung probe cannot block the circuit. Its
-      result still counts if it arrives before another probe decides.
+      not less than `base_s`) is replaced by another probe, so that a hung probe cannot block the
+      circuit. Its result still counts if it arrives before another probe decides.
 
     >>> [Cooldown(60, max_s=300).wait_s("k", n, Signal(), 0.0) for n in range(5)]
     [60.0, 120.0, 240.0, 300.0, 300.0]
@@ -143,14 +143,14 @@ class Cooldown(Recovery):
     def _backoff_s(self, failed_probes: int) -> float:
         try:
             return min(self.max_s, self.base_s * self.factor**failed_probes)
-        except OverflowError:  # the power is beyond all floats, so beyond the maximum
+        except OverflowError:  # the power exceeds every float, and so the maximum
             return self.max_s
 
 
 class WindowEnd(Recovery):
     """Stays open until the current window of `window_s` seconds ends, then closes without a probe.
 
-    For what is counted by the hour or the day: windows begin at multiples of `window_s` on the
+    For limits per hour or per day: windows begin at multiples of `window_s` on the
     circuit's clock, so that a day (86,400 s) on a wall clock ends at midnight UTC.
 
     >>> WindowEnd(3600.0).wait_s("k", 0, Signal(), now_s=3000.0)
@@ -186,7 +186,7 @@ class Latched(Recovery):
 
 
 def spread(key: str, now_s: float) -> float:
-    """A number in [0, 1) that looks random and is a pure function of its arguments (FNV-1a)."""
+    """A pseudo-random number in [0, 1), a pure function of its arguments (FNV-1a)."""
     digest = 0xCBF29CE484222325
     for byte in f"{key}\0{now_s!r}".encode(errors="surrogatepass"):
         digest = ((digest ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
@@ -195,11 +195,11 @@ def spread(key: str, now_s: float) -> float:
 
 
 CALM_SHARE = 0.8
-"""How far below `tripping_at` the heat must fall before a worried circuit is calm again."""
+"""A TRIPPING circuit closes when its heat falls below this share of `tripping_at`."""
 
 
 class Combine(Value):
-    """Base of the rules by which detectors judge together."""
+    """Base of the rules that combine the detectors of a policy."""
 
     __slots__ = ()
 
@@ -212,7 +212,7 @@ class Combine(Value):
         return ()
 
     def check(self, detectors: Sequence[Detector]) -> None:
-        """Raise ValueError unless these detectors can be combined so."""
+        """Raise ValueError unless these detectors can be combined in this way."""
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """The heat of the circuit."""
@@ -223,12 +223,12 @@ class Combine(Value):
         raise NotImplementedError
 
     def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
-        """The evidence for the share that is still admitted, in words; something trips."""
+        """The evidence for the share that is still admitted, in words; call it only if a detector trips."""
         return self.reason(detectors, readings)
 
 
 class AnyDetector(Combine):
-    """The circuit is as hot as its hottest detector: one that trips is enough."""
+    """The heat of the circuit is that of its hottest detector: one detector is enough to trip it."""
 
     __slots__ = ()
     kind: ClassVar[str] = "any"
@@ -237,12 +237,12 @@ class AnyDetector(Combine):
         super().__init__()
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """That of the hottest."""
+        """That of the hottest detector."""
         del detectors
         return max(heats)
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
-        """That of the hottest."""
+        """That of the hottest detector."""
         del detectors
         hottest = readings[0]
         for reading in readings[1:]:
@@ -251,7 +251,7 @@ class AnyDetector(Combine):
         return hottest.reason
 
     def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
-        """That of the one that admits least, of those that trip: the hottest of several."""
+        """The reason of the tripping detector that admits least; of several, the hottest."""
         pairs = zip(detectors, readings, strict=True)
         tripped = [
             (-one.admit, reading.heat, reading) for one, reading in pairs if reading.heat >= 1
@@ -309,7 +309,7 @@ class WeightedSum(Combine):
         return () if self.alone_from is None else (self.alone_from,)
 
     def check(self, detectors: Sequence[Detector]) -> None:
-        """Every detector has a weight or counts alone, every weight a detector; they can trip."""
+        """Raise ValueError unless every detector has a weight or counts alone, every weight has a detector, and the sum can trip."""
         weights = dict(self.weights)
         kinds = [detector.kind for detector in detectors]
         for kind in kinds:
@@ -321,21 +321,21 @@ class WeightedSum(Combine):
                     f"WeightedSum.weights names {kind!r}, and the policy has no such detector"
                 )
         reachable = sum(weights.get(kind, 0.0) for kind in kinds)
-        if self._share(reachable) < 1.0:
+        if self._share_of_threshold(reachable) < 1.0:
             raise ValueError(
                 f"WeightedSum.threshold is {self.threshold:g}: it must not be above the sum of "
                 f"the weights, {reachable:g}, or the circuit can never trip"
             )
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """The weights of those that trip, against the threshold; or the hottest that counts alone."""
-        share = self._share(self.score(detectors, heats))
+        """The sum of the weights of tripping detectors divided by the threshold; or the hottest that counts alone, if higher."""
+        share = self._share_of_threshold(self.score(detectors, heats))
         return max(share, self._hottest_alone(detectors, heats)[0])
 
     def _hottest_alone(
         self, detectors: Sequence[Detector], heats: Sequence[float]
     ) -> tuple[float, int]:
-        """The heat and the place of the hottest detector that counts alone; (0, -1): none does."""
+        """The heat and the index of the hottest detector that counts alone; (0, -1): there is none."""
         if self.alone_from is None:
             return 0.0, -1
         weights = dict(self.weights)
@@ -345,7 +345,7 @@ class WeightedSum(Combine):
                 hottest, place = heat, index
         return hottest, place
 
-    def _share(self, score: float) -> float:
+    def _share_of_threshold(self, score: float) -> float:
         share = score / self.threshold
         # 0.7 + 0.1 is 0.7999999999999999, and 0.8 in a configuration means their sum.
         return 1.0 if math.isclose(share, 1.0) else share
@@ -353,28 +353,27 @@ class WeightedSum(Combine):
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """Why the circuit trips or warns: the score and what each detector adds to it.
 
-        Where one detector is enough, its own reason is complete.
+        If one detector is enough, the reason is that of the detector.
         """
         weights = dict(self.weights)
         heats = [reading.heat for reading in readings]
         score = self.score(detectors, heats)
         alone, place = self._hottest_alone(detectors, heats)
-        if alone > self._share(score):
+        if alone > self._share_of_threshold(score):
             return readings[place].reason
         evidence = [
             (reading.reason, weights[detector.kind])
             for detector, reading in zip(detectors, readings, strict=True)
             if reading.heat >= 1.0 and detector.kind in weights
         ]
-        trips = self._share(score) >= 1.0
+        trips = self._share_of_threshold(score) >= 1.0
         if trips and len(evidence) == 1:
             return evidence[0][0]
-        limit = f"(trips at {self.threshold:g})" if trips else f"of {self.threshold:g}"
         parts = "; ".join(f"{reason} (+{points:g})" for reason, points in evidence)
-        return f"score {score:g} {limit}" + (f": {parts}" if parts else "")
+        return f"score {score:g} (trips at {self.threshold:g})" + (f": {parts}" if parts else "")
 
     def score(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """The sum of the weights of those that trip; what counts alone adds nothing."""
+        """The sum of the weights of tripping detectors; detectors that count alone add nothing."""
         weights = dict(self.weights)
         pairs = zip(detectors, heats, strict=True)
         return sum(weights.get(detector.kind, 0.0) for detector, heat in pairs if heat >= 1.0)
@@ -387,8 +386,8 @@ class Policy(Value):
     - `recovery`: `Cooldown(…)` (the default), `WindowEnd(…)` or `Latched()`.
     - `combine`: `AnyDetector()` (the default) or `WeightedSum(…)`.
     - `tripping_at`: the heat, between 0 and 1, from which the circuit is TRIPPING: it still admits
-      but evaluates every result, until the heat is a fifth below. `None` (the default): CLOSED until
-      it opens.
+      calls but evaluates every result, until the heat is a fifth below. `None` (the default):
+      CLOSED until it opens.
     - `strict`: refuse while the state is unknown, that is while a shared store cannot be reached,
       and read the store before every call. Default: continue from the last known state, with an event.
 
@@ -438,7 +437,7 @@ class Policy(Value):
 
     @property
     def slow_from_s(self) -> float | None:
-        """The shortest duration that any detector distinguishes from 0; `None`: no detector looks at durations."""
+        """The shortest duration that any detector distinguishes from 0; `None`: no detector uses durations."""
         limits = [d.slow_from_s for d in self.detectors if d.slow_from_s is not None]
         return min(limits, default=None)
 
@@ -447,36 +446,36 @@ class Policy(Value):
         return Circuit(key, self.fresh_memories(), seen_s=now_s)
 
     def fresh_memories(self) -> tuple[Any, ...]:
-        """What the detectors remember at the start."""
+        """The memories of the detectors at the start."""
         return tuple(detector.start() for detector in self.detectors)
 
     def recovered_memories(self, memories: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the detectors remember after the circuit has recovered."""
+        """The memories of the detectors after the circuit has recovered."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(detector.recovered(memory) for detector, memory in pairs)
 
     def probed_memories(
         self, memories: tuple[Any, ...], signal: Signal, now_s: float
     ) -> tuple[Any, ...]:
-        """What the detectors remember after a probe that failed."""
+        """The memories of the detectors after a failed probe."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(detector.probed(memory, signal, now_s) for detector, memory in pairs)
 
     def fold(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> tuple[Any, ...]:
-        """What the detectors remember after this signal."""
+        """The memories of the detectors after this signal."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple([detector.fold(memory, signal, now_s) for detector, memory in pairs])
 
     def judges_after(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> int:
-        """After how many more such signals the next detector begins to judge; 0: none will."""
+        """How many more such signals the next detector needs before it begins to evaluate; 0: none does."""
         pairs = zip(self.detectors, memories, strict=True)
         waits = [detector.judges_after(memory, signal, now_s) for detector, memory in pairs]
         return min(filter(None, waits), default=0)
 
     def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
-        """How each detector stands, by the edges that its heat has passed: 0 is calm.
+        """The band of each detector: the number of edges that its heat has passed; 0 is calm.
 
-        While none of them changes, neither do the policy's texts, except for numbers.
+        While no band changes, the texts of the policy change only in their numbers.
         """
         edges = (self.calm_below or 1.0, self.tripping_at or 1.0, 1.0, *self.combine.edges)
         pairs = zip(self.detectors, memories, strict=True)
@@ -484,14 +483,14 @@ class Policy(Value):
         return [sum(heat >= edge for edge in edges) for heat in heats]
 
     def heat(self, memories: tuple[Any, ...], now_s: float) -> float:
-        """How hot the circuit is: 0 calm, 1 trips."""
+        """The heat of the circuit: 0 is calm, 1 trips."""
         pairs = zip(self.detectors, memories, strict=True)
         heats = [detector.heat(memory, now_s) for detector, memory in pairs]
         return self.combine.heat(self.detectors, heats)
 
     @property
     def calm_below(self) -> float | None:
-        """The heat below which a circuit that is TRIPPING closes: this avoids flapping at the threshold.
+        """The heat below which a TRIPPING circuit closes; the margin avoids flapping at the threshold.
 
         >>> from switchgear.detectors import FailureRate
         >>> Policy([FailureRate()], tripping_at=0.75).calm_below
@@ -516,7 +515,7 @@ class Policy(Value):
         return self.combine.reason(self.detectors, self.readings(memories, now_s))
 
     def strictest_reason(self, memories: tuple[Any, ...], now_s: float) -> str:
-        """The evidence for `admit`, in words; the policy trips."""
+        """The evidence for `admit`, in words; call it only if the policy trips."""
         return self.combine.strictest(self.detectors, self.readings(memories, now_s))
 
     def admit(self, memories: tuple[Any, ...], now_s: float) -> float:
@@ -537,16 +536,18 @@ def _checked_detectors(detectors: Any) -> tuple[Detector, ...]:
     if isinstance(detectors, str | Detector) or not isinstance(detectors, Sequence):
         raise ValueError(f"Policy.detectors is {detectors!r}: it must be a list of detectors")
     if not detectors:
-        raise ValueError(f"Policy.detectors is empty: it must hold at least one of {_known()}")
+        raise ValueError(
+            f"Policy.detectors is empty: it must hold at least one of {_known_detectors()}"
+        )
     for index, detector in enumerate(detectors):
         if not isinstance(detector, Detector):
             raise ValueError(
-                f"Policy.detectors[{index}] is {detector!r}: it must be a detector such as {_known()}"
+                f"Policy.detectors[{index}] is {detector!r}: it must be a detector such as {_known_detectors()}"
             )
     return tuple(detectors)
 
 
-def _known() -> str:
+def _known_detectors() -> str:
     return ", ".join(sorted(kind.__name__ for kind in Detector.kinds()))
 
 
@@ -556,6 +557,6 @@ def needs_successes(policy: Policy) -> bool:
 
 
 def counts_calls(policy: Policy) -> bool:
-    """Whether a detector begins to judge with a certain number of calls."""
+    """Whether a detector begins to evaluate at a certain number of calls."""
     base = Detector.judges_after
     return any(type(detector).judges_after is not base for detector in policy.detectors)

@@ -1,7 +1,7 @@
 """The types of the state machine: circuits, messages, verdicts and events.
 
 State is a value (`Circuit`), what changes it is a message (`Acquire`, `Record`, `Override`), what happened
-is an `Event`. All are immutable, so any thread may hold any of them.
+is an `Event`. All are immutable, so threads can share them.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def by_type(kind: type[T]) -> type[T]:
-    """Let a named tuple equal only its own type: `Permit(1)` is no `(1, 0, None)`."""
+    """Make a named tuple equal only to its own type: `Permit(1) != (1, 0, None)`."""
 
     def equal(self: T, other: object) -> bool:
         return type(self) is type(other) and tuple.__eq__(self, other)
@@ -26,15 +26,15 @@ def by_type(kind: type[T]) -> type[T]:
 
 def to_dict(value: Any) -> dict[str, Any]:
     """A named tuple as a dictionary that JSON can hold: tuples as lists, enums as texts."""
-    return {name: _plain(member) for name, member in zip(value._fields, value, strict=True)}
+    return {name: _to_json(member) for name, member in zip(value._fields, value, strict=True)}
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, StrEnum):
         return value.value
     if not isinstance(value, tuple):
         return value
-    return to_dict(value) if hasattr(value, "_fields") else [_plain(member) for member in value]
+    return to_dict(value) if hasattr(value, "_fields") else [_to_json(member) for member in value]
 
 
 class Phase(StrEnum):
@@ -42,10 +42,10 @@ class Phase(StrEnum):
 
     CLOSED = "closed"
     TRIPPING = "tripping"
-    """Worried: admits, and looks at every step."""
+    """Close to a trip: admits calls, and evaluates every result."""
     OPEN = "open"
     HALF_OPEN = "half_open"
-    """The wait is over; probes decide."""
+    """The cooldown is over; probes decide."""
 
 
 class Mode(StrEnum):
@@ -55,7 +55,7 @@ class Mode(StrEnum):
     HELD_OPEN = "held_open"
     HELD_CLOSED = "held_closed"
     SHADOW = "shadow"
-    """Would have tripped, does not: everything is admitted and what would be refused is counted."""
+    """Everything is admitted; calls that would have been refused are counted."""
 
 
 class EventKind(StrEnum):
@@ -70,29 +70,29 @@ class EventKind(StrEnum):
     HOLD_ENDED = "hold_ended"
     """The time of an operator's hold is over; the evidence decides again."""
     PROBE_EXPIRED = "probe_expired"
-    """A probe did not report in time; its place is free again."""
+    """A probe had no result in time; another probe is admitted."""
     STORE_LOST = "store_lost"
-    """The store cannot be reached; the circuit goes on from its last known state."""
+    """The store cannot be reached; the circuit continues from its last known state."""
     STORE_BACK = "store_back"
-    """The store is reached again, and what happened meanwhile is saved."""
+    """The store is available again, and has saved what happened in the meantime."""
     STATE_UNREADABLE = "state_unreadable"
-    """What was stored could not be read; it was set aside and the circuit starts from scratch."""
+    """The stored state could not be read; it was set aside and the circuit starts fresh."""
     UNDECIDED = "undecided"
     """A hook could not decide: it admitted or refused as configured; the reason is in the event."""
     CALL_EXPIRED = "call_expired"
-    """A tool call of an agent started and its end was never reported; it is given up."""
+    """A tool call of an agent started and its end was never reported; it counts as lost."""
     RULE_BROKEN = "rule_broken"
     """An agent tried what a rule forbids; it was refused."""
     ISOLATED = "isolated"
-    """One process fails while others succeed: it stays away by itself, and the circuit is closed."""
+    """One process fails while others succeed: only this process refuses its calls; the circuit stays closed."""
     REJOINED = "rejoined"
     """A process that was isolated calls again, or has ended."""
     GUARD_CHANGED = "guard_changed"
-    """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
+    """The guard of an agent has changed: its configuration, or the settings that contain its hooks."""
     INTERVENED = "intervened"
-    """An escalation step was taken for a stuck agent: a nudge, a fresh start, help, giving up."""
+    """An escalation step was taken for a stuck agent: nudge, restart, hand over or skip."""
     SECOND_OPINION = "second_opinion"
-    """A command or model of the user's choice gave its verdict on a stuck agent, or gave none."""
+    """The configured command or model gave a verdict on a stuck agent, or failed to."""
 
 
 @by_type
@@ -104,14 +104,14 @@ class AgentStep(NamedTuple):
     """
 
     tool: str = ""
-    """The tool's own name; empty: it only talked."""
+    """The name of the tool; empty: a turn without a tool call."""
     args: str = ""
-    """What it was called with, as one text."""
+    """The arguments, as one text."""
     result: str | None = None
     thought: str | None = None
     """The agent's text before the action."""
     call_key: str = ""
-    """A digest of the uncut arguments; empty: `args` is uncut, or it is not known."""
+    """A digest of the uncut arguments; empty: `args` is uncut, or the digest is unknown."""
     result_key: str = ""
     """A digest of the uncut result, likewise."""
 
@@ -124,7 +124,7 @@ class SignalFields(NamedTuple):
     """The fields of a `Signal`."""
 
     ok: bool | None = None
-    """Whether it succeeded. `None` is no evidence: a cancelled call, a permit given back."""
+    """Whether it succeeded. `None` is no evidence: a cancelled call, a returned permit."""
     seconds: float | None = None
     error: str | None = None
     """One line about the failure, already redacted."""
@@ -135,26 +135,26 @@ class SignalFields(NamedTuple):
     refused: int = 0
     """Calls refused by a snapshot of this circuit since the last message."""
     cost_micros: int | None = None
-    """What it cost, in millionths of a dollar."""
+    """Cost in millionths of a dollar."""
     files_changed: int | None = None
-    """How many files differ from what they were before, committed or not."""
+    """Number of files that differ from before, committed or not."""
     tests_passing: int | None = None
     output_chars: int | None = None
-    """How long the output was, in characters."""
+    """Length of the output in characters."""
     at_s: float | None = None
     """When it was measured, in seconds since the epoch."""
     step: AgentStep | None = None
-    """The step of an agent that this was."""
+    """The agent's step, if this is one."""
     state: str | None = None
-    """A key of the state the work is in after it: equal keys, equal files."""
+    """A key of the state of the files after it: equal keys mean equal files."""
     failing_tests: str | None = None
-    """A key of the set of tests that fail: equal keys, the same tests."""
+    """A key of the set of failing tests: equal keys mean the same tests."""
     context_used: float | None = None
     """The share of the agent's context window that is in use: 0 to 1."""
     idle_s: float | None = None
-    """How long nothing has happened, as a watcher saw it."""
+    """Seconds without activity, as measured by a watcher."""
     waited_s: float | None = None
-    """How long it waited for a lock."""
+    """Seconds of waiting for a lock."""
     violation: str | None = None
     """The rule that was broken, in one line."""
 
@@ -224,9 +224,9 @@ class Permit(NamedTuple):
 
     generation: int
     probe: int = 0
-    """Which probe this is, from 1; 0 is an ordinary call."""
+    """Number of the probe, from 1; 0 is an ordinary call."""
     lease_until_s: float | None = None
-    """When a probe that has not reported loses its place; its result still counts."""
+    """When another probe may replace this one; its result still counts."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON can hold them."""
@@ -242,9 +242,9 @@ class ReportSource(NamedTuple):
 
     process: str
     upto_s: float
-    """Up to when this process has now reported everything."""
+    """The time up to which this process has reported everything."""
     times: tuple[tuple[float, int], ...] = ()
-    """When how many of the signal's `count` happened; none: all of them now."""
+    """Pairs of a time and how many of the signal's `count` happened then; empty: all of them now."""
 
 
 @by_type
@@ -286,11 +286,11 @@ class Override(NamedTuple):
     mode: Mode | None = None
     reset: bool = False
     kind: EventKind = EventKind.ORDERED
-    """The event it makes; other than ORDERED it is Switchgear's own remark, not an operator's."""
+    """The kind of the event; a kind other than ORDERED is a remark of Switchgear, not an operator's override."""
     until_s: float | None = None
-    """When the mode ends by itself, on the circuit's clock; `None`: not before it is released."""
+    """When the mode ends, on the circuit's clock; `None`: when it is released."""
     probe: bool = False
-    """Let an open circuit probe now, before its wait is over."""
+    """Admit a probe on an open circuit now, before its cooldown ends."""
     process: str = ""
     """The process that a remark is about, such as `process 17 on web-3`; `until_s` is its next probe."""
 
@@ -318,11 +318,11 @@ class Reading(NamedTuple):
     heat: float
     """0 is calm; 1 and above trips."""
     reason: str
-    """The evidence in words, with the threshold it is held against."""
+    """The evidence in words, with the threshold."""
     value: float | None = None
     """The evidence in numbers, such as 3 (failures in a row); `None`: it has none."""
     threshold: float | None = None
-    """What the value is held against."""
+    """The threshold for the value."""
     unit: str = ""
     """The unit of both: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
 
@@ -339,18 +339,18 @@ class Failure(NamedTuple):
 
 
 class OpenState(NamedTuple):
-    """Why and how long the circuit is open; what a closed circuit has is `NO_OUTAGE`."""
+    """Why and how long the circuit is open; `NO_OUTAGE` for a closed circuit."""
 
     opened_at_s: float = 0.0
     retry_at_s: float | None = None
-    """When it will try again; `None`: not by itself."""
+    """When it admits a probe; `None`: not before an operator acts."""
     cooldown_s: float = 0.0
-    """How long this wait is; also how long a probe after it keeps its place, at least."""
+    """Length of the cooldown in seconds; also the minimum lease of a probe after it."""
     failed_probes: int = 0
     admit: float = 0.0
-    """The share of calls that is still admitted: 0 is cut off, 0.25 is one call in four."""
+    """The share of calls that is still admitted: 0 is none, 0.25 is one call in four."""
     asked: int = 0
-    """Calls that met the reduced load, to admit every so-many-th."""
+    """Number of calls under reduced load, to admit an even share of them."""
     reason: str = ""
 
 
@@ -361,7 +361,7 @@ class Probing(NamedTuple):
     issued: int = 0
     successes: int = 0
     expired: tuple[int, ...] = ()
-    """The last probes that lost their place and have not reported: they still may, once."""
+    """The last probes whose lease ended without a result: each may still report once."""
     failures: int = 0
 
 
@@ -372,12 +372,12 @@ class Totals(NamedTuple):
     succeeded: int = 0
     failed: int = 0
     ignored: int = 0
-    """Results that are no evidence: cancelled calls, permits given back."""
+    """Results that are no evidence: cancelled calls, returned permits."""
     late: int = 0
-    """Stale results, from before the last transition, and a probe's second result: counted, never judged."""
+    """Stale results, from before the last transition, and a probe's second result: counted, never evaluated."""
     refused: int = 0
     overruled: int = 0
-    """Admitted by the mode against the evidence: what shadow mode would have refused."""
+    """Calls admitted by the mode against the evidence, as in shadow mode."""
     cost_micros: int = 0
     """The sum of the recorded costs, in millionths of a dollar."""
 
@@ -402,19 +402,19 @@ else:
 
 
 class Recent(NamedTuple):
-    """The latest evidence on a shared circuit: other processes may yet report what came before it."""
+    """The latest evidence on a shared circuit: other processes may still report earlier evidence."""
 
     version: int
-    """The version of the circuit that has it folded in."""
+    """The version of the circuit that contains it."""
     base: MaybeCircuit
     """The circuit before it; `None`: no evidence is pending."""
     tells: tuple[DatedRecord, ...]
     final: int
-    """How many of them are judged; a report that is very late is still put in its place."""
+    """How many of them are final; a late report is still inserted before them."""
     reports: tuple[tuple[str, float], ...]
-    """The processes that take part, and up to when each has reported everything."""
+    """The participating processes, and up to when each has reported everything."""
     settled: MaybeCircuit = None
-    """The circuit with the judged ones and without the others; `None`: fold `base` to know it."""
+    """The circuit with only the final signals; `None`: fold `base` to compute it."""
 
 
 class Isolated(NamedTuple):
@@ -425,7 +425,7 @@ class Isolated(NamedTuple):
     reason: str
     since_s: float
     retry_at_s: float
-    """From when on its next call is a probe."""
+    """When its next call becomes a probe."""
 
 
 NO_OUTAGE = OpenState()
@@ -438,7 +438,7 @@ class Circuit(NamedTuple):
 
     key: str
     memories: tuple[Any, ...]
-    """What each detector of the policy remembers, in the policy's order."""
+    """The memory of each detector, in the order of the policy."""
     phase: Phase = Phase.CLOSED
     mode: Mode = Mode.AUTO
     order: Override | None = None
@@ -455,14 +455,14 @@ class Circuit(NamedTuple):
     failures: tuple[Failure, ...] = ()
     totals: Totals = NO_TOTALS
     recent: Recent | None = None
-    """What may still be preceded by reports of other processes; see `evidence.py`."""
+    """Evidence that late reports of other processes may precede; see `evidence.py`."""
     isolated: tuple[Isolated, ...] = ()
     """The processes that refuse their own calls, the latest last."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON can hold them, without what only detectors and stores read.
 
-        That is `memories`, which a policy gives their meaning, and `recent`.
+        These are `memories` and `recent`.
         """
         data = to_dict(self._replace(memories=(), recent=None))
         del data["memories"], data["recent"]
@@ -476,7 +476,7 @@ class Verdict(NamedTuple):
     admitted: bool
     phase: Phase
     reason: str = ""
-    """Why not; or, while admitted, what the circuit is worried about."""
+    """The reason for a refusal or, if admitted, for a warning."""
     retry_after_s: float | None = None
     heat: float = 0.0
     permit: Permit | None = None
@@ -511,7 +511,7 @@ class Event(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one message did."""
+    """The result of one message."""
 
     circuit: Circuit
     verdict: Verdict

@@ -74,7 +74,7 @@ _NUMBERS = (int, float)
 
 
 def check_int(field: str, value: Any, *, least: int = 1) -> int:
-    """An integer of at least `least`, and small enough to be counted up to."""
+    """An integer of at least `least`, and below 2**63."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _UNCOUNTABLE:
         rule = f"must be a whole number of at least {least}, and below 2**63"
         raise ValueError(f"{field} is {value!r}: it {rule}")
@@ -90,7 +90,7 @@ SHORTEST_WINDOW_S = 1e-6
 
 
 def check_window_s(field: str, value: Any) -> float:
-    """The length of a window of time: the time of day, counted in windows, must be a number."""
+    """The length of a time window in seconds, long enough that times can be counted in windows."""
     length = check_seconds(field, value)
     if length < SHORTEST_WINDOW_S:
         raise ValueError(f"{field} is {value!r}: it must be at least {SHORTEST_WINDOW_S:g} seconds")
@@ -135,14 +135,14 @@ def check_list(field: str, value: Any, length: int | None = None) -> list[Any]:
 
 
 def check_text(field: str, value: Any) -> str:
-    """A string with something in it."""
+    """A string that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{field} is {value!r}: it must be a text that is not empty")
     return value
 
 
 def check_one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
-    """One of a few words."""
+    """One of the allowed texts."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{field} is {value!r}: it must be one of {', '.join(known)}")
     return value

@@ -1,8 +1,8 @@
-"""Windows over what happened: the last N calls, the last failures, the last seconds.
+"""Windows over signals: the last N calls, the last failures, the last seconds.
 
-All are immutable, so that `step` stays pure, and all cost the same per signal whatever their
-size: bits and times are kept in short chunks, of which only the youngest and the oldest are
-touched; the long tuple of full chunks in between is copied once in `CHUNK` signals.
+All are immutable, so that `step` stays pure, and the cost per signal does not depend on their size:
+bits and times are kept in short chunks, and only the youngest and the oldest chunk change; the long
+tuple of full chunks in between is copied once in `CHUNK` signals.
 """
 
 from typing import Any, NamedTuple, Self
@@ -17,7 +17,7 @@ SLICES = 30
 class CountWindow(NamedTuple):
     """Hits among the last `size` signals, exactly; a push costs one shift of a 256-bit number.
 
-    Memory: one bit a signal. The youngest bit of a chunk is its lowest.
+    Memory: one bit per signal. The youngest bit of a chunk is its lowest.
     """
 
     total: int = 0
@@ -69,7 +69,7 @@ class CountWindow(NamedTuple):
         return CountWindow(size, hits, newest, newest_length, middle, oldest, oldest_length)
 
     def dump(self) -> list[Any]:
-        """The bits as `[length, hexadecimal digits]`, oldest first, however they are chunked."""
+        """The bits as `[length, hexadecimal digits]`, oldest first, independent of the chunks."""
         bits = self.oldest
         for chunk in self.middle:
             bits = (bits << BITS) | chunk
@@ -84,7 +84,7 @@ class CountWindow(NamedTuple):
         bits = int(values.check_text("the bits of a window", digits), 16)
         if f"{bits:x}" != digits or bits < 0 or bits.bit_length() > length:
             raise ValueError(f"a window of {length} signals cannot hold the bits {digits!r}")
-        # Cut before it is chunked: a length that is a mistake must not cost its size in memory.
+        # Truncated before it is chunked, so that a wrong length cannot use that much memory.
         total = min(length, size)
         bits &= (1 << total) - 1
         oldest_length = total % BITS
@@ -101,10 +101,9 @@ def _bits(hit: bool, count: int) -> int:  # noqa: FBT001  a private shorthand
 
 
 class TimeQueue(NamedTuple):
-    """Times in the order they came, oldest first out: push and drop are O(1) amortised.
+    """A first-in, first-out queue of times: push and drop are O(1) amortised.
 
-    How many are later than a moment is found by halving, and what has expired is dropped by whole
-    chunks: a queue of which nothing is left costs no more than one that is alive.
+    Bisection counts the times after a given one, and expired times are dropped by whole chunks.
     """
 
     length: int = 0
@@ -113,7 +112,7 @@ class TimeQueue(NamedTuple):
     """Full chunks, `TIMES` each."""
     oldest: tuple[float, ...] = ()
     start: int = 0
-    """How many of `oldest` are already dropped."""
+    """Number of entries of `oldest` that are already dropped."""
 
     def push(self, at_s: float, count: int = 1) -> "TimeQueue":
         """Add a time at the young end, `count` times."""
@@ -128,7 +127,7 @@ class TimeQueue(NamedTuple):
         return TimeQueue(length + count, newest, middle, oldest, start)
 
     def drop(self, count: int) -> "TimeQueue":
-        """Without the oldest `count` times; there must be as many."""
+        """The queue without the oldest `count` times; it must have that many."""
         length, newest, middle, oldest, start = self
         if count == length:
             return TimeQueue()
@@ -142,13 +141,13 @@ class TimeQueue(NamedTuple):
         return TimeQueue(length - count, newest, middle, oldest, start)
 
     def drop_until(self, at_s: float) -> "TimeQueue":
-        """Without the times up to and including `at_s`."""
+        """The queue without the times up to and including `at_s`."""
         if not self.length or self.nth(0) > at_s:
             return self
         return self.drop(self.length - self.later_than(at_s))
 
     def later_than(self, at_s: float) -> int:
-        """How many times are later than `at_s`."""
+        """The number of times later than `at_s`."""
         low, high = 0, self.length
         while low < high:
             half = (low + high) // 2
@@ -159,7 +158,7 @@ class TimeQueue(NamedTuple):
         return self.length - low
 
     def nth(self, index: int) -> float:
-        """The time with that number, from the oldest, which is 0; there must be as many."""
+        """The time with this index; 0 is the oldest."""
         index += self.start
         if index < len(self.oldest):
             return self.oldest[index]
@@ -175,7 +174,7 @@ class TimeQueue(NamedTuple):
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
+        """The inverse of `dump`; raises ValueError for other data."""
         times = tuple(
             values.check_number("a time", at_s) for at_s in values.check_list("the times", data)
         )
@@ -189,21 +188,21 @@ class TimeQueue(NamedTuple):
 class TimeWindow(NamedTuple):
     """Hits among the signals of the last `window_s` seconds, to a thirtieth of the window.
 
-    A ring of partial sums: time is cut into slices of `window_s / 30`, whole slices are
-    subtracted when they leave. Reading and pushing cost the same at any rate of signals.
+    A ring of partial sums: time is cut into slices of `window_s / 30`, whole slices are subtracted
+    when they expire. The cost of reading and pushing does not depend on the rate of signals.
     """
 
     total: int = 0
     hits: int = 0
     slice: int = 0
-    """The youngest slice: its number, counted from time zero, and what it holds."""
+    """The index of the youngest slice, counted from time zero."""
     slice_total: int = 0
     slice_hits: int = 0
     closed: tuple[tuple[int, int, int], ...] = ()
-    """Earlier slices that hold anything, as (index, total, hits), oldest first."""
+    """Earlier slices that are not empty, as (index, total, hits), oldest first."""
 
     def at(self, now_s: float, window_s: float) -> "TimeWindow":
-        """The window as it stands at `now_s`."""
+        """The window at `now_s`."""
         total, hits, index, slice_total, slice_hits, closed = self
         now_index = int(now_s * SLICES // window_s)
         if now_index <= index:
@@ -229,12 +228,12 @@ class TimeWindow(NamedTuple):
         )
 
     def dump(self) -> list[list[int]]:
-        """The slices that hold anything, oldest first, the youngest always."""
+        """The slices that are not empty, oldest first; the youngest is always included."""
         return [[*past] for past in self.closed] + [[self.slice, self.slice_total, self.slice_hits]]
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
+        """The inverse of `dump`; raises ValueError for other data."""
         slices = [_slice(past) for past in values.check_list("the slices", data)]
         if not slices:
             raise ValueError("a window has one slice at least")

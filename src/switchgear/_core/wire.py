@@ -1,7 +1,7 @@
-"""Circuits and events as JSON values, with a schema number; old shapes always load.
+"""Circuits and events as JSON values, with a schema number.
 
-What is stored must be readable by every later version (golden files keep it so), and what is not
-readable must be an error: a state that cannot be read is never taken for "closed".
+Every later version must be able to read stored data (golden files verify this). Unreadable data is
+an error: a state that cannot be read never counts as "closed".
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ from switchgear._core.types import (
 SCHEMA = 1
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""For each old schema, how its data becomes that of the next one."""
+"""For each old schema, the function that converts its data to the next one."""
 
 
 RESTORED_FIELDS = Circuit._fields[: Circuit._fields.index("recent")]
 """The fields of the earlier states of a circuit that are stored with it."""
 _SIGNAL_DEFAULTS = Signal()
 _SHORT_SIGNALS = (3, 6, 11)
-"""How many fields of a signal are stored, if all behind them have their defaults."""
+"""Number of stored fields of a signal if all later fields have their defaults."""
 
 
 class WireError(ValueError):
@@ -50,7 +50,7 @@ class WireError(ValueError):
 
 
 def dump_circuit(policy: Policy, circuit: Circuit, *, short: bool = False) -> dict[str, Any]:
-    """A circuit as JSON values; detectors are named, so that a changed policy finds its own.
+    """A circuit as JSON values; memories are stored by the names of detectors, so that they survive a changed policy.
 
     `short`: repeated signals and earlier states are stored as differences.
     """
@@ -68,7 +68,7 @@ def dump_circuit(policy: Policy, circuit: Circuit, *, short: bool = False) -> di
 
 
 def dump_field(policy: Policy, name: str, value: Any) -> Any:
-    """One field of a circuit as JSON values, but for `recent`: most messages change only a few."""
+    """One field of a circuit, except `recent`, as JSON values: most messages change only a few."""
     if name == "memories":
         names = detector_names(policy)
         triples = zip(names, policy.detectors, value, strict=True)
@@ -92,13 +92,15 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
     Detectors without data start empty; data of other detectors is dropped.
     """
     try:
-        data = _upgraded(data)
+        data = _upgrade(data)
         fields = [load(policy, data[name]) for name, load in _LOAD.items()]
-        isolated = tuple(map(_isolated, values.check_list("isolated", data.get("isolated", []))))
+        isolated = tuple(
+            map(_load_isolated, values.check_list("isolated", data.get("isolated", [])))
+        )
         circuit = Circuit._make([*fields, None, isolated])
         recent = data.get("recent")
         if recent is not None:
-            circuit = circuit._replace(recent=_recent(policy, circuit, recent))
+            circuit = circuit._replace(recent=_load_recent(policy, circuit, recent))
     except WireError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -159,7 +161,7 @@ def dump_dated(dated: DatedRecord) -> list[Any]:
     return [dated.at_s, fields, None if permit is None else [*permit]]
 
 
-def _recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
+def _load_recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
     """What is recent; `None` for what cannot be read: the circuit itself has it folded in."""
     try:
         version, final = _count(data["version"]), _count(data["final"])
@@ -171,7 +173,7 @@ def _recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
             if rest:
                 signal, permit = rest
                 tell = Record(_signal(signal), None if permit is None else Permit(*permit))
-            tells.append(DatedRecord(_number(at_s), tell))  # without more: the same again
+            tells.append(DatedRecord(_number(at_s), tell))  # a lone time: the same signal again
         settled = _earlier(policy, circuit, data["settled"]) if "settled" in data else None
         base = _earlier(policy, circuit, data["base"])
         return Recent(version, base, tuple(tells), final, reports, settled)
@@ -193,7 +195,7 @@ def dump_event(event: Event) -> dict[str, Any]:
 def load_event(data: Any) -> Event:
     """The inverse of `dump_event`. Raises `WireError`."""
     try:
-        data = _upgraded(data)
+        data = _upgrade(data)
         return Event(
             circuit=_text(data["circuit"]),
             seq=_count(data["seq"]),
@@ -226,7 +228,7 @@ def detector_names(policy: Policy) -> list[str]:
     return names
 
 
-def _upgraded(stored: Any) -> dict[str, Any]:
+def _upgrade(stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict):
         raise WireError(f"not a JSON object but {type(stored).__name__}")
     data: dict[str, Any] = stored
@@ -252,7 +254,8 @@ def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
 
 
 def _dump_order(order: Override) -> list[Any]:
-    fields = [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
+    # The kind of an override is not part of the state.
+    fields = [order.by, order.why, order.mode, order.reset]
     return fields if order.until_s is None else [*fields, order.until_s]
 
 
@@ -282,7 +285,7 @@ def _outage(data: dict[str, Any]) -> OpenState:
 
 def _probing(data: dict[str, Any]) -> Probing:
     permits = tuple(_permit(permit) for permit in values.check_list("permits", data["permits"]))
-    # Absent in what was written before there was such a thing.
+    # Absent in data of earlier versions.
     expired = tuple(
         _count(number) for number in values.check_list("expired", data.get("expired", []))
     )
@@ -300,7 +303,7 @@ def _failure(data: Any) -> Failure:
     return Failure(_number(at_s), _maybe_text(error))
 
 
-def _isolated(data: Any) -> Isolated:
+def _load_isolated(data: Any) -> Isolated:
     process, reason, since_s, retry_at_s = values.check_list("isolated process", data, 4)
     return Isolated(_text(process), _text(reason), _number(since_s), _number(retry_at_s))
 
@@ -338,8 +341,8 @@ def _maybe_text(value: Any) -> str | None:
 def dump_message(message: Message) -> list[Any]:
     if isinstance(message, Record):
         permit = None if message.permit is None else [*message.permit]
-        told = ["tell", list(message.signal), permit]
-        return told if message.source is None else [*told, list(message.source)]
+        dumped = ["tell", list(message.signal), permit]
+        return dumped if message.source is None else [*dumped, list(message.source)]
     return ["ask" if isinstance(message, Acquire) else "order", list(message)]
 
 
@@ -388,4 +391,4 @@ _LOAD: dict[str, Callable[[Policy, Any], Any]] = {
     "failures": lambda _, data: _failures(data),
     "totals": lambda _, data: _totals(data),
 }
-"""How each field of a circuit is read, in the order of the fields, but for the optional ones."""
+"""The function that reads each required field of a circuit, in the order of the fields."""

@@ -1,4 +1,4 @@
-"""The detectors, one class a file. Adding one: see CONTRIBUTING."""
+"""The detectors. CONTRIBUTING describes how to add one."""
 
 from switchgear._core.detector import Detector, Measure
 from switchgear._detectors.context_burn import ContextBurn
@@ -48,7 +48,7 @@ ALL: tuple[type[Detector], ...] = (
     RepeatedThoughts,
     ToolFlood,
 )
-"""The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
+"""The registry: tests check the laws of detectors on it, and the configuration finds kinds in it."""
 
 __all__ = [
     "ALL",

@@ -7,20 +7,20 @@ from switchgear._core.detector import LAST_CHANCE, Detector, Measure
 from switchgear._core.types import Signal
 
 EXACT = 9
-"""Decimals of a rate: 0.2 - 0.15 is more than 0.05 by one in the last place, and is not meant."""
+"""Decimals of a rate, because 0.2 - 0.15 is more than 0.05 in binary floating point."""
 
 
 class Burn(NamedTuple):
-    """From where on the use of the window is measured, and how fast the last stretch was."""
+    """The start of the current period, and the rate of the last one."""
 
     since_s: float | None = None
     used: float = 0.0
-    """The share of the window that was in use then."""
+    """The share of the context window in use at the start."""
     per_minute: float = 0.0
 
 
 class ContextBurn(Detector):
-    """Trips when more than `per_minute` of the context window (default 0.05) is used up a minute.
+    """Trips when more than `per_minute` of the context window (default 0.05) is used per minute.
 
     Measured over consecutive periods of at least `window_s` seconds (default 60); the
     last one counts. If less is in use than before, the agent has compacted, and the measurement restarts.
@@ -57,19 +57,19 @@ class ContextBurn(Detector):
         return Burn(now_s, used, round((used - memory.used) * 60.0 / elapsed_s, EXACT))
 
     def heat(self, memory: Burn, now_s: float) -> float:
-        """The rate against the limit; exactly at it, the last chance."""
+        """The rate divided by the limit; just below 1 at exactly the limit."""
         del now_s
         share = memory.per_minute / self.per_minute
         return share if memory.per_minute > self.per_minute else LAST_CHANCE * share
 
     def reason(self, memory: Burn, now_s: float) -> str:
-        """The rate in words."""
+        """The rate and the limit in words."""
         del now_s
         rate = f"{memory.per_minute:.1%} of the context window a minute"
         return f"{rate} (more than {self.per_minute * 100:g}% trips)"
 
     def measure(self, memory: Burn, now_s: float) -> Measure:
-        """The share of the context window a minute."""
+        """The share of the context window per minute."""
         del now_s
         return Measure(memory.per_minute, self.per_minute, "share per minute")
 
@@ -78,7 +78,7 @@ class ContextBurn(Detector):
         return list(memory)
 
     def load(self, data: Any) -> Burn:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         since_s, used, rate = values.check_list("the use of the context", data, 3)
         if since_s is None:
             if (used, rate) != (0.0, 0.0):

@@ -1,4 +1,4 @@
-"""The cost of a task against a budget, within a window or in all, and its rate against the usual one."""
+"""The cost of a task: within a window, in total, and its rate compared with the usual rate."""
 
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -11,10 +11,10 @@ from switchgear._text.formats import Money, dollars, micros_of, span
 
 
 class Spend(Detector):
-    """Trips when what was spent in `window_s` seconds (60) reaches `threshold` (1.0) of the cap.
+    """Trips when the cost of the last `window_s` seconds (60) reaches `threshold` (1.0) of the cap.
 
     The cap is `hard_cap_micros`, in millionths of a dollar. Time is resolved to a thirtieth of the
-    window; money is exact. What costs nothing, or was not measured, changes nothing.
+    window; money is exact. Signals without a cost change nothing.
 
     >>> spend = Spend(hard_cap_micros=2_000_000)
     >>> spend.heat(spend.fold(spend.start(), Signal(cost_micros=500_000), 0.0), 0.0)
@@ -47,7 +47,7 @@ class Spend(Detector):
 
     @property
     def limit_micros(self) -> int:
-        """The spend at which it trips; a part of a micro-dollar cannot be spent."""
+        """The spend at which it trips, in whole micro-dollars."""
         # Rounded first: 0.29 * 100 is 28.999999999999996.
         return max(1, math.ceil(round(self.threshold * self.hard_cap_micros, 6)))
 
@@ -56,7 +56,7 @@ class Spend(Detector):
         return TimeWindow()
 
     def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
-        """Each micro-dollar is one more in the window."""
+        """Add the cost to the window: each micro-dollar counts as one."""
         cost = signal.cost_micros
         if cost is None or cost <= 0 or not signal.count:
             return memory
@@ -67,7 +67,7 @@ class Spend(Detector):
         return memory.at(now_s, self.window_s).total / self.limit_micros
 
     def reason(self, memory: TimeWindow, now_s: float) -> str:
-        """What was spent, in dollars."""
+        """The cost, in dollars."""
         spent = memory.at(now_s, self.window_s).total
         cap = dollars(self.hard_cap_micros)
         return f"{dollars(spent)} spent in {span(self.window_s)} (threshold {self.threshold:g} of {cap})"
@@ -77,7 +77,7 @@ class Spend(Detector):
         return Measure(memory.at(now_s, self.window_s).total, self.limit_micros, "micros")
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
-        """The slices, and the window that gives them their length."""
+        """The slices, and the window that defines their length."""
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
@@ -92,8 +92,8 @@ class Spend(Detector):
 class TotalCost(Detector):
     """Trips when the total cost is above `threshold` (1.5) times the budget.
 
-    The budget is `budget_micros`, in millionths of a dollar. Nothing is forgotten until the circuit
-    is reset: the total does not fall with time.
+    The budget is `budget_micros`, in millionths of a dollar. The total does not fall with time;
+    only a reset clears it.
 
     >>> TotalCost(budget_micros=2_000_000).reason(3_000_000, now_s=0.0)
     '$3.00 spent of $2.00 (threshold 1.5 of it, and more)'
@@ -124,7 +124,7 @@ class TotalCost(Detector):
 
     @property
     def limit_micros(self) -> int:
-        """The most that may be spent."""
+        """The highest total that does not trip."""
         # Rounded first: 0.29 * 100 is 28.999999999999996.
         return math.floor(round(self.threshold * self.budget_micros, 6))
 
@@ -133,27 +133,27 @@ class TotalCost(Detector):
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        """What it cost is added."""
+        """Add the cost."""
         del now_s
         return memory + max(0, signal.cost_micros or 0) * signal.count
 
     def heat(self, memory: int, now_s: float) -> float:
-        """What was spent against the least that is too much."""
+        """The total divided by the lowest total that trips."""
         del now_s
         return memory / (self.limit_micros + 1)
 
     def reason(self, memory: int, now_s: float) -> str:
-        """What was spent, in dollars."""
+        """The cost, in dollars."""
         del now_s
         budget = dollars(self.budget_micros)
         return f"{dollars(memory)} spent of {budget} (threshold {self.threshold:g} of it, and more)"
 
     def recovered(self, memory: int) -> int:
-        """The total outlasts a recovery; only a reset clears it."""
+        """The total: only a reset clears it."""
         return memory
 
     def measure(self, memory: int, now_s: float) -> Measure:
-        """What was spent, and the least that is too much."""
+        """The total, and the lowest total that trips."""
         del now_s
         return Measure(memory, self.limit_micros + 1, "micros")
 
@@ -162,28 +162,27 @@ class TotalCost(Detector):
         return memory
 
     def load(self, data: Any) -> int:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         if not isinstance(data, int) or isinstance(data, bool) or data < 0:
             raise ValueError(f"what was spent is {data!r}: it must be a whole number of at least 0")
         return data
 
 
 class SpendHistory(NamedTuple):
-    """What was spent: since when, in all, and within the window."""
+    """The start of spending, the total, and the spend within the window."""
 
     began_s: float | None = None
     total_micros: int = 0
     recent: TimeWindow = TimeWindow()
     last_s: float | None = None
-    """When the last cost came; time never runs backwards."""
+    """When the last cost was recorded."""
 
 
 class SpendVelocity(Detector):
-    """Trips when money is spent `factor` (5) times as fast as before, by the session's own baseline.
+    """Trips when money is spent `factor` (5) times as fast as before, compared with the session's own baseline.
 
     The rate of the last `window_s` seconds (300) is compared with the rate before them, which must
-    cover at least as long. At least `least_micros` (500,000: $0.50), or `least="$0.50"`, must be spent in the window, so that a cheap
-    start is no reason. What costs nothing, or was not measured, changes nothing.
+    cover at least as long. At least `least_micros` (500,000: $0.50), or `least="$0.50"`, must be spent in the window, so that a cheap start does not trip it. Signals without a cost change nothing.
 
     >>> velocity, memory = SpendVelocity(window_s=60.0), SpendHistory()
     >>> for minute in range(4):
@@ -221,7 +220,7 @@ class SpendVelocity(Detector):
         return SpendHistory()
 
     def fold(self, memory: SpendHistory, signal: Signal, now_s: float) -> SpendHistory:
-        """What it cost is added to the window and to the total."""
+        """Add the cost to the window and to the total."""
         cost = signal.cost_micros
         if cost is None or cost <= 0 or not signal.count:
             return memory
@@ -232,7 +231,7 @@ class SpendVelocity(Detector):
         return SpendHistory(began_s, memory.total_micros + spent, recent, last_s)
 
     def heat(self, memory: SpendHistory, now_s: float) -> float:
-        """The rate now against `factor` times the rate before; never more than the least amount allows."""
+        """The rate divided by `factor` times the earlier rate; limited by the share of the minimum amount."""
         recent, usual = self._rates(memory, now_s)
         if usual <= 0.0:
             return 0.0
@@ -240,7 +239,7 @@ class SpendVelocity(Detector):
         return min(enough, recent / (self.factor * usual))
 
     def reason(self, memory: SpendHistory, now_s: float) -> str:
-        """Both rates, in dollars a minute."""
+        """Both rates, in dollars per minute."""
         recent, usual = self._rates(memory, now_s)
         now = f"{_per_minute(recent)} in the last {span(self.window_s)}"
         held = f"(threshold {self.factor:g} times the usual"
@@ -251,13 +250,13 @@ class SpendVelocity(Detector):
         )
 
     def measure(self, memory: SpendHistory, now_s: float) -> Measure:
-        """What was spent in the window, and what would be too much."""
+        """The spend in the window, and the amount that trips."""
         recent, usual = self._rates(memory, now_s)
         limit = max(self.least_micros, self.factor * usual * self.window_s)
         return Measure(round(recent * self.window_s), round(limit), "micros")
 
     def _rates(self, memory: SpendHistory, now_s: float) -> tuple[float, float]:
-        """Micro-dollars a second: within the window, and before it (0: no baseline yet)."""
+        """Micro-dollars per second: within the window, and before it (0: no baseline yet)."""
         recent = memory.recent.at(now_s, self.window_s).total
         rate = recent / self.window_s
         if memory.began_s is None or memory.last_s is None:
@@ -269,7 +268,7 @@ class SpendVelocity(Detector):
         return rate, (memory.total_micros - recent) / before_s
 
     def dump(self, memory: SpendHistory) -> dict[str, Any]:
-        """Since when, the total, the slices, and the window that gives them their length."""
+        """The start, the total, the slices, and the window that defines their length."""
         return {
             "began_s": memory.began_s,
             "last_s": memory.last_s,

@@ -1,4 +1,4 @@
-"""Failures within a stretch of time, whatever succeeded in between (default: 3 in 60 s)."""
+"""Failures in a row (default: 5), or within a time window (default: 3 in 60 s)."""
 
 from typing import Any, ClassVar
 
@@ -28,19 +28,19 @@ class ConsecutiveFailures(Detector):
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        """A success ends the row, a failure lengthens it."""
+        """Count a failure; a success resets the count."""
         del now_s
         if signal.ok is None or not signal.count:
             return memory
         return 0 if signal.ok else memory + signal.count
 
     def heat(self, memory: int, now_s: float) -> float:
-        """The row's length against the threshold."""
+        """The count divided by the threshold."""
         del now_s
         return memory / self.threshold
 
     def reason(self, memory: int, now_s: float) -> str:
-        """The row's length in words."""
+        """The count and the threshold in words."""
         del now_s
         return f"{plural(memory, 'failure')} in a row (threshold {self.threshold})"
 
@@ -50,7 +50,7 @@ class ConsecutiveFailures(Detector):
         return Measure(memory, self.threshold, "failures")
 
     def dump(self, memory: int) -> int:
-        """The row's length."""
+        """The count."""
         return memory
 
     def load(self, data: Any) -> int:
@@ -64,9 +64,8 @@ class FailuresInWindow(Detector):
     A failure leaves the window when exactly `window_s` seconds have passed. Only the last
     `threshold` times are kept: older ones cannot change the result.
 
-    A failure within `apart_s` seconds (default 0) of the last that counted does not, unless it took
-    as long as that itself: calls that fail together and quickly count as one, because calls that
-    succeed take longer.
+    A failure within `apart_s` seconds (default 0) of the last counted failure does not count,
+    unless the call itself took that long: calls that fail quickly and together count as one.
 
     >>> FailuresInWindow().reason(TimeQueue(2, (10.0, 20.0)), now_s=65.0)
     '2 failures in 60 s (threshold 3)'
@@ -100,16 +99,16 @@ class FailuresInWindow(Detector):
         if signal.ok:
             return memory
         if (signal.seconds or 0.0) >= self.apart_s:
-            return self._kept(memory.push(now_s, min(signal.count, self.threshold)))
+            return self._drop_excess(memory.push(now_s, min(signal.count, self.threshold)))
         too_soon = memory.length and now_s - memory.nth(memory.length - 1) < self.apart_s
-        return memory if too_soon else self._kept(memory.push(now_s, 1))
+        return memory if too_soon else self._drop_excess(memory.push(now_s, 1))
 
     def heat(self, memory: TimeQueue, now_s: float) -> float:
-        """The failures still inside the window against the threshold."""
+        """The failures in the window divided by the threshold."""
         return self._inside(memory, now_s) / self.threshold
 
     def reason(self, memory: TimeQueue, now_s: float) -> str:
-        """The failures still inside the window in words."""
+        """The failures in the window in words."""
         inside = plural(self._inside(memory, now_s), "failure")
         apart = f", {span(self.apart_s)} apart" if self.apart_s else ""
         return f"{inside} in {span(self.window_s)}{apart} (threshold {self.threshold})"
@@ -117,12 +116,12 @@ class FailuresInWindow(Detector):
     def _inside(self, memory: TimeQueue, now_s: float) -> int:
         return memory.later_than(now_s - self.window_s)
 
-    def _kept(self, memory: TimeQueue) -> TimeQueue:
+    def _drop_excess(self, memory: TimeQueue) -> TimeQueue:
         extra = memory.length - self.threshold
         return memory.drop(extra) if extra > 0 else memory
 
     def measure(self, memory: TimeQueue, now_s: float) -> Measure:
-        """The failures still inside the window."""
+        """The failures in the window."""
         return Measure(self._inside(memory, now_s), self.threshold, "failures")
 
     def dump(self, memory: TimeQueue) -> list[float]:
@@ -130,5 +129,5 @@ class FailuresInWindow(Detector):
         return memory.dump()
 
     def load(self, data: Any) -> TimeQueue:
-        """The inverse of `dump`; what a smaller threshold has no use for is dropped."""
-        return self._kept(TimeQueue.load(data))
+        """The inverse of `dump`; times that a smaller threshold does not need are dropped."""
+        return self._drop_excess(TimeQueue.load(data))

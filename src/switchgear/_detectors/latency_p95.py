@@ -13,11 +13,11 @@ from switchgear._text.formats import span
 class LatencyP95(Detector):
     """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) baselines.
 
-    `baseline_s` is the p95 in normal operation. The p95 is exact (nearest rank):
-    it is over the limit when more than 5 % of the calls are, so counting those suffices and no
-    sketch of the distribution is kept. Judges from `min_calls` (20) calls on; time is resolved to
-    a thirtieth of the window. `admit` is the share of calls let through after the trip: 0 cuts,
-    0.5 (the default) halves the load. A probe over the limit has failed.
+    `baseline_s` is the p95 in normal operation. The p95 is exact (nearest rank): it is over the
+    limit when more than 5 % of the calls are, so it only counts these. It needs `min_calls` (20)
+    calls; time is resolved to a thirtieth of the window. `admit` is the share of calls admitted
+    after the trip: 0 is none, 0.5 (the default) halves the load. A probe over the limit counts as
+    failed.
 
     >>> LatencyP95(baseline_s=90.0).limit_s
     270.0
@@ -73,14 +73,14 @@ class LatencyP95(Detector):
         return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
 
     def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
-        """How many calls are missing to `min_calls`; empty without a call over the limit."""
+        """The number of calls missing to `min_calls`; 0 without a call over the limit."""
         if signal.seconds is None:
             return 0
         now = memory.at(now_s, self.window_s)
         return max(0, self.min_calls - now.total) if now.hits else 0
 
     def heat(self, memory: TimeWindow, now_s: float) -> float:
-        """The calls over the limit against the fewest that put the p95 over it."""
+        """The calls over the limit divided by the number that puts the p95 over it."""
         now = memory.at(now_s, self.window_s)
         return 0.0 if now.total < self.min_calls else now.hits / (now.total // 20 + 1)
 
@@ -95,7 +95,7 @@ class LatencyP95(Detector):
         )
 
     def objection(self, signal: Signal) -> str | None:
-        """A probe over the limit has failed."""
+        """A probe over the limit counts as failed."""
         if signal.seconds is None or signal.seconds <= self.limit_s:
             return None
         return f"took {span(signal.seconds)}, longer than {span(self.limit_s)}"
@@ -106,7 +106,7 @@ class LatencyP95(Detector):
         return Measure(now.hits / now.total if now.total else 0.0, 0.05, "share")
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
-        """The slices, and the window that gives them their length."""
+        """The slices, and the window that defines their length."""
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:

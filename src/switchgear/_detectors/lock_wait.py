@@ -12,7 +12,7 @@ class LockWait(Detector):
     """Trips when the last wait for a lock took `limit_s` seconds (60) or longer.
 
     Only the last wait counts: a short one means that the resource is free again. A probe that
-    waited too long has failed.
+    waited too long counts as failed.
 
     >>> LockWait().reason(75.0, now_s=0.0)
     'waited 75 s (threshold 60 s)'
@@ -36,7 +36,7 @@ class LockWait(Detector):
         return memory if signal.waited_s is None or not signal.count else max(0.0, signal.waited_s)
 
     def heat(self, memory: float, now_s: float) -> float:
-        """The wait against the limit."""
+        """The wait divided by the limit."""
         del now_s
         if memory >= self.limit_s:
             return memory / self.limit_s
@@ -48,7 +48,7 @@ class LockWait(Detector):
         return f"waited {span(memory)} (threshold {span(self.limit_s)})"
 
     def objection(self, signal: Signal) -> str | None:
-        """A probe that waited too long has failed."""
+        """A probe that waited too long counts as failed."""
         if signal.waited_s is None or signal.waited_s < self.limit_s:
             return None
         return f"waited {span(signal.waited_s)} (threshold {span(self.limit_s)})"
@@ -63,5 +63,5 @@ class LockWait(Detector):
         return memory
 
     def load(self, data: Any) -> float:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         return values.check_at_least("the last wait", data, 0.0)

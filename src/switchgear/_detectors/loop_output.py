@@ -1,4 +1,4 @@
-"""Outputs that get shorter and stay short: a sign that an agent has given up."""
+"""Outputs that become short and stay short: a sign that an agent has given up; and missing progress."""
 
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -8,11 +8,11 @@ from switchgear._core.types import Signal
 from switchgear._text.formats import plural
 
 BASELINE = 20
-"""How many outputs make the baseline, at most."""
+"""Maximum number of outputs in the baseline."""
 NEEDED = 3
-"""How many outputs the baseline needs by default."""
+"""Default number of outputs that the baseline needs."""
 DECLINED = 0.7
-"""Under this share of the baseline the output has declined, by default."""
+"""Default share of the baseline below which an output counts as low."""
 
 
 class Outputs(NamedTuple):
@@ -20,12 +20,12 @@ class Outputs(NamedTuple):
 
     latest: tuple[int, ...] = ()
     baseline: tuple[int, ...] = ()
-    """Those of the latest that were not low: a decline must not become the standard."""
+    """The latest lengths that were not low, so that a decline does not lower the baseline."""
     low: int = 0
-    """How many in a row were under the baseline."""
+    """Number of low outputs in a row."""
 
     def push(self, chars: int, *, share: float, needed: int) -> "Outputs":
-        """One output more; low if it is under `share` of the baseline's median."""
+        """Add an output; it is low if it is under `share` of the baseline's median."""
         latest, baseline = (*self.latest, chars)[-BASELINE:], self.baseline
         # Rounded: 0.7 * 3 is 2.0999999999999996.
         if len(baseline) >= needed and chars < round(share * median(baseline), 9):
@@ -33,7 +33,7 @@ class Outputs(NamedTuple):
         return Outputs(latest, (*baseline, chars)[-BASELINE:], 0)
 
     def settled(self, more: int) -> "Outputs":
-        """The number of further equal outputs after which only the row changes."""
+        """The number of further equal outputs after which only the count changes."""
         return self._replace(low=self.low + more) if self.low else self
 
     def has_recovered_from(self, before: "Outputs") -> bool:
@@ -58,7 +58,7 @@ class Outputs(NamedTuple):
 
 
 def median(lengths: tuple[int, ...]) -> float:
-    """The middle one, or the mean of the two in the middle."""
+    """The median."""
     ordered = sorted(lengths)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -97,9 +97,9 @@ class Standstill(NamedTuple):
 class NoProgress(Detector):
     """Warns after `threshold` iterations without progress (default 3); one more trips.
 
-    Progress is measured, never claimed: files changed, more tests passing than ever before, or an
-    output that is back at `recovers_at` (0.7) of its baseline after it was under it. The first
-    count of tests is not progress. An iteration counts if its files or tests were measured.
+    Progress is measured: files changed, more tests passing than ever before, or an output that
+    reaches `recovers_at` (0.7) of its baseline again after it was below. The first count of tests
+    is not progress. An iteration counts if its files or tests were measured.
 
     >>> NoProgress().reason(Standstill(iterations=2), now_s=0.0)
     '2 iterations without progress (threshold 3, then one more)'
@@ -130,15 +130,15 @@ class NoProgress(Detector):
             return memory
         steps = min(signal.count, BASELINE)
         for _ in range(steps):
-            memory = self._one(memory, signal)
-        # From then on equal signals change nothing but how long it lasts.
+            memory = self._fold_one(memory, signal)
+        # From then on equal signals change only the count.
         if (more := signal.count - steps) and signal.output_chars is not None:
             memory = memory._replace(outputs=memory.outputs.settled(more))
         if more and memory.iterations and _counts(signal):
             memory = memory._replace(iterations=memory.iterations + more)
         return memory
 
-    def _one(self, memory: Standstill, signal: Signal) -> Standstill:
+    def _fold_one(self, memory: Standstill, signal: Signal) -> Standstill:
         outputs, best, tests = memory.outputs, memory.best_tests, signal.tests_passing
         if signal.output_chars is not None:
             outputs = outputs.push(signal.output_chars, share=self.recovers_at, needed=NEEDED)
@@ -169,7 +169,7 @@ class NoProgress(Detector):
         )
 
     def objection(self, signal: Signal) -> str | None:
-        """A probe that changed no file has failed, whatever it reports."""
+        """A probe that changed no file counts as failed, whatever it reports."""
         return "made no progress" if signal.files_changed == 0 else None
 
     def measure(self, memory: Standstill, now_s: float) -> Measure:
@@ -194,9 +194,8 @@ def _counts(signal: Signal) -> bool:
 class OutputDecline(Detector):
     """Trips when the output stays under `threshold` (default 0.7) of the baseline's length.
 
-    The baseline is the median of the iterations before that were not under it themselves, the
-    last 20, and needs `min_iterations` (3). One output under it is the last warning, a second in
-    a row trips.
+    The baseline is the median of the last 20 outputs that were not low, and needs `min_iterations`
+    (3). One low output warns, a second in a row trips.
 
     >>> OutputDecline().reason(Outputs((900, 90), (1000, 1200, 900), low=1), now_s=0.0)
     'output of 90 characters, 9% of the usual 1000 (threshold 70%)'
@@ -241,7 +240,7 @@ class OutputDecline(Detector):
         return LAST_CHANCE if memory.low == 1 else memory.low / 2
 
     def reason(self, memory: Outputs, now_s: float) -> str:
-        """The last output against its baseline."""
+        """The last output compared with its baseline."""
         del now_s
         outputs = len(memory.baseline)
         if outputs < self.min_iterations:

@@ -1,4 +1,4 @@
-"""Policies as JSON values: kept beside the circuit they judge, so that any process can judge it.
+"""Policies as JSON values: stored with the circuit, so that any process can evaluate it.
 
 `switchgear status` shows the heat of circuits that other programs created.
 """
@@ -23,10 +23,10 @@ from switchgear._detectors import ALL
 
 
 class OpaqueDetector(Detector):
-    """Keeps an unknown detector's fields and memory as they are, so that nothing of them is lost.
+    """Keeps the fields and the memory of an unknown detector unchanged, so that nothing is lost.
 
-    It cannot judge: its heat is 0 here, and its reason explains this. Not in the registry, because the
-    laws of detectors are not for what cannot fire.
+    Its heat is always 0, and its reason explains this. Not in the registry, because a detector must
+    be able to trip.
     """
 
     __slots__ = ("kind", "unknown_fields")
@@ -47,7 +47,7 @@ class OpaqueDetector(Detector):
         return memory
 
     def heat(self, memory: Any, now_s: float) -> float:
-        """Always 0: an unknown detector sees nothing."""
+        """Always 0."""
         del memory, now_s
         return 0.0
 

@@ -1,4 +1,4 @@
-"""The same reply again and again, without any tool call."""
+"""The deprecated progress detectors, and the memory that they share."""
 
 from itertools import filterfalse
 from typing import Any, ClassVar, NamedTuple, Self
@@ -10,31 +10,31 @@ from switchgear._detectors.step_facts import (
     FEWEST_WORDS,
     MOST,
     ActFacts,
-    alike,
     excerpt,
     facts_of,
     failure_of,
     number_of,
+    resemblance,
     words_of,
 )
 
 ROOM = 2 * MOST
-"""How much of each kind is known: at least one step, so that it is known when it comes again."""
+"""Maximum number of entries of each kind: at least those of one step."""
 BYTES = 3
-"""Of a number in what is stored, as hexadecimal digits."""
+"""Hexadecimal digits of a stored number."""
 
 Numbers = tuple[int, ...]
 
 
-def known(before: Numbers, more: Numbers, room: int = ROOM) -> Numbers:
-    """What is known after more has come: what came last is forgotten last."""
+def add_known(before: Numbers, more: Numbers, room: int = ROOM) -> Numbers:
+    """Add entries to the known ones; beyond `room`, the oldest are dropped."""
     if before[-len(more) :] == more or not more:
         return before
     return (*filterfalse(frozenset(more).__contains__, before), *more)[-room:]
 
 
-def new_of(more: Numbers, before: Numbers) -> int:
-    """How many were not known before."""
+def count_new(more: Numbers, before: Numbers) -> int:
+    """The number of new entries."""
     return len(frozenset(more).difference(before))
 
 
@@ -48,7 +48,7 @@ def dump(numbers: Numbers) -> str:
 
 
 def load(text: Any) -> Numbers:
-    """The inverse of `dump`; raises ValueError on what it never dumped."""
+    """The inverse of `dump`; raises ValueError for other data."""
     digits = text if isinstance(text, str) else "?"
     row = bytes.fromhex(digits)
     if 2 * len(row) != len(digits) or len(row) % BYTES:
@@ -57,11 +57,11 @@ def load(text: Any) -> Numbers:
 
 
 STEP = 100
-"""A whole step that went nowhere."""
+"""The cost of one wasted step."""
 RING = 32
-"""How many failures and states are remembered."""
+"""Number of remembered failures and states."""
 EVIDENCE = 3
-"""How many of the wasted steps are kept to explain the score."""
+"""Number of wasted steps that are kept to explain the score."""
 
 
 class ProgressMemory(NamedTuple):
@@ -70,37 +70,37 @@ class ProgressMemory(NamedTuple):
     points: int = 0
     """The score, in hundredths of a step."""
     evidence: tuple[tuple[int, str], ...] = ()
-    """The last steps that made it: how many points, and how each began."""
+    """The last wasted steps: the points, and the beginning of the text."""
     recent: tuple[frozenset[int], ...] = ()
     """The words of the last thoughts, actions or replies."""
     words: Numbers = ()
     lines: Numbers = ()
     paths: Numbers = ()
     keys: Numbers = ()
-    """The actions that were seen, or those that failed."""
+    """Earlier actions, or the failed ones."""
     failures: Numbers = ()
-    """Which action failed how, in a row."""
+    """Keys of failures: the action and its error."""
     states: Numbers = ()
-    """The states in which the work has been."""
+    """Earlier states of the files."""
     tests: Numbers = ()
-    """The sets of tests that have failed."""
+    """Earlier sets of failing tests."""
     tested: int = -1
-    """The state in which the tests ran last; -1: not known."""
+    """The state in which the tests ran last; -1: unknown."""
     last: int = -1
     """The last failure; -1: the last step did not fail."""
     context: int = 0
-    """How full the agent's context was, in percent."""
+    """The used share of the agent's context window, in percent."""
 
-    def learnt(self, facts: ActFacts) -> "ProgressMemory":
+    def with_facts(self, facts: ActFacts) -> "ProgressMemory":
         """With the words, lines and files of a step."""
         return self._replace(
-            words=known(self.words, facts.words),
-            lines=known(self.lines, facts.lines),
-            paths=known(self.paths, facts.paths),
+            words=add_known(self.words, facts.words),
+            lines=add_known(self.lines, facts.lines),
+            paths=add_known(self.paths, facts.paths),
         )
 
-    def seen(self, signal: Signal) -> "ProgressMemory":
-        """With the state and the tests of a signal, and without what the agent itself forgot."""
+    def with_state(self, signal: Signal) -> "ProgressMemory":
+        """Add the state and the tests of a signal; after a compaction of the context, drop earlier steps."""
         book = self
         if signal.context_used is not None:
             full = round(100 * max(0.0, min(signal.context_used, 1.0)))
@@ -108,13 +108,13 @@ class ProgressMemory(NamedTuple):
                 book = book._replace(recent=(), words=(), lines=(), paths=(), keys=())
             book = book._replace(context=full)
         if signal.state is not None:
-            book = book._replace(states=known(book.states, (number_of(signal.state),), RING))
+            book = book._replace(states=add_known(book.states, (number_of(signal.state),), RING))
         if signal.failing_tests is not None:
-            tests = known(book.tests, (number_of(signal.failing_tests),), RING)
+            tests = add_known(book.tests, (number_of(signal.failing_tests),), RING)
             book = book._replace(tests=tests, tested=book.states[-1] if book.states else -1)
         return book
 
-    def charged(self, charge: int, credit: int, text: str, most: int) -> "ProgressMemory":
+    def charge(self, charge: int, credit: int, text: str, most: int) -> "ProgressMemory":
         """The value after a step that adds `charge` and subtracts `credit`: from 0 to `most`."""
         points = max(0, min(self.points + charge - credit, most))
         if not points:
@@ -133,7 +133,7 @@ class ProgressMemory(NamedTuple):
 
     @classmethod
     def load(cls, data: Any, *, most: int, remember: int) -> Self:
-        """The inverse of `dump`; raises ValueError on anything else."""
+        """The inverse of `dump`; raises ValueError for other data."""
         points, evidence, recent, *fields, tested, last, context = values.check_list(
             "a debt", data, 13
         )
@@ -168,7 +168,7 @@ class Debt(Detector):
 
     __slots__ = ()
     name: ClassVar[str]
-    """What it is called in its reason."""
+    """The name of the score in its reason."""
     remember: int = 0
     limit: float
 
@@ -177,7 +177,7 @@ class Debt(Detector):
         return ProgressMemory()
 
     def fold(self, memory: ProgressMemory, signal: Signal, now_s: float) -> ProgressMemory:
-        """Each step by itself, until one more of the same changes nothing."""
+        """Fold equal steps one by one, until a further one changes nothing."""
         del now_s
         if signal.step is None and signal.state is None and signal.failing_tests is None:
             return memory
@@ -225,8 +225,8 @@ class Debt(Detector):
         return ProgressMemory.load(data, most=self.most, remember=self.remember)
 
 
-def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
-    """Whether a state is new, and whether it is an earlier one come back. The first is neither."""
+def compare_state(before: Numbers, text: str | None) -> tuple[bool, bool]:
+    """Whether a state is new, and whether it is an earlier one again. The first state is neither."""
     if text is None or not before:
         return False, False
     number = number_of(text)
@@ -234,11 +234,11 @@ def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
 
 
 RECENT = 8
-"""The last actions, for those that only resemble an earlier one."""
+"""Number of last actions with which an action is compared."""
 RESEMBLES = 0.5
 """The cost of a failing action that resembles an earlier one."""
 SILENT = STEP // 2
-"""What a step costs that nothing came back from."""
+"""The cost of a step with an empty result."""
 
 
 class RepeatedActions(Debt):
@@ -246,7 +246,7 @@ class RepeatedActions(Debt):
 
     Deprecated: use `Stagnation`.
 
-    An action that was seen before, but for its numbers, costs one step; another, if it fails, half
+    An earlier action, regardless of its numbers, costs one step; another, if it fails, half
     of how much it resembles the most similar of the last 8; an empty result half a step; a return
     to an earlier state of the files one step. Paid back: one step for an action that is new and
     does not fail, the share of new lines in the result, one step for a new file or address,
@@ -269,11 +269,11 @@ class RepeatedActions(Debt):
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
-        """What a repeated action costs, less what is new."""
-        is_new, is_undone = moved(memory.states, signal.state)
+        """The memory after one step: the cost of a repeated action, minus credits."""
+        is_new, is_undone = compare_state(memory.states, signal.state)
         charge, text = STEP * is_undone, "went back to an earlier state of the files"
-        credit = STEP * (is_new + moved(memory.tests, signal.failing_tests)[0])
-        book = memory.seen(signal)
+        credit = STEP * (is_new + compare_state(memory.tests, signal.failing_tests)[0])
+        book = memory.with_state(signal)
         if (act := signal.step) is not None and act.tool:
             facts, words = facts_of(act), frozenset(facts_of(act).words)
             if facts.key in book.keys:
@@ -281,22 +281,24 @@ class RepeatedActions(Debt):
             elif signal.ok is not False:
                 credit += STEP
             elif book.recent:
-                charge += round(RESEMBLES * max([alike(words, other) for other in book.recent]))
+                charge += round(
+                    RESEMBLES * max([resemblance(words, other) for other in book.recent])
+                )
             if facts.is_silent and act.result is not None:
                 charge += SILENT
             if facts.lines:
-                credit += STEP * new_of(facts.lines, book.lines) // len(facts.lines)
-            credit += STEP * bool(new_of(facts.paths, book.paths))
-            credit += min(STEP, round(STEP * self.credit * new_of(facts.words, book.words)))
+                credit += STEP * count_new(facts.lines, book.lines) // len(facts.lines)
+            credit += STEP * bool(count_new(facts.paths, book.paths))
+            credit += min(STEP, round(STEP * self.credit * count_new(facts.words, book.words)))
             text = f"{act.tool} {act.args}"
-            book = book.learnt(facts)._replace(
-                keys=known(book.keys, (facts.key,)), recent=(*book.recent, words)[-RECENT:]
+            book = book.with_facts(facts)._replace(
+                keys=add_known(book.keys, (facts.key,)), recent=(*book.recent, words)[-RECENT:]
             )
-        return book.charged(charge, credit, text, self.most)
+        return book.charge(charge, credit, text, self.most)
 
 
 NEW_FILE = 3 * STEP // 4
-"""The credit for a new file or address, if the step does not fail: as much as the same words cost."""
+"""The credit for a new file or address, if the step does not fail."""
 
 
 class RepeatedThoughts(Debt):
@@ -330,41 +332,42 @@ class RepeatedThoughts(Debt):
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
-        """What a thought costs, less what is new."""
+        """The memory after one step: the cost of a repeated thought, minus credits."""
         charge, text = 0, ""
         credit = STEP * (
-            moved(memory.states, signal.state)[0] + moved(memory.tests, signal.failing_tests)[0]
+            compare_state(memory.states, signal.state)[0]
+            + compare_state(memory.tests, signal.failing_tests)[0]
         )
-        book = memory.seen(signal)
+        book = memory.with_state(signal)
         if (act := signal.step) is not None and act.tool:
             facts = facts_of(act)
             if len(facts.thought) >= FEWEST_WORDS:
                 text = act.thought or ""
-                credit += min(STEP, round(STEP * self.credit * new_of(facts.words, book.words)))
+                credit += min(STEP, round(STEP * self.credit * count_new(facts.words, book.words)))
                 if book.recent:
-                    most = max([alike(facts.thought, other) for other in book.recent])
+                    most = max([resemblance(facts.thought, other) for other in book.recent])
                     charge = most - round(STEP * self.usual)
                 book = book._replace(recent=(*book.recent, facts.thought)[-self.remember :])
-            if signal.ok is not False and new_of(facts.paths, book.paths):
+            if signal.ok is not False and count_new(facts.paths, book.paths):
                 credit += NEW_FILE
             book = book._replace(
-                words=known(book.words, facts.words), paths=known(book.paths, facts.paths)
+                words=add_known(book.words, facts.words), paths=add_known(book.paths, facts.paths)
             )
-        return book.charged(charge, credit, text, self.most)
+        return book.charge(charge, credit, text, self.most)
 
 
 CALM = STEP // 5
 """The credit for a step that does not fail."""
 AGAIN = STEP // 2
-"""What a failure costs more for each time that it was seen before."""
+"""The additional cost of a failure for each earlier occurrence."""
 TIMES = 4
-"""The times that count."""
+"""The maximum number of earlier occurrences that count."""
 FEW = STEP // 2
-"""The most that new words, or a new file, pay back."""
+"""The maximum credit for new words or a new file."""
 NEW_THOUGHT = 40
-"""What a failure costs, in percent, if no earlier thought resembles the one before it."""
+"""The share of the cost of a failure, in percent, if its thought is new."""
 RECENT_THOUGHTS = 8
-"""The last thoughts, against which one is new."""
+"""Number of last thoughts with which a thought is compared."""
 
 
 class RepeatedErrors(Debt):
@@ -396,37 +399,39 @@ class RepeatedErrors(Debt):
         )
 
     def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
-        """What a failure costs, less what is new."""
+        """The memory after one step: the cost of a failure, minus credits."""
         charge = STEP * _did_not_help(memory, signal)
-        credit = 2 * STEP * moved(memory.tests, signal.failing_tests)[0]
-        book, text = memory.seen(signal), "the files changed and the same tests fail"
+        credit = 2 * STEP * compare_state(memory.tests, signal.failing_tests)[0]
+        book, text = memory.with_state(signal), "the files changed and the same tests fail"
         if (act := signal.step) is not None and act.tool and signal.ok is not None:
             facts = facts_of(act)
-            credit += FEW * bool(new_of(facts.paths, book.paths))
-            credit += min(FEW, round(STEP * self.credit * new_of(facts.words, book.words)))
+            credit += FEW * bool(count_new(facts.paths, book.paths))
+            credit += min(FEW, round(STEP * self.credit * count_new(facts.words, book.words)))
             if signal.ok:
                 credit += STEP if facts.key in book.keys else CALM
                 keys = tuple([key for key in book.keys if key != facts.key])
                 book = book._replace(keys=keys, last=-1)
             else:
                 text = signal.error or f"{act.tool} {act.args}"
-                cost, book = _failed(book, facts, failure_of(signal))
+                cost, book = _charge_failure(book, facts, failure_of(signal))
                 charge += cost
             if len(facts.thought) >= FEWEST_WORDS:
                 book = book._replace(recent=(*book.recent, facts.thought)[-RECENT_THOUGHTS:])
-            book = book.learnt(facts)
-        return book.charged(charge, credit, text, self.most)
+            book = book.with_facts(facts)
+        return book.charge(charge, credit, text, self.most)
 
 
-def _failed(book: ProgressMemory, facts: ActFacts, failure: int) -> tuple[int, ProgressMemory]:
+def _charge_failure(
+    book: ProgressMemory, facts: ActFacts, failure: int
+) -> tuple[int, ProgressMemory]:
     """The cost of a failure, and the memory with it."""
     which = facts.key ^ failure
     cost = STEP
     if facts.lines:
-        cost -= FEW * new_of(facts.lines, book.lines) // len(facts.lines)
+        cost -= FEW * count_new(facts.lines, book.lines) // len(facts.lines)
     cost += max(AGAIN * (failure == book.last), AGAIN * min(TIMES, book.failures.count(which)))
     if book.recent and len(facts.thought) >= FEWEST_WORDS:
-        most = max([alike(facts.thought, other) for other in book.recent])
+        most = max([resemblance(facts.thought, other) for other in book.recent])
         cost = cost * min(100, NEW_THOUGHT + most) // 100
     return cost, book._replace(
         failures=(*book.failures, which)[-RING:],
@@ -439,7 +444,7 @@ def _did_not_help(memory: ProgressMemory, signal: Signal) -> bool:
     """Whether the files have changed since the tests ran, and the same tests fail."""
     if signal.ok is not False or signal.failing_tests is None or memory.tested == -1:
         return False
-    after = memory.seen(signal)
+    after = memory.with_state(signal)
     return after.tests == memory.tests and after.tested != memory.tested
 
 
@@ -473,11 +478,11 @@ class IdleTalk(Debt):
         if act is None:
             return memory
         if act.tool:
-            return memory.charged(0, STEP, "", self.most)
+            return memory.charge(0, STEP, "", self.most)
         text = act.thought or act.args
         words, charge = words_of(text), 0
         if memory.recent:
-            charge = max([alike(words, other) for other in memory.recent])
+            charge = max([resemblance(words, other) for other in memory.recent])
             charge -= round(STEP * self.usual)
         book = memory._replace(recent=(*memory.recent, words)[-self.remember :])
-        return book.charged(charge, 0, text, self.most)
+        return book.charge(charge, 0, text, self.most)

@@ -11,11 +11,11 @@ from switchgear._text.formats import plural
 class RetryAfter(Detector):
     """Trips after `threshold` failures in a row (default 1) with a `Retry-After`.
 
-    A failure that names no time neither counts nor resets the count; a success resets it. The
+    A failure without a wait neither counts nor resets the count; a success resets it. The
     circuit then stays open for the requested time (see `Cooldown`).
 
     >>> RetryAfter().reason(1, now_s=0.0)
-    '1 request to wait in a row (threshold 1)'
+    '1 response with Retry-After in a row (threshold 1)'
     """
 
     __slots__ = ("threshold",)
@@ -31,35 +31,35 @@ class RetryAfter(Detector):
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        """A failure with a time is one more, a success ends the row."""
+        """Count a failure with a Retry-After; reset the count at a success."""
         del now_s
         if signal.ok is None or not signal.count:
             return memory
         if signal.ok:
             return 0
-        asked = signal.retry_after_s is not None and signal.retry_after_s > 0
-        return memory + signal.count if asked else memory
+        has_wait = signal.retry_after_s is not None and signal.retry_after_s > 0
+        return memory + signal.count if has_wait else memory
 
     def heat(self, memory: int, now_s: float) -> float:
-        """The requests against the threshold."""
+        """The count divided by the threshold."""
         del now_s
         return memory / self.threshold
 
     def reason(self, memory: int, now_s: float) -> str:
-        """The requests in words."""
+        """The count and the threshold in words."""
         del now_s
-        asked = plural(memory, "request")
-        return f"{asked} to wait in a row (threshold {self.threshold})"
+        responses = plural(memory, "response")
+        return f"{responses} with Retry-After in a row (threshold {self.threshold})"
 
     def measure(self, memory: int, now_s: float) -> Measure:
-        """The row."""
+        """The count and the threshold."""
         del now_s
         return Measure(memory, self.threshold, "requests")
 
     def dump(self, memory: int) -> int:
-        """The requests."""
+        """The count."""
         return memory
 
     def load(self, data: Any) -> int:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         return values.check_int("requests to wait", data, least=0)

@@ -1,4 +1,4 @@
-"""The same error again and again: a loop that applies the same fix without learning (000, 001)."""
+"""The same error again and again: a loop that repeats the same fix."""
 
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -11,12 +11,12 @@ from switchgear._text.formats import plural
 SAMPLE = 200
 """Characters kept of the first text of each error."""
 MOST = 2000
-"""Errors counted without a text. Beyond it the rarest are forgotten, the oldest of them first."""
+"""Maximum number of errors counted without a text. Beyond it the rarest are removed, the oldest first."""
 _LONGEST_KEY = 40
 
 
 class CountedError(NamedTuple):
-    """One error: its key, how often it came, how it read the first time."""
+    """One error: its key, its count, and its first text."""
 
     key: str
     times: int
@@ -24,19 +24,19 @@ class CountedError(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Counts by key, and the row of equal errors that is still going on."""
+    """Counts by key, and the current row of equal errors."""
 
     seen: tuple[CountedError, ...] = ()
-    """The most frequent, in the order they first came."""
+    """The most frequent errors, in order of first occurrence."""
     forgotten: int = 0
-    """How often an error was forgotten: above 0, the number of different errors is a lower bound."""
+    """Number of removed errors; above 0, the number of different errors is a lower bound."""
     row_key: str = ""
     row: int = 0
-    """How often the last error came in a row."""
+    """Number of occurrences of the last error in a row."""
     row_text: str = ""
-    """How the first of the row read, if it is not among those with a text."""
+    """The text of the first error in the row, if it is not in `seen`."""
     others: tuple[tuple[str, int], ...] = ()
-    """The rest, as short keys and counts, in the order they came."""
+    """The other errors, as short keys and counts, in order of occurrence."""
 
     @property
     def different(self) -> int:
@@ -44,7 +44,7 @@ class Errors(NamedTuple):
         return len(self.seen) + len(self.others)
 
     def plus(self, key: str, text: str, times: int, *, room: int) -> "Errors":
-        """The error occurred this many times more."""
+        """Count further occurrences of an error."""
         row = self.row + times if key == self.row_key else times
         for error in self.seen:
             if error.key == key:
@@ -59,21 +59,21 @@ class Errors(NamedTuple):
         if rarest is not None and len(self.seen) >= room:
             if times <= rarest.times:
                 counts = {**dict(self.others), short: times}
-                others, forgotten = _fitted(counts, forgotten)
+                others, forgotten = _fit(counts, forgotten)
                 return Errors(self.seen, forgotten, key, row, row_text, others)
             counts[digest(rarest.key)] = rarest.times
         kept = tuple(error for error in self.seen if len(self.seen) < room or error is not rarest)
-        others, forgotten = _fitted(counts, forgotten)
+        others, forgotten = _fit(counts, forgotten)
         return Errors(
             (*kept, CountedError(key, times, text[:SAMPLE])), forgotten, key, row, "", others
         )
 
     def end_row(self) -> "Errors":
-        """Something else happened than the last error."""
+        """End the row of equal errors."""
         return self._replace(row_key="", row=0, row_text="")
 
     def last(self) -> CountedError | None:
-        """The error of the row, counted in the row."""
+        """The error of the current row, with its count in the row."""
         if not self.row_key:
             return None
         for error in self.seen:
@@ -82,7 +82,7 @@ class Errors(NamedTuple):
         return CountedError(self.row_key, self.row, self.row_text)
 
     def worst(self) -> CountedError | None:
-        """The error that came most often; without a text, if a recovery forgave all that have one."""
+        """The most frequent error; without a text if only errors without one are left."""
         worst = max(self.seen, key=lambda error: error.times, default=None)
         for key, times in self.others:
             if worst is None or times > worst.times:
@@ -90,13 +90,13 @@ class Errors(NamedTuple):
         return worst
 
     def forgiven(self, threshold: int) -> "Errors":
-        """The errors that came so often begin again from 0; the row is over."""
+        """Reset the counts of errors that reached the threshold, and end the row."""
         seen = [each._replace(times=0) if each.times >= threshold else each for each in self.seen]
         others = [(key, 0 if times >= threshold else times) for key, times in self.others]
         return Errors(tuple(seen), self.forgotten, others=tuple(others))
 
     def dump(self) -> list[Any]:
-        """The fields; those that few have are left out where they are empty."""
+        """The fields; rarely used ones are left out if they are empty."""
         fields = [[list(error) for error in self.seen], self.forgotten, self.row_key, self.row]
         if not self.row_text and not self.others:
             return fields
@@ -125,7 +125,7 @@ class Errors(NamedTuple):
             rarest = min(seen, key=lambda error: error.times)
             seen.remove(rarest)
             counts[digest(rarest.key)] = rarest.times
-        fitted, forgotten = _fitted(counts, forgotten)
+        fitted, forgotten = _fit(counts, forgotten)
         return cls(tuple(seen), forgotten, row_key, row, _sample(row_text), fitted)
 
 
@@ -145,8 +145,8 @@ def _counts(data: Any) -> dict[str, int]:
     return counts
 
 
-def _fitted(counts: dict[str, int], forgotten: int) -> tuple[tuple[tuple[str, int], ...], int]:
-    """Without those that came least often, the oldest of such first, until the others fit."""
+def _fit(counts: dict[str, int], forgotten: int) -> tuple[tuple[tuple[str, int], ...], int]:
+    """The errors without the least frequent ones, the oldest first, until the rest fits."""
     while len(counts) > MOST:
         del counts[min(counts, key=counts.__getitem__)]
         forgotten += 1
@@ -214,7 +214,7 @@ class SameError(Detector):
         return memory.worst()
 
     def heat(self, memory: Errors, now_s: float) -> float:
-        """Its count against the threshold."""
+        """Its count divided by the threshold."""
         del now_s
         worst = self.worst(memory)
         return 0.0 if worst is None else worst.times / self.threshold
@@ -232,7 +232,7 @@ class SameError(Detector):
         )
 
     def recovered(self, memory: Errors) -> Errors:
-        """Counts outlast a trip, except that of the error that reached the threshold."""
+        """Keep all counts except that of the error that reached the threshold."""
         return memory.forgiven(self.threshold)
 
     def probed(self, memory: Errors, signal: Signal, now_s: float) -> Errors:

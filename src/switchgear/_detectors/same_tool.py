@@ -38,17 +38,17 @@ class ToolFlood(Detector):
         return memory + signal.count if called else memory
 
     def heat(self, memory: int, now_s: float) -> float:
-        """The calls against the first that is too many."""
+        """The calls divided by the first number that trips."""
         del now_s
         return memory / (self.threshold + 1)
 
     def reason(self, memory: int, now_s: float) -> str:
-        """The calls in words."""
+        """The calls and the limit in words."""
         del now_s
         return f"{plural(memory, 'call')} without a file change (more than {self.threshold} trips)"
 
     def measure(self, memory: int, now_s: float) -> Measure:
-        """The calls, and the first that is too many."""
+        """The calls, and the first number that trips."""
         del now_s
         return Measure(memory, self.threshold + 1, "calls")
 
@@ -57,7 +57,7 @@ class ToolFlood(Detector):
         return memory
 
     def load(self, data: Any) -> int:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         return values.check_int("calls without a file change", data, least=0)
 
 
@@ -122,19 +122,21 @@ class SameTool(Detector):
         return digest("\0".join(parts))
 
     def heat(self, memory: EqualCalls, now_s: float) -> float:
-        """The row against the first that is too many."""
+        """The row divided by the first length that trips."""
         del now_s
         return memory.times / (self.threshold + 1)
 
     def reason(self, memory: EqualCalls, now_s: float) -> str:
-        """The row in words."""
+        """The row and the limit in words."""
         del now_s
         same = {"outcome": " with the same outcome", "call": " with the same arguments"}
-        what = f"{memory.tool or 'no tool'} called {plural(memory.times, 'time')} in a row"
+        if not memory.times:
+            return f"no call is repeated (more than {self.threshold} in a row trips)"
+        what = f"{memory.tool} called {plural(memory.times, 'time')} in a row"
         return f"{what}{same.get(self.match, '')} (more than {self.threshold} trips)"
 
     def measure(self, memory: EqualCalls, now_s: float) -> Measure:
-        """The row, and the first that is too many."""
+        """The row, and the first length that trips."""
         del now_s
         return Measure(memory.times, self.threshold + 1, "calls")
 
@@ -143,7 +145,7 @@ class SameTool(Detector):
         return list(memory)
 
     def load(self, data: Any) -> EqualCalls:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         tool, key, times = values.check_list("a row of calls", data, 3)
         for text in (tool, key):
             if not isinstance(text, str) or len(text) > LONGEST_TOOL:

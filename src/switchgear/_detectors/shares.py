@@ -13,8 +13,8 @@ from switchgear._text.formats import plural, span
 class ShareInTime(Detector):
     """Trips when at least `threshold` of the calls of the last `window_s` seconds are hits.
 
-    Judges once `min_calls` calls are in the window; before, it only warns: the hits are held
-    against what would trip by then. Time is resolved to a thirtieth of the window. Subclasses define
+    It needs `min_calls` calls in the window; before, it only warns: the hits are compared with the
+    number that would then trip. Time is resolved to a thirtieth of the window. Subclasses define
     what a hit is.
     """
 
@@ -37,8 +37,8 @@ class ShareInTime(Detector):
     def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
         """A slice of the window.
 
-        When a success happened matters here. What may go untold is never older than this, and a
-        call that took longer is recorded by itself.
+        The time of a success matters here: unreported successes are never older than this, and a
+        longer call is recorded separately.
         """
         return self.window_s / SLICES
 
@@ -47,21 +47,21 @@ class ShareInTime(Detector):
         return TimeWindow()
 
     def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
-        """Note each signal that is a call, and whether it is a hit."""
+        """Count each call, and whether it is a hit."""
         hit = self._hit(signal)
         if hit is None or not signal.count:
             return memory
         return memory.at(now_s, self.window_s).push(hit=hit, count=signal.count)
 
     def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
-        """What is missing to `min_calls`; without a hit, what is not one cannot make it hot."""
+        """The number of calls missing to `min_calls`; 0 if neither the window nor the signal has a hit."""
         if self._hit(signal) is None:
             return 0
         now = memory.at(now_s, self.window_s)
         return max(0, self.min_calls - now.total) if now.hits else 0
 
     def heat(self, memory: TimeWindow, now_s: float) -> float:
-        """The hits against the fewest that reach the threshold."""
+        """The hits divided by the fewest that reach the threshold."""
         now = memory.at(now_s, self.window_s)
         if now.total < self.min_calls:
             return min(LAST_CHANCE, now.hits / self._fewest(self.min_calls))
@@ -90,11 +90,11 @@ class ShareInTime(Detector):
         raise NotImplementedError
 
     def _verb(self) -> str:
-        """What the hits did."""
+        """The verb for hits in the reason, such as "failed"."""
         raise NotImplementedError
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
-        """The slices, and the window that gives them their length."""
+        """The slices, and the window that defines their length."""
         return {"window_s": self.window_s, "slices": memory.dump()}
 
     def load(self, data: Any) -> TimeWindow:
@@ -109,7 +109,7 @@ class ShareInTime(Detector):
 class FailureShare(ShareInTime):
     """Trips when at least `threshold` (0.5) of the calls of the last `window_s` seconds (60) failed.
 
-    Judges once `min_calls` calls (10) are in the window; before, it only warns.
+    It needs `min_calls` calls (10) in the window; before, it only warns.
 
     >>> share = FailureShare(window_s=30.0, threshold=0.5, min_calls=4)
     >>> memory = share.fold(share.start(), Signal(ok=False, count=2), 0.0)
@@ -133,9 +133,9 @@ class FailureShare(ShareInTime):
 class SlowCallShare(ShareInTime):
     """Trips when at least `threshold` (0.5) of the calls of the last `window_s` seconds were slow.
 
-    Slow is longer than `slow_s` seconds. Judges once `min_calls` calls (10) are in the window (60 s);
-    before, it only warns. `admit` is the share of calls let through after the trip: 0 (the default)
-    cuts. A probe that is slow has failed.
+    Slow is longer than `slow_s` seconds. It needs `min_calls` calls (10) in the window (60 s);
+    before, it only warns. `admit` is the share of calls admitted after the trip; 0 (the default) is
+    none. A slow probe counts as failed.
 
     >>> SlowCallShare(slow_s=10.0).objection(Signal(ok=True, seconds=12.0))
     'took 12 s, longer than 10 s'
@@ -171,7 +171,7 @@ class SlowCallShare(ShareInTime):
         return f"took longer than {span(self.slow_s)}"
 
     def objection(self, signal: Signal) -> str | None:
-        """A slow probe has failed."""
+        """A slow probe counts as failed."""
         if signal.seconds is None or signal.seconds <= self.slow_s:
             return None
         return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"
@@ -181,11 +181,13 @@ class ShareOfCalls(Detector):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
     So `threshold` is below 1: no share is more than all. Until `min_calls` calls are in the window
-    it only warns: the hits are held against what would trip by then. Subclasses define what a hit is.
+    it only warns: the hits are compared with the number that would then trip. Subclasses define
+    what a hit is.
     """
 
-    # A hit lengthens the window by one and what is needed by one at most, so below 1 the heat never
-    # falls; anything else makes it fall, or leaves it. Only when it begins to judge may it jump.
+    # A hit extends the window by one and the needed hits by at most one, so below 1 the heat never
+    # falls; other calls lower it or leave it unchanged. It can jump only when it begins to
+    # evaluate.
 
     __slots__ = ()
     window: int
@@ -208,7 +210,7 @@ class ShareOfCalls(Detector):
         return CountWindow()
 
     def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
-        """Note each signal that is a call, and whether it is a hit."""
+        """Count each call, and whether it is a hit."""
         del now_s
         hit = self._hit(signal)
         if hit is None:
@@ -216,21 +218,21 @@ class ShareOfCalls(Detector):
         return memory.push(hit=hit, count=signal.count, size=self.window)
 
     def judges_after(self, memory: CountWindow, signal: Signal, now_s: float) -> int:
-        """What is missing to `min_calls`; without a hit, what is not one cannot make it hot."""
+        """The number of calls missing to `min_calls`; 0 if neither the window nor the signal has a hit."""
         del now_s
         if not memory.hits or memory.total >= self.min_calls or self._hit(signal) is None:
             return 0
         return self.min_calls - memory.total
 
     def heat(self, memory: CountWindow, now_s: float) -> float:
-        """The hits against the fewest that are more than the threshold."""
+        """The hits divided by the fewest that exceed the threshold."""
         del now_s
         if memory.total < self.min_calls:
             return min(LAST_CHANCE, memory.hits / self._fewest(self.min_calls))
         return memory.hits / self._fewest(memory.total)
 
     def _fewest(self, total: int) -> int:
-        """The fewest hits that are more than the threshold."""
+        """The fewest hits that exceed the threshold."""
         # Rounded: 0.29 * 100 is 28.999999999999996, and 29 of 100 is not more than 0.29.
         return math.floor(round(self.threshold * total, 9)) + 1
 
@@ -272,8 +274,7 @@ class ShareOfCalls(Detector):
 class FailureRate(ShareOfCalls):
     """Trips when more than `threshold` (default 0.5) of the last `window` calls (20) failed.
 
-    Strictly: at exactly half it does not. Judges from `min_calls` calls on (default: the window
-    must be full).
+    At exactly half it does not trip. It needs `min_calls` calls (default: a full window).
 
     >>> rate = FailureRate(window=4)
     >>> rate.reason(rate.fold(rate.start(), Signal(ok=False, count=4), 0.0), 0.0)
@@ -298,8 +299,8 @@ class FailureRate(ShareOfCalls):
 class SlowCalls(ShareOfCalls):
     """Trips when more than `threshold` (default 0.5) of the last `window` calls (20) were slow.
 
-    Slow is longer than `slow_s` seconds. `admit` is the share of calls let through after the
-    trip: 0 (the default) cuts, 0.25 reduces the load to a quarter. A probe that is slow has failed.
+    Slow is longer than `slow_s` seconds. `admit` is the share of calls admitted after the trip: 0
+    (the default) is none, 0.25 is a quarter. A slow probe counts as failed.
 
     >>> SlowCalls(slow_s=10.0).objection(Signal(ok=True, seconds=12.0))
     'took 12 s, longer than 10 s'
@@ -335,7 +336,7 @@ class SlowCalls(ShareOfCalls):
         return f"took longer than {span(self.slow_s)}"
 
     def objection(self, signal: Signal) -> str | None:
-        """A slow probe has failed."""
+        """A slow probe counts as failed."""
         if signal.seconds is None or signal.seconds <= self.slow_s:
             return None
         return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"

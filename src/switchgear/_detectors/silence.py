@@ -38,7 +38,7 @@ class Silence(Detector):
         return 0.0 if signal.step is not None and signal.step.tool else memory
 
     def heat(self, memory: float, now_s: float) -> float:
-        """The silence against the limit; exactly at it, the last chance."""
+        """The silence divided by the limit; just below 1 at exactly the limit."""
         del now_s
         share = memory / self.limit_s
         return share if memory > self.limit_s else LAST_CHANCE * share
@@ -58,5 +58,5 @@ class Silence(Detector):
         return memory
 
     def load(self, data: Any) -> float:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         return values.check_at_least("seconds of silence", data, 0.0)

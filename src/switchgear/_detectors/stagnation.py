@@ -1,7 +1,8 @@
-"""No progress: steps that resemble earlier steps and return what those returned.
+"""No progress: steps that resemble earlier steps and return the same results.
 
 One score for all evidence. Each step is compared with the last eight: its action, its result, its
-thought. What resembles them costs, what is new pays back, and every step pays back a little.
+thought. A step adds to the score once for its result and once for its thought, more if wasted steps
+follow each other. Something new lowers the score, and every step lowers it a little.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -15,43 +16,43 @@ from switchgear._detectors.progress import (
     ROOM,
     STEP,
     Numbers,
+    add_known,
+    compare_state,
+    count_new,
     dump,
-    known,
     load,
-    moved,
-    new_of,
 )
 from switchgear._detectors.step_facts import (
     MOST,
     NUMBERS,
     ActFacts,
-    alike,
     excerpt,
     facts_of,
+    failure_shape,
     number_of,
+    resemblance,
     words_of,
 )
 
 REMEMBER = 8
-"""The last steps, and the last thoughts, that a step is compared with."""
+"""Number of last steps, and of last thoughts, with which a step is compared."""
 ROOM_FOR_ONE = 64
-"""Words or lines kept of each of them: the first and the last half."""
+"""Number of words or lines kept of each of them: the first and the last half."""
 REPEATED = STEP
-"""Cost of a step with the action and the result of an earlier one."""
-KNOWN = 50
-"""Resemblance, in percent, of a call that was made before with the same result, however long ago."""
-FAILED = STEP
-"""Cost of a failure with the result of an earlier failure, whatever the action."""
-SILENT = STEP
-"""Cost of an empty result."""
-THOUGHT = 2
-"""Times the resemblance of a thought beyond `USUAL`: its cost."""
-USUAL = 25
-"""Resemblance of two thoughts that is normal, in percent."""
+"""Cost of a wasted step: an earlier action and result, an earlier failure, or an empty result."""
+KNOWN = STEP // 2
+"""Cost of a call that was made before with the same result, however long ago; more if it fails."""
+THOUGHT = 3 * STEP // 2
+"""Cost of an earlier thought again; of a similar one, by the square of its resemblance."""
 FEWEST = 8
-"""Words of a thought that can be compared: a shorter one is a formula."""
-TALK = 5 * STEP // 2
+"""Minimum number of words of a thought that is compared: shorter ones are phrases."""
+TALK = 2 * STEP
 """Cost of a turn without a tool call that gets the reply of an earlier one."""
+AT_ONCE = 27 * STEP // 10
+"""Maximum that one step adds: 30 % of the limit 9. There, and above, no step goes from below the warning
+(70 %) to the limit; at a lower limit, such as that of the preset `eager`, a step can."""
+LONGEST = 4
+"""Number of wasted steps in a row after which a further one costs double; each adds the same share."""
 NEW = 5 * STEP // 4
 """Credit for a new file or address, and for a new set of failing tests."""
 PACE = 3 * STEP // 10
@@ -67,7 +68,7 @@ LABELS = (
     "no tool call, the same reply",
     "undone",
 )
-"""What the evidence of each kind is called."""
+"""The name of each kind of evidence in the reason."""
 ADVICE = (
     "stop repeating it: read what it already returned, or change the approach",
     "find the cause before the next try, or do without what keeps failing",
@@ -76,33 +77,35 @@ ADVICE = (
     "act with a tool, or say that the task is done or what is missing",
     "decide between the two versions, and check the decision",
 )
-"""What to do differently, for each kind."""
+"""The advice for each kind of evidence."""
 
 
 class Earlier(NamedTuple):
-    """What is kept of an earlier step. Numbers stand for texts."""
+    """The memory of an earlier step. Numbers represent texts."""
 
     tool: int
     failed: bool
     shape: int
-    """The result, but for its numbers."""
+    """The result without its numbers."""
     numbers: tuple[float, ...]
     """The last numbers of the result."""
     is_new: bool
-    """Whether it did not fail, and its action has a word that no earlier one had."""
+    """Whether it succeeded, and its action has a word that no earlier action had."""
     words: frozenset[int]
-    """Of the action, or of a reply without a tool call."""
+    """The words of the action, or of a reply without a tool call. The uncut arguments count as one word."""
     lines: frozenset[int] | None
-    """Of the result; `None`: the result is not known."""
+    """The lines of the result; `None`: the result is unknown."""
     call: int = -1
-    """The whole action; -1: not known."""
+    """The whole action; -1: unknown."""
+    failure: int = -1
+    """The result of a failed step without its words with a digit, except counts; -1: it succeeded, or unknown."""
 
 
 class StepTrail(NamedTuple):
-    """What is remembered: the score, its latest evidence, and recent steps; the newest last."""
+    """The memory of the detector: the score, its latest evidence, and recent steps; the newest last."""
 
     points: int = 0
-    """In hundredths of a step."""
+    """The score, in hundredths of a step."""
     evidence: tuple[tuple[int, int, str], ...] = ()
     """Points, kind, and the beginning of the text."""
     steps: tuple[Earlier, ...] = ()
@@ -112,27 +115,35 @@ class StepTrail(NamedTuple):
     states: Numbers = ()
     tests: Numbers = ()
     tested: int = -1
-    """The state in which the tests ran last; -1: not known."""
+    """The state in which the tests ran last; -1: unknown."""
     context: int = 0
-    """How full the agent's context was, in percent."""
+    """The used share of the agent's context window, in percent."""
     calls: Numbers = ()
     """Earlier calls, each with its result: a cycle may be longer than `REMEMBER` steps."""
+    wasted: int = 0
+    """Wasted steps in a row, up to `LONGEST`; every other step subtracts one."""
 
 
 class Stagnation(Detector):
     """Trips when the agent has made no progress for `limit` steps (default 9).
 
-    Costs: the resemblance of the action times that of the result, to the most similar of the last 8
-    steps with the same tool (up to 1 step); 0.5 for one of the last 128 calls again with its result,
-    if the files are the same; 1 more for the third equal call in a row with an equal result, and
-    for every further one; a failure whose result resembles that of an earlier failure (up to 1; half if the action has a new word and the thought is a new one); an empty
-    result (1); twice the resemblance of the thought to the last 8 thoughts, beyond 25 %; a turn
-    without a tool call that gets the reply of an earlier such turn, whatever its numbers (2.5); a
-    return to an earlier state of the files (1); the same tests fail although the files have changed
-    (1). Credits: 0.3 for every step; 1.25 for a new file or address in a step that does not fail,
-    unless a number of the last results goes up and down; 1.25 for a new set of failing tests. A
-    result that differs in its numbers only is the same result if the last number is within the
-    range of at least two earlier ones.
+    The result of a step counts once, by its strongest sign (up to 1 step): the resemblance of the
+    action times that of the result, to the most similar of the last 8 steps with the same tool
+    (half if it follows a step with a new word); one of the last 128 calls again with its result, if
+    the files are the same (0.5); a failure whose result resembles that of an earlier failure (if
+    the action has a new word, between a half and 1, by the resemblance of the thought); an empty
+    result (half if the action has a new word). The third equal call with an equal result, and every
+    further one, costs 1 more: in a row, or among the last 8 steps if it fails. Also: 1.5 times the
+    square of the thought's resemblance to one of the last 8 thoughts; a turn without a tool call
+    that gets the reply of an earlier such turn, whatever its numbers (2); a return to an earlier
+    state of the files (1); the same tests fail although the files have changed (1). Wasted steps in
+    a row cost a quarter more each, up to double; one step adds at most 2.7. Credits: 0.3 for every
+    step; 1.25 for a new file or address in a step that does not fail, unless a number of the last
+    results goes up and down; 1.25 for a check that fails with a number beyond its earlier ones;
+    1.25 for a new set of failing tests. A result that differs in its numbers only is the same
+    result if the last number is within the range of at least two earlier ones. Clocks, durations
+    and identifiers do not count; if a call fails again directly after itself, neither do numbers
+    and words with a digit, except counts such as `3 of 25` or `12 %`.
     """
 
     __slots__ = ("limit",)
@@ -153,20 +164,20 @@ class Stagnation(Detector):
         return StepTrail()
 
     def fold(self, memory: StepTrail, signal: Signal, now_s: float) -> StepTrail:
-        """Each step by itself, until one more of the same changes nothing."""
+        """Fold equal steps one by one, until a further one changes nothing."""
         del now_s
         if signal.step is None and signal.state is None and signal.failing_tests is None:
             return memory
         for _ in range(signal.count):
-            after = self._one(memory, signal)
+            after = self._fold_step(memory, signal)
             if after == memory:
                 break
             memory = after
         return memory
 
-    def _one(self, memory: StepTrail, signal: Signal) -> StepTrail:
+    def _fold_step(self, memory: StepTrail, signal: Signal) -> StepTrail:
         costs, credit = _files_and_tests(memory, signal)
-        trail, texts = _seen(memory, signal), ("the files", "")
+        trail, texts = _note_state(memory, signal), ("the files", "")
         if (act := signal.step) is not None:
             if act.result is None and signal.error:
                 act = act._replace(result=signal.error)
@@ -175,32 +186,33 @@ class Stagnation(Detector):
             credit += PACE
             facts = facts_of(act)
             failed = signal.ok is False
-            has_new_word = bool(new_of(facts.names, trail.words))
-            step = _kept(act, facts, is_new=not failed and has_new_word, failed=failed)
+            has_new_word = bool(count_new(facts.names, trail.words))
+            step = _step_to_remember(act, facts, is_new=not failed and has_new_word, failed=failed)
             call = number_of(f"{step.call} {sorted(step.lines)}") if act.tool and step.lines else -1
-            is_known = call in trail.calls and not moved(memory.states, signal.state)[0]
             if act.tool:
-                costs |= _acted(trail, step, facts, has_new_word=has_new_word, is_known=is_known)
+                costs |= _tool_call_costs(
+                    trail,
+                    step,
+                    facts.thought,
+                    has_new_word=has_new_word,
+                    is_known=call in trail.calls,
+                    is_changed=compare_state(memory.states, signal.state)[0],
+                )
+                credit += NEW * _has_left_range(trail.steps, step)
             else:
-                costs |= _talked(trail, step)
-            if (
-                act.tool
-                and _is_third(trail.steps, step)
-                and not moved(memory.states, signal.state)[0]
-            ):
-                costs[FAILS if failed else AGAIN] += REPEATED
-            if act.tool and not failed and new_of(facts.paths, trail.paths):
+                costs |= _reply_costs(trail, step)
+            if act.tool and not failed and count_new(facts.paths, trail.paths):
                 credit += 0 if _is_flat(trail.steps) else NEW
             trail = trail._replace(
                 steps=(*trail.steps, step)[-REMEMBER:],
-                words=known(trail.words, facts.names),
-                paths=known(trail.paths, facts.paths),
-                calls=known(trail.calls, (call,) if call >= 0 else (), MOST),
+                words=add_known(trail.words, facts.names),
+                paths=add_known(trail.paths, facts.paths),
+                calls=add_known(trail.calls, (call,) if call >= 0 else (), MOST),
             )
             if len(facts.thought) >= FEWEST:
                 kept = (*trail.thoughts, facts.thought)[-REMEMBER:]
                 trail = trail._replace(thoughts=kept)
-        return _charged(trail, costs, credit, texts, self.most)
+        return _charge(trail, costs, credit, texts, self.most)
 
     def heat(self, memory: StepTrail, now_s: float) -> float:
         """The score relative to the limit."""
@@ -229,7 +241,9 @@ class Stagnation(Detector):
         """The fields; numbers in hexadecimal, one text for each field."""
         steps = [
             [
-                dump((each.tool, each.shape, *((each.call,) if each.call >= 0 else ()))),
+                dump(
+                    tuple([n for n in (each.tool, each.shape, each.call, each.failure) if n >= 0])
+                ),
                 each.failed,
                 each.is_new,
                 list(each.numbers),
@@ -247,24 +261,29 @@ class Stagnation(Detector):
             memory.tested,
             memory.context,
             dump(memory.calls),
+            memory.wasted,
         ]
 
     def load(self, data: Any) -> StepTrail:
-        """The inverse of `dump`; raises ValueError on anything else."""
+        """The inverse of `dump`; raises ValueError for other data."""
         row = values.check_list("no progress", data)
         if len(row) == 10:  # written before calls were remembered
             row = [*row, ""]
-        row = values.check_list("no progress", row, 11)
-        points, evidence, steps, thoughts, words, paths, states, tests, tested, context, calls = row
+        if len(row) == 11:  # written before wasted steps in a row were counted
+            row = [*row, 0]
+        row = values.check_list("no progress", row, 12)
+        points, evidence, steps, thoughts, words, paths, states, tests, *rest = row
+        tested, context, calls, wasted = rest
         points = min(values.check_int("the points of no progress", points, least=0), self.most)
         shown = [
-            _evidence(each) for each in values.check_list("the evidence", evidence)[-EVIDENCE:]
+            _load_evidence(each) for each in values.check_list("the evidence", evidence)[-EVIDENCE:]
         ]
         return StepTrail(
             points,
             tuple(shown) if points else (),
             tuple(
-                _earlier(each) for each in values.check_list("the last steps", steps)[-REMEMBER:]
+                _load_earlier(each)
+                for each in values.check_list("the last steps", steps)[-REMEMBER:]
             ),
             tuple(
                 frozenset(load(each))
@@ -277,10 +296,11 @@ class Stagnation(Detector):
             values.check_int("the state of the tests", tested, least=-1),
             values.check_int("the fullness of the context", context, least=0),
             load(calls)[-MOST:],
+            min(values.check_int("the wasted steps in a row", wasted, least=0), LONGEST),
         )
 
 
-def _evidence(data: Any) -> tuple[int, int, str]:
+def _load_evidence(data: Any) -> tuple[int, int, str]:
     points, kind, text = values.check_list("a piece of evidence", data, 3)
     kind = values.check_int("its kind", kind, least=0)
     if kind >= len(LABELS) or not isinstance(text, str):
@@ -288,10 +308,10 @@ def _evidence(data: Any) -> tuple[int, int, str]:
     return values.check_int("its points", points), kind, excerpt(text)
 
 
-def _earlier(data: Any) -> Earlier:
+def _load_earlier(data: Any) -> Earlier:
     pair, failed, is_new, numbers, words, lines = values.check_list("an earlier step", data, 6)
     ids = load(pair)
-    if len(ids) not in {2, 3} or not (failed in BOTH and is_new in BOTH):
+    if len(ids) not in {2, 3, 4} or not (failed in BOTH and is_new in BOTH):
         raise ValueError(f"{data!r} must be the text of a step")
     few = values.check_list("the numbers of a result", numbers)[-NUMBERS:]
     return Earlier(
@@ -306,80 +326,124 @@ def _earlier(data: Any) -> Earlier:
     )
 
 
-def _few(numbers: Numbers) -> frozenset[int]:
-    """The first and the last numbers of a text."""
+def _first_and_last(numbers: Numbers) -> frozenset[int]:
+    """The first and the last numbers of a text, at most `ROOM_FOR_ONE`."""
     if len(numbers) <= ROOM_FOR_ONE:
         return frozenset(numbers)
     return frozenset(numbers[: ROOM_FOR_ONE // 2] + numbers[-ROOM_FOR_ONE // 2 :])
 
 
-def _kept(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: bool) -> Earlier:
+def _step_to_remember(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: bool) -> Earlier:
+    words = (*facts.words, facts.call) if act.call_key else facts.words
     return Earlier(
         number_of(act.tool),
         failed,
         facts.shape,
         facts.numbers,
         is_new,
-        _few(facts.names) if act.tool else words_of(act.thought or act.args),
-        None if act.result is None else _few(facts.lines),
+        _first_and_last(words) if act.tool else words_of(act.thought or act.args),
+        None if act.result is None else _first_and_last(facts.lines),
         facts.call,
+        failure_shape(act.result or "") if failed else -1,
     )
 
 
-def _same_lines(one: frozenset[int], other: frozenset[int] | None) -> int:
-    """How much two results resemble each other, in percent; two empty results are the same."""
-    if other is None:
+def _result_resemblance(one: frozenset[int] | None, other: frozenset[int] | None) -> int:
+    """The resemblance of two results in percent; two empty results are the same."""
+    if one is None or other is None:
         return 0
-    return alike(one, other) if one or other else 100
+    return resemblance(one, other) if one or other else 100
 
 
-def _acted(
-    trail: StepTrail, step: Earlier, facts: ActFacts, *, has_new_word: bool, is_known: bool
+def _tool_call_costs(
+    trail: StepTrail,
+    step: Earlier,
+    thought: frozenset[int],
+    *,
+    has_new_word: bool,
+    is_known: bool,
+    is_changed: bool,
 ) -> dict[int, int]:
-    """What a tool call costs, by kind. `is_known`: it was made before, with the same result."""
-    costs = {}
-    if len(facts.thought) >= FEWEST and trail.thoughts:
-        most = max([alike(facts.thought, other) for other in trail.thoughts])
-        costs[THINKS] = THOUGHT * (most - USUAL)
+    """The costs of a tool call, by kind.
+
+    `is_known`: it was made before, with the same result. `is_changed`: it changed the files.
+    """
+    costs, resembles = {}, 50
+    if len(thought) >= FEWEST and trail.thoughts:
+        resembles = max([resemblance(thought, other) for other in trail.thoughts])
+        costs[THINKS] = THOUGHT * resembles**2 // (100 * 100)
     if step.lines is None:
         return costs
-    if not step.lines:
-        costs[EMPTY] = SILENT // 2 if step.is_new else SILENT
-    within = _within(trail.steps, step)
-    again, fails = KNOWN * 100 * is_known, 0
-    for other in trail.steps:
-        result = (
-            100 if within and other.shape == step.shape else _same_lines(step.lines, other.lines)
-        )
-        if not result:
-            continue
-        if other.tool == step.tool:
-            again = max(again, alike(step.words, other.words) * result)
-        if step.failed and other.failed:
-            fails = max(fails, result)
-    if step.is_new:
-        again = 0
-    elif trail.steps and trail.steps[-1].is_new and not (step.failed or _varies(trail.steps, step)):
-        again //= 2
-    costs[AGAIN] = REPEATED * again // (100 * 100)
-    costs[FAILS] = FAILED * fails // 100
-    if has_new_word and costs.get(THINKS, 1) <= 0:
-        costs[FAILS] //= 2
+    failure = 50 + resembles // 2 if has_new_word else 100
+    kind, cost = _result_cost(trail.steps, step, failure)
+    if not is_changed and _is_third(trail.steps, step):
+        cost += REPEATED
+    elif not is_changed and is_known:
+        cost = max(cost, KNOWN)
+    costs[kind] = cost
     return costs
 
 
+def _result_cost(steps: tuple[Earlier, ...], step: Earlier, failure: int) -> tuple[int, int]:
+    """The kind of the strongest sign in the result of a tool call, and its cost.
+
+    `failure`: the cost of a repeated failure, in percent.
+    """
+    within, repeats = _is_within_range(steps, step), step.failed and _repeats_last_call(steps, step)
+    again = fails = 0
+    for other in steps:
+        is_same = within and other.shape == step.shape
+        is_same = is_same or (repeats and other.failure == step.failure)
+        result = 100 if is_same else _result_resemblance(step.lines, other.lines)
+        if not result:
+            continue
+        if other.tool == step.tool:
+            again = max(again, resemblance(step.words, other.words) * result)
+        if step.failed and other.failed:
+            fails = max(fails, failure * result)
+    if step.is_new:
+        again = 0
+    elif steps and steps[-1].is_new and not (step.failed or _goes_up_and_down(steps, step)):
+        again //= 2
+    empty = 0 if step.lines else 100 * (50 if step.is_new else 100)
+    signs = {AGAIN: again, FAILS: fails, EMPTY: empty}
+    kind = max(signs, key=lambda each: (signs[each], each))
+    return kind, REPEATED * signs[kind] // (100 * 100)
+
+
+def _repeats_last_call(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether it is the same call as the step before, so nothing was done in between."""
+    return bool(steps) and steps[-1].call == step.call
+
+
+def _has_left_range(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether a check fails with a number that is lower or higher than in its earlier results.
+
+    Not if it is the same call as the step before: the number is a clock, a process id or a count of
+    attempts.
+    """
+    if not step.failed or not steps or _repeats_last_call(steps, step):
+        return False
+    same = [each for each in steps if each.call == step.call and each.shape == step.shape]
+    return any(
+        not min(row[1:]) <= row[0] <= max(row[1:])
+        for row in zip(step.numbers, *[each.numbers for each in same], strict=False)
+        if same
+    )
+
+
 def _is_third(steps: tuple[Earlier, ...], step: Earlier) -> bool:
-    """Whether the last two steps were the same call with the same result, too."""
-    last = steps[-2:]
-    return len(last) > 1 and step.lines is not None and all(_is_equal(step, each) for each in last)
+    """Whether it is the third equal call with an equal result: in a row, unless it fails."""
+    recent = steps if step.failed else steps[-2:]
+    return step.lines is not None and sum(_is_equal(step, each) for each in recent) > 1
 
 
 def _is_equal(one: Earlier, other: Earlier) -> bool:
     """Whether two steps are the same call with the same result."""
-    return one._replace(is_new=False) == other._replace(is_new=False)
+    return one._replace(is_new=False, failure=-1) == other._replace(is_new=False, failure=-1)
 
 
-def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+def _is_within_range(steps: tuple[Earlier, ...], step: Earlier) -> bool:
     """Whether a result differs from earlier ones in numbers only, and is within their range."""
     same = [each.numbers for each in steps if each.shape == step.shape]
     return (
@@ -392,19 +456,21 @@ def _within(steps: tuple[Earlier, ...], step: Earlier) -> bool:
     )
 
 
-def _varies(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+def _goes_up_and_down(steps: tuple[Earlier, ...], step: Earlier) -> bool:
     """Whether the numbers of a result go up and down, within the range of earlier ones."""
     numbers = {each.numbers for each in steps if each.shape == step.shape}
-    return len(numbers) > 1 and _within(steps, step)
+    return len(numbers) > 1 and _is_within_range(steps, step)
 
 
 def _is_flat(steps: tuple[Earlier, ...]) -> bool:
     """Whether a result that did not fail went up and down."""
-    return any(not step.failed and _varies(steps[:at], step) for at, step in enumerate(steps))
+    return any(
+        not step.failed and _goes_up_and_down(steps[:at], step) for at, step in enumerate(steps)
+    )
 
 
-def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
-    """What a turn without a tool call costs: by its reply, or by its words if there was none."""
+def _reply_costs(trail: StepTrail, step: Earlier) -> dict[int, int]:
+    """The costs of a turn without a tool call: by its reply or, without a reply, by its words."""
     earlier = [each for each in trail.steps if each.tool == step.tool]
     if not earlier:
         return {}
@@ -413,32 +479,32 @@ def _talked(trail: StepTrail, step: Earlier) -> dict[int, int]:
             [
                 100
                 if each.lines and each.shape == step.shape
-                else _same_lines(step.lines, each.lines)
+                else _result_resemblance(step.lines, each.lines)
                 for each in earlier
             ]
         )
     else:
-        most = max([alike(step.words, each.words) for each in earlier]) - USUAL
+        most = max([resemblance(step.words, each.words) for each in earlier]) ** 2 // 100
     return {TALKS: TALK * most // 100}
 
 
 def _files_and_tests(memory: StepTrail, signal: Signal) -> tuple[dict[int, int], int]:
-    """What the state of the files and the failing tests cost and pay back."""
+    """The costs and the credit of the state of the files and of the failing tests."""
     costs: dict[int, int] = {}
-    is_new, is_undone = moved(memory.states, signal.state)
+    is_new, is_undone = compare_state(memory.states, signal.state)
     if is_undone:
         costs[UNDONE] = REPEATED
     pays = int(is_new and not any(step.failed for step in memory.steps))
-    pays += moved(memory.tests, signal.failing_tests)[0]
+    pays += compare_state(memory.tests, signal.failing_tests)[0]
     if signal.ok is False and signal.failing_tests is not None and memory.tested != -1:
-        after = _seen(memory, signal)
+        after = _note_state(memory, signal)
         if after.tests == memory.tests and after.tested != memory.tested:
-            costs[UNDONE] = costs.get(UNDONE, 0) + FAILED
+            costs[UNDONE] = costs.get(UNDONE, 0) + REPEATED
     return costs, NEW * pays
 
 
-def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
-    """With the state and the tests of a signal, and without what the agent itself forgot."""
+def _note_state(memory: StepTrail, signal: Signal) -> StepTrail:
+    """Add the state and the tests of a signal; after a compaction of the context, drop earlier steps."""
     trail = memory
     if signal.context_used is not None:
         full = round(100 * max(0.0, min(signal.context_used, 1.0)))
@@ -446,18 +512,21 @@ def _seen(memory: StepTrail, signal: Signal) -> StepTrail:
             trail = trail._replace(steps=(), thoughts=(), words=(), paths=(), calls=())
         trail = trail._replace(context=full)
     if signal.state is not None:
-        trail = trail._replace(states=known(trail.states, (number_of(signal.state),), RING))
+        trail = trail._replace(states=add_known(trail.states, (number_of(signal.state),), RING))
     if signal.failing_tests is not None:
-        tests = known(trail.tests, (number_of(signal.failing_tests),), RING)
+        tests = add_known(trail.tests, (number_of(signal.failing_tests),), RING)
         trail = trail._replace(tests=tests, tested=trail.states[-1] if trail.states else -1)
     return trail
 
 
-def _charged(
+def _charge(
     trail: StepTrail, costs: dict[int, int], credit: int, texts: tuple[str, str], most: int
 ) -> StepTrail:
     """The score after a step with this action and thought: from 0 up to `most`."""
-    charge = sum(cost for cost in costs.values() if cost > 0) - credit
+    charge = sum(costs.values()) - credit
+    if charge > 0:
+        charge = min(charge + charge * trail.wasted // LONGEST, AT_ONCE)
+    trail = trail._replace(wasted=max(0, min(trail.wasted + (1 if charge > 0 else -1), LONGEST)))
     points = max(0, min(trail.points + charge, most))
     if not points:
         return trail._replace(points=0, evidence=())

@@ -44,7 +44,7 @@ class Violation(Detector):
         return "no rule is broken" if memory is None else memory
 
     def objection(self, signal: Signal) -> str | None:
-        """A probe that breaks a rule has failed."""
+        """A probe that breaks a rule counts as failed."""
         return f"broke a rule: {signal.violation[:LONGEST]}" if signal.violation else None
 
     def recovered(self, memory: str | None) -> str | None:
@@ -61,5 +61,5 @@ class Violation(Detector):
         return memory
 
     def load(self, data: Any) -> str | None:
-        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        """The inverse of `dump`; raises ValueError for other data."""
         return None if data is None else values.check_text("the broken rule", data)[:LONGEST]

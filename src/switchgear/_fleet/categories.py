@@ -24,13 +24,13 @@ from switchgear._detectors import (
 
 LONGEST_COOLDOWN_S = 3600.0
 LONGEST_DEPENDENCY_S = 120.0
-"""A provider is tried again sooner: all agents wait for it, and one of them tries for all."""
+"""Maximum cooldown of a provider in seconds: short, because all agents wait for one probe."""
 OUTAGE = WeightedSum({"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0}, 2.0)
 """A Retry-After; or failures that are both many and most of the calls."""
 FARTHEST_APART_S = 10.0
 """Failures of a provider this far apart count each: a call that succeeds takes about that long."""
 MOST_DOLLARS = 1_000_000.0
-"""More than one agent or story may cost: a slip of the keyboard, not a budget."""
+"""Maximum budget of an agent or story in dollars; a larger value is a typing error."""
 
 
 class Category(NamedTuple):
@@ -41,7 +41,7 @@ class Category(NamedTuple):
 
 
 class Breakers(NamedTuple):
-    """All seven, as configured. Immutable."""
+    """The seven categories, as configured. Immutable."""
 
     budget: Category
     failure_rate: Category
@@ -53,10 +53,10 @@ class Breakers(NamedTuple):
 
 
 class About(NamedTuple):
-    """What a category is for, and what is done when one of its circuits opens."""
+    """The purpose of a category, and the reaction when one of its circuits opens."""
 
     circuits: tuple[str, ...]
-    """Globs of the circuits it judges."""
+    """Globs of its circuits."""
     severity: str
     action: str
 
@@ -225,7 +225,7 @@ CATEGORIES: dict[str, Callable[..., Category]] = {
 
 @cache
 def default_breakers() -> Breakers:
-    """All seven with the numbers of the document."""
+    """The seven categories with their defaults."""
     return Breakers(*(make() for make in CATEGORIES.values()))
 
 
@@ -233,7 +233,7 @@ _SHOWN = {"external_dep": "provider", "constitutional": "policy_violation"}
 
 
 def shown_name(category: str) -> str:
-    """A category as texts and today's configuration call it.
+    """The name of a category in texts and in the present configuration.
 
     >>> shown_name("external_dep"), shown_name("budget")
     ('provider', 'budget')
@@ -248,12 +248,12 @@ _KINDS = {
     "lock": "resource_lock",
     "story": "story_cost",
 }
-"""Categories that are known by how the names of their circuits begin; `dep` is of earlier versions."""
+"""Categories by the prefix of their circuits; `dep` is of earlier versions."""
 
 
 @lru_cache(maxsize=4096)
 def category_of(circuit: str) -> str | None:
-    """The category that judges a circuit; `None`: it belongs to no fleet.
+    """The category of a circuit; `None`: it belongs to no fleet.
 
     >>> category_of("agent/coder/latency"), category_of("provider/openai"), category_of("loop/7")
     ('latency', 'external_dep', None)
@@ -270,9 +270,9 @@ def category_of(circuit: str) -> str | None:
 
 
 def judged(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Policy]]:
-    """Globs of circuits and how they are judged, the first match first.
+    """Globs of circuits with their policies; the first match applies.
 
-    `budgets`: what stories may cost that have a budget of their own, in micro-dollars.
+    `budgets`: the budgets of stories that have their own, in micro-dollars.
     """
     found: list[tuple[str, Policy]] = []
     if breakers.story_cost.enabled:
@@ -286,7 +286,7 @@ def judged(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Po
 
 
 def story_policy(breakers: Breakers, budget_micros: int) -> Policy:
-    """How a story with a budget of its own is judged."""
+    """The policy of a story with its own budget."""
     policy = breakers.story_cost.policy
     [detector] = policy.detectors
     return policy.replace(detectors=[detector.replace(budget_micros=budget_micros)])

@@ -1,4 +1,4 @@
-"""Events to a target: at least once, in order, tried again with growing pauses, never in the way.
+"""Delivers events to a target: at least once, in order, with growing pauses between attempts.
 
 The events of the store are the outbox (`stream.py`). A message that cannot be delivered is set aside
 with the reason, and the next one is sent: nothing is dropped in silence and nothing blocks the rest.
@@ -7,14 +7,17 @@ with the reason, and the next one is sent: nothing is dropped in silence and not
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from time import monotonic, time
+from contextlib import suppress
+from time import monotonic, sleep, time
 from typing import Any, NamedTuple
 
 from switchgear._core import values
+from switchgear._core.errors import StoreError
 from switchgear._core.types import Event, Phase
 from switchgear._fleet.categories import ABOUT, category_of
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.incidents import concerned, incident_id, iso, owners
+from switchgear._fleet.run_notes import is_loop, run_note
 from switchgear._fleet.targets import (
     Command,
     Desktop,
@@ -35,7 +38,7 @@ SEVERITIES = ("SEV1", "SEV2", "SEV3", "INFO")
 
 
 class Outcome(NamedTuple):
-    """What became of a notice at one target."""
+    """The result of a notice at one target."""
 
     target: str
     """The target's name."""
@@ -80,21 +83,54 @@ def notice(
 
 
 def deliver(targets: Sequence[Target], message: Message, timeout_s: float = 10.0) -> list[Outcome]:
-    """Send a message to all targets that match its circuit, side by side. Never raises.
+    """Send a message to all targets that match its circuit, in parallel. Never raises.
 
     Returns after `timeout_s` seconds at most, with an outcome for each of them. A target that comes
     twice, such as in the configuration and by `--notify`, gets the message once.
     """
     circuit = str(message.get("circuit") or "")
-    named = {one.name: one for one in targets if not circuit or one.wants(circuit)}
-    wanted = list(named.values())
+    wanted = [one for one in targets if not circuit or one.wants(circuit)]
+    late = f"no answer within {timeout_s:g} s"
+    return _side_by_side(wanted, lambda target: _sent(target, message, timeout_s), timeout_s, late)
+
+
+def deliver_event(
+    fleet: Fleet, targets: Sequence[Target], event: Event, timeout_s: float = 10.0
+) -> list[Outcome]:
+    """Send an event in order to all targets that match it, in parallel.
+
+    Returns after `timeout_s` seconds at most (one more if the store is busy), with an outcome for each
+    of them. What did not arrive stays pending, and any process may send it. Raises `StoreError` for a
+    store that keeps no turns.
+    """
+    wanted = {one.name: Delivery(fleet, one) for one in targets if one.wants(event.circuit)}
+    late = f"no answer within {timeout_s:g} s; {_PENDING}"
+    outcomes = _side_by_side(
+        [delivery.target for delivery in wanted.values()],
+        lambda target: _sent_in_turn(wanted[target.name], event),
+        *(timeout_s, late),
+    )
+    unfinished = [wanted[each.target] for each in outcomes if each.why == late]
+    stopping = [threading.Thread(target=each.stop, daemon=True) for each in unfinished]
+    for thread in stopping:
+        thread.start()
+    deadline_s = monotonic() + STOP_S
+    for thread in stopping:
+        thread.join(max(0.0, deadline_s - monotonic()))
+    return outcomes
+
+
+def _side_by_side(
+    targets: Sequence[Target], send: Callable[[Target], Outcome], timeout_s: float, late: str
+) -> list[Outcome]:
+    wanted = list({one.name: one for one in targets}.values())
     outcomes: dict[int, Outcome] = {}
 
-    def send(number: int, target: Target) -> None:
-        outcomes[number] = _sent(target, message, timeout_s)
+    def work(number: int, target: Target) -> None:
+        outcomes[number] = send(target)
 
     threads = [
-        threading.Thread(target=send, args=pair, name="switchgear-notify", daemon=True)
+        threading.Thread(target=work, args=pair, name="switchgear-notify", daemon=True)
         for pair in enumerate(wanted)
     ]
     deadline_s = monotonic() + timeout_s
@@ -102,7 +138,6 @@ def deliver(targets: Sequence[Target], message: Message, timeout_s: float = 10.0
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline_s - monotonic()))
-    late = f"no answer within {timeout_s:g} s"
     return [
         outcomes.get(number, Outcome(target.name, False, late))
         for number, target in enumerate(wanted)
@@ -140,9 +175,33 @@ def _sent(target: Target, message: Message, timeout_s: float) -> Outcome:
     return Outcome(target.name, True)
 
 
+def _sent_in_turn(delivery: "Delivery", event: Event) -> Outcome:
+    """Send what is pending, up to the event. Another process may be sending it: then wait for that."""
+    name = delivery.target.name
+    try:
+        while not delivery.is_stopped:
+            delivery.run_once(now=True)
+            left = delivery.pending()
+            if left.failed:
+                return Outcome(name, False, f"{left.why}; {_PENDING}")
+            if not left.waiting:
+                break
+            sleep(_TURN_S)
+        aside = {one["id"]: one["why"] for one in delivery.set_aside()}
+    except Exception as error:  # noqa: BLE001  a notice must not hurt what it is about
+        return Outcome(name, False, redact(f"{type(error).__name__}: {error}"))
+    why = aside.get(message_id(event), "")
+    return Outcome(name, not why, why)
+
+
+_PENDING = "it stays pending, `switchgear fleet deliver` sends it"
+_TURN_S = 0.1
+"""Seconds between two checks whether another process has sent an event."""
 SHELF = "place"
 LEASE_S = 60.0
-"""How long an acting process keeps others from acting on the same events, unless renewed."""
+"""Seconds for which a process has the exclusive turn, unless renewed."""
+STOP_S = 1.0
+"""Seconds to wait until unfinished turns are ended; a turn that is not ended stops with its lease."""
 PAGE = 200
 
 
@@ -152,7 +211,7 @@ class Turn(NamedTuple):
     cursor: str | None
     """The last event that is done; `None`: none yet."""
     trouble: dict[str, Any]
-    """What the one before left to remember, such as failed attempts."""
+    """Notes of the previous turn, such as failed attempts."""
 
 
 class OutboxPlace:
@@ -164,12 +223,15 @@ class OutboxPlace:
         self._name = name
         self._me = me
         self._lease_s = lease_s
+        self.is_given_up = False
 
     def take(self) -> Turn | None:
         """A turn, for a lease; `None`: another process has it. Raises `StoreError`."""
 
         def work(value: Any, now_s: float) -> Amended:
             value = value or {"cursor": None, "owner": None, "until_s": 0.0, "trouble": {}}
+            if self.is_given_up:
+                return Amended(None)
             if value["owner"] not in {None, self._me} and now_s < value["until_s"]:
                 return Amended(None)
             ours = {**value, "owner": self._me, "until_s": now_s + self._lease_s}
@@ -190,7 +252,7 @@ class OutboxPlace:
         return bool(self._ledger.amend(SHELF, self._name, work))
 
     def leave(self) -> None:
-        """Let others have their turn."""
+        """End the turn, so that other processes can act."""
 
         def work(value: Any, now_s: float) -> Amended:
             del now_s
@@ -199,6 +261,11 @@ class OutboxPlace:
             return Amended(None, {**value, "owner": None, "until_s": 0.0})
 
         self._ledger.amend(SHELF, self._name, work)
+
+    def give_up(self) -> None:
+        """End the turn for good; also while another thread acts."""
+        self.is_given_up = True
+        self.leave()
 
     def behind(self, cursor: str | None) -> list[Entry]:
         """The next events; from the oldest that is kept, for a reader without a position."""
@@ -235,11 +302,11 @@ class OutboxPlace:
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 600.0
 ATTEMPTS = 5
-"""How often a message is sent that the target refuses."""
+"""Maximum attempts for a message that the target refuses."""
 ATTEMPTS_ALONE = 8
 """After this many failures, and each multiple of it, a later message is tried, to see whether the target is down."""
 NEW_S = 3600.0
-"""A target that is new receives what happened in the last hour, not all history."""
+"""A new target receives the events of this many seconds, not the whole history."""
 ASIDE = "undelivered"
 """The shelf of what was set aside, by the name of the target."""
 MOST_ASIDE = 100
@@ -250,7 +317,7 @@ STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
 
 
 class PendingDeliveries(NamedTuple):
-    """What a target has yet to receive."""
+    """The messages that a target has not received."""
 
     target: str
     waiting: int
@@ -268,7 +335,7 @@ class PendingDeliveries(NamedTuple):
 
 
 class Delivery:
-    """Sends to one target. Used by one thread; processes take turns."""
+    """Sends to one target. Used by one thread, except `stop`; processes take turns."""
 
     def __init__(self, fleet: Fleet, target: Target) -> None:
         self._fleet = fleet
@@ -293,6 +360,16 @@ class Delivery:
         finally:
             self._place.leave()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._place.is_given_up
+
+    def stop(self) -> None:
+        """Let other processes send what is left, without waiting for the target. Never raises."""
+        with suppress(StoreError):  # then the lease ends by itself
+            self._place.give_up()
+
     def is_due(self) -> bool:
         """Whether there is something to send now. Only looks. Raises `StoreError`."""
         value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
@@ -304,7 +381,7 @@ class Delivery:
         return bool(self._place.behind(value["cursor"]))
 
     def pending(self) -> PendingDeliveries:
-        """What this target has yet to receive, and why. Changes nothing. Raises `StoreError`."""
+        """The messages that this target has not received, and why. Changes nothing. Raises `StoreError`."""
         value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
         trouble, cursor = value["trouble"], value["cursor"]
         begun_s = trouble.get("begun_s", self._now_s()) if cursor is None else None
@@ -329,7 +406,7 @@ class Delivery:
         return list(value["last"])
 
     def forget_set_aside(self) -> int:
-        """Drop what was set aside; how many there were."""
+        """Drop the messages that were set aside; return their number."""
 
         def work(value: Any, now_s: float) -> Amended:
             del now_s
@@ -338,7 +415,7 @@ class Delivery:
         return int(self._ledger().amend(ASIDE, self.target.name, work))
 
     def retry_set_aside(self) -> int:
-        """Send what was set aside again; how many arrived. What still fails stays set aside."""
+        """Send the messages that were set aside again; return how many arrived. The others stay set aside."""
         sent = 0
         for one in self.set_aside():
             try:
@@ -370,6 +447,8 @@ class Delivery:
                     error = self._attempt(entry)
                     if error is not None:
                         error = Unsendable(f"{error}, while other notifications arrive")
+                if error is not None and self.is_stopped:
+                    return sent  # another process may have sent it in the meantime
                 if error is None:
                     sent += 1
                 elif isinstance(error, Unsendable) or self._is_refused(error, failed + 1):
@@ -389,6 +468,8 @@ class Delivery:
             self.target.send(self._message(entry.event), self._now_s())
         except NotSent as error:
             return error
+        except StoreError:
+            raise  # the message is not at fault: the next attempt sends it
         except Exception as error:  # noqa: BLE001  a defect must not block what comes after
             return Unsendable(redact(f"{type(error).__name__}: {error}"))
         return None
@@ -469,11 +550,14 @@ class Delivery:
 
 
 def message_of(event: Event, fleet: Fleet) -> Message:
-    """What is sent of an event: no secrets, no control characters, with its owners."""
+    """What is sent of an event: no secrets, no control characters, with its owners.
+
+    An event that ended a run is sent with the receipt of that run.
+    """
     category = category_of(event.circuit)
     opened = event.after is Phase.OPEN and event.before in {Phase.CLOSED, Phase.TRIPPING}
     severity = severity_of(event.circuit) if opened else "INFO"
-    return {
+    message = {
         "id": message_id(event),
         "text": redact(f"[{severity}] {one_line(event)}", 800),
         "severity": severity,
@@ -494,6 +578,10 @@ def message_of(event: Event, fleet: Fleet) -> Message:
         "owners": owners(fleet, event.circuit),
         "agents": [agent.name for agent in concerned(fleet, event.circuit)],
     }
+    if not is_loop(event.circuit):
+        return message
+    note = run_note(fleet.panel, event.circuit)
+    return {**message, **(note.ended or {})} if note.event == message["id"] else message
 
 
 def severity_of(circuit: str) -> str:

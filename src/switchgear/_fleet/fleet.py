@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHELF = "fleet"
 MOST_SWITCHES = 100
-"""Lines that are kept of where an agent's work went."""
+"""Number of kept route changes of an agent."""
 SAME_S = 3600.0
 """The same switch again within this time is counted, not written again."""
 SAME_AMONG = 10
 """Number of last lines searched for the same line."""
 PREFIX, OLD_PREFIX = "provider/", "dep/"
-"""How the circuits of providers begin, and began in earlier versions."""
+"""The prefix of the circuits of providers, now and in earlier versions."""
 GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
 """The circuits of a fleet."""
 
@@ -59,13 +59,13 @@ class FleetConfigured(Configured, Protocol):
 
 
 class Standing(NamedTuple):
-    """Where the work of an agent goes, as the store remembers it."""
+    """The stored route of an agent."""
 
     agent: str
     model: str
     since_s: float
     why: str
-    """Why not the agent on its own model; empty: it does."""
+    """Why not the agent on its own model; empty: that is the route."""
 
 
 class Fleet:
@@ -92,7 +92,7 @@ class Fleet:
         on = default_breakers() if breakers is None else breakers
         self.panel = panel
         self._background: Background | None = None
-        self.router: Router = Router(panel, crew, on, on_switch=self._switched, clock=clock)
+        self.router: Router = Router(panel, crew, on, on_switch=self._save_switch, clock=clock)
 
     @classmethod
     def open(
@@ -233,9 +233,8 @@ class Fleet:
         for name in ledger.keys(SHELF):
             if name.startswith("agent/"):
                 value = ledger.value(SHELF, name)
-                found[name.removeprefix("agent/")] = Standing(
-                    value["agent"], value["model"], value["since_s"], value["why"]
-                )
+                fields = (value[field] for field in Standing._fields)
+                found[name.removeprefix("agent/")] = Standing(*fields)
         return found
 
     def switches(self, agent: str) -> list[dict[str, Any]]:
@@ -267,10 +266,10 @@ class Fleet:
     def _ledger(self) -> Ledger:
         return ledger_of(self.panel.store.inner)
 
-    def _switched(self, switch: Switch) -> None:
-        """Save it for all processes; a lost store stops no work."""
+    def _save_switch(self, switch: Switch) -> None:
+        """Save it for all processes; an unavailable store does not stop work."""
         try:
-            self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
+            self._ledger().amend(SHELF, f"agent/{switch.agent}", _amend_switch(switch))
         except StoreError as error:
             log_warning("the place of agent %r could not be saved: %s", switch.agent, error)
 
@@ -285,7 +284,7 @@ def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:
     return policy_for
 
 
-def _noted(switch: Switch) -> Callable[[Any, float], Amended]:
+def _amend_switch(switch: Switch) -> Callable[[Any, float], Amended]:
     def work(value: Any, now_s: float) -> Amended:
         after = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
         if value is None and not switch.why:
@@ -293,7 +292,13 @@ def _noted(switch: Switch) -> Callable[[Any, float], Amended]:
         known = value or {}
         if (known.get("agent"), known.get("model")) == (after["agent"], after["model"]):
             return Amended(None)
-        line = {"at_s": now_s, "from": _shown(switch.before), **after, "count": 1, "last_s": now_s}
+        line = {
+            "at_s": now_s,
+            "from": _candidate_text(switch.before),
+            **after,
+            "count": 1,
+            "last_s": now_s,
+        }
         lines = _with_switch(known.get("switches", []), line)
         return Amended(None, {**after, "since_s": now_s, "switches": lines})
 
@@ -311,5 +316,5 @@ def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict
     return [*lines, line][-MOST_SWITCHES:]
 
 
-def _shown(candidate: Candidate | None) -> str | None:
+def _candidate_text(candidate: Candidate | None) -> str | None:
     return None if candidate is None else f"{candidate.agent} on {candidate.model}"

@@ -25,6 +25,7 @@ from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import ABOUT, CATEGORIES, Breakers, category_of, shown_name
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import FleetAgent
+from switchgear._fleet.run_notes import is_loop, run_note
 from switchgear._system.files import as_json, remove_old_drafts, write_whole
 from switchgear._text.formats import dollars, elapsed, plural
 from switchgear._text.redact import redact
@@ -137,7 +138,7 @@ def _finding(
 def _threshold(
     name: str, policy: Policy, trips: int, marked: tuple[int, int]
 ) -> tuple[dict[str, float], str] | None:
-    """What to change, if anything, and why."""
+    """The proposed change, if any, and why."""
     wrong, missed = marked
     knob = KNOBS.get(name)
     if trips + missed < FEWEST:
@@ -194,7 +195,7 @@ def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[s
     agents = concerned(fleet, event.circuit)
     facts: dict[str, Any] = {
         "agents": [agent.name for agent in agents],
-        "owners": owners(fleet, event.circuit),
+        "owners": [],
         "evidence": [redact(event.reason, 400)],
         "spent_micros": None,
         "rerouted": [],
@@ -202,6 +203,7 @@ def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[s
         "what_to_do": what_to_do(category, event.circuit, incident),
     }
     try:
+        facts["owners"] = owners(fleet, event.circuit)
         view = fleet.panel.view(event.circuit)
         if view is not None:
             facts["evidence"] = _evidence(event, view)
@@ -250,8 +252,12 @@ def lock_users(fleet: Fleet, resource: str) -> list[str]:
 def owners(fleet: Fleet, circuit: str) -> list[str]:
     """The owners to notify: of the agents, and of the stories that they work on.
 
-    Of a lock, its holder or waiter is an owner where no agent of that name is known.
+    Of a lock, its holder or waiter is an owner where no agent of that name is known; of a run, the
+    person for whom it runs.
     """
+    if is_loop(circuit):
+        owner = run_note(fleet.panel, circuit).owner
+        return [owner] if owner else []
     kind, _, rest = circuit.partition("/")
     if kind == "story":
         return list(fleet.crew.owners_of(rest))
@@ -266,12 +272,12 @@ def owners(fleet: Fleet, circuit: str) -> list[str]:
 
 
 def _evidence(event: Event, view: View) -> list[str]:
-    """What was known at the trip, not what has come since."""
+    """The evidence at the time of the trip."""
     circuit = view.circuit
     readings = (
         [reading.reason for reading in view.policy.readings(circuit.memories, event.at_s)]
         if circuit.seen_s <= event.at_s
-        else []  # the memories have gone on; the event has kept what tripped it
+        else []  # the memories have changed since; the event contains the reason
     )
     errors = [one.error for one in circuit.failures if one.error and one.at_s <= event.at_s]
     found = dict.fromkeys([event.reason, *readings])
@@ -302,7 +308,7 @@ def _spent(fleet: Fleet, circuit: str, agents: list[FleetAgent]) -> int:
 
 
 def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
-    """Whose work went elsewhere since then, or goes elsewhere still. Raises `StoreError`."""
+    """The agents that were rerouted since then, or still are. Raises `StoreError`."""
     found: list[str] = []
     went = fleet.standings()
     for agent in concerned(fleet, circuit)[:MOST]:
@@ -423,12 +429,12 @@ _MAYBE_TEXTS = (
 )
 _LISTS = ("agents", "owners", "evidence", "rerouted", "partial_state", "what_to_do")
 _LARGEST = 1e15
-"""No time and no amount of money is beyond; a larger number would break calculations."""
+"""Maximum of times and amounts; a larger number would break calculations."""
 _LINE = ("at", "kind", "before", "after", "reason", "by", "why")
 
 
 def fault_of(found: Any, name: str) -> str:
-    """What keeps it from being the incident of that name; empty: nothing."""
+    """Why it is not a valid incident of that name; empty: it is valid."""
     if not isinstance(found, dict):
         return "it is not a mapping"
     wrong = [
@@ -457,7 +463,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it can be calculated with: neither endless nor no number, both of which JSON can hold."""
+    """Whether it is a finite number; JSON can also hold infinity and NaN."""
     is_one = isinstance(value, int | float) and not isinstance(value, bool)
     return is_one and -_LARGEST < value < _LARGEST
 
@@ -476,17 +482,21 @@ class IncidentTrouble(SwitchgearError):
 
 
 class Incidents:
-    """The incidents in a folder. Any thread or process may use it; files are replaced whole."""
+    """The incidents in a folder. Any thread or process may use it; files are replaced whole.
 
-    def __init__(self, folder: str) -> None:
+    `fleet`: an open incident is read with the reroutes of this fleet since it was written.
+    """
+
+    def __init__(self, folder: str, fleet: Fleet | None = None) -> None:
         self.folder = folder
+        self._fleet = fleet
 
     # What the watcher does
 
     def hear(self, event: Event, fleet: Fleet) -> str | None:
-        """Take note of an event: a trip begins an incident, and what follows is added to it.
+        """Process an event: a trip begins an incident, and later events are added to it.
 
-        Returns the id of a new one. Hearing the same event again changes nothing.
+        Returns the id of a new incident. Processing the same event again changes nothing.
         """
         category = category_of(event.circuit)
         if category is None or event.kind not in {EventKind.MOVED, EventKind.ORDERED}:
@@ -529,7 +539,7 @@ class Incidents:
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
             if os.path.isdir(final):
-                return None  # another process was quicker
+                return None  # another process was first
             raise
         return name
 
@@ -579,6 +589,10 @@ class Incidents:
             fault = "its report.md is a folder, so nothing can be added to it"
         if fault:
             raise IncidentTrouble(f"incident {name!r} cannot be read: {fault}")
+        if self._fleet is not None and found["status"] == "open":
+            with suppress(StoreError):  # what was known before stays
+                since = rerouted(self._fleet, found["circuit"], found["opened_at_s"])
+                found["rerouted"] = list(dict.fromkeys([*found.get("rerouted", []), *since]))[:MOST]
         return dict(found)
 
     def report_of(self, name: str) -> str:
@@ -586,7 +600,7 @@ class Incidents:
         return report(self.get(name))
 
     def close(self, name: str, *, by: str, why: str, mark: str | None, now_s: float) -> None:
-        """An operator has dealt with it: right, or a false positive. Raises `IncidentTrouble`."""
+        """Close it as a right trip or a false positive. Raises `IncidentTrouble`."""
         incident = self.get(name)
         if incident["status"] == "closed":
             raise IncidentTrouble(
@@ -604,7 +618,7 @@ class Incidents:
         self._write(os.path.join(self.folder, name), incident)
 
     def add_missed(self, circuit: str, *, by: str, why: str, now_s: float) -> str:
-        """Something went wrong and no circuit tripped: a false negative, for the review."""
+        """Add a false negative for the review: a failure for which no circuit tripped."""
         category = category_of(circuit)
         if category is None:
             kinds = ", ".join(glob for about in ABOUT.values() for glob in about.circuits)
@@ -668,7 +682,7 @@ def slug(circuit: str) -> str:
 
 
 def _action(event: Event, category: str) -> str:
-    """What is done because of it: nothing, where an operator overrules the evidence."""
+    """The action because of it; none if an operator overrides the evidence."""
     if event.mode is Mode.AUTO or event.mode is Mode.HELD_OPEN:
         return ABOUT[category].action
     mode = event.mode.replace("_", " ")

@@ -33,7 +33,7 @@ class FleetAgent(NamedTuple):
     """Person to notify when one of its circuits trips."""
     model: Model
     fallback_models: tuple[Model, ...] = ()
-    """What the same agent runs on while the provider of its model is cut, in this order."""
+    """The models that the agent uses while the circuit of its provider is open, in order."""
     fallback_chain: tuple[str, ...] = ()
     """Agents that stand in for it while its circuits are open, in order."""
     stories: tuple[str, ...] = ()
@@ -82,11 +82,7 @@ def agent(
 
 
 def story(
-    *,
-    name: str,
-    owner: str,
-    budget_dollars: float | None = None,
-    budget: Money | str | None = None,
+    *, name: str, owner: str, budget_dollars: float | None = None, budget: Money | str | None = None
 ) -> Story:
     """A checked story; what it may cost is `budget="$3"` or `budget_dollars=3`. Raises ValueError."""
     amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
@@ -135,7 +131,7 @@ def crew(agents: Iterable[FleetAgent], stories: Iterable[Story] = ()) -> Crew:
 
 
 def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
-    """What is wrong with agents' fallback chains: unknown agents and circles."""
+    """The errors in fallback chains: unknown agents and cycles."""
     for name, chain in chains.items():
         for other in chain:
             if other not in chains:
@@ -156,13 +152,13 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def _circles(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, ...]]:
-    """Ways along fallbacks that lead back to where they began, no agent on two of them.
+    """Cycles of fallbacks; no agent is in two of them.
 
     Each agent is gone through once, so that a chain of thousands takes no longer than as many agents.
     Agents that all fall back on each other have too many circles to print.
     """
     done: set[str] = set()
-    told: set[str] = set()
+    reported: set[str] = set()
     for start in chains:
         way: dict[str, Iterator[str]] = {}
         step: str | None = start
@@ -172,8 +168,8 @@ def _circles(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, ...]]:
             elif step in way:
                 names = list(way)
                 circle = names[names.index(step) :]
-                if told.isdisjoint(circle):
-                    told.update(circle)
+                if reported.isdisjoint(circle):
+                    reported.update(circle)
                     yield (*circle, step)
             elif step in chains and step not in done:
                 way[step] = iter(chains[step])

@@ -1,6 +1,6 @@
 """Chooses the worker: the first of an agent's models and fallbacks that all its circuits admit.
 
-No thread, no clock of its own, no file: it checks the circuits of a panel and returns a decision.
+It uses no thread, no clock and no file: it checks the circuits of a panel and returns a decision.
 So the same code routes real calls and those of a simulation.
 """
 
@@ -258,7 +258,7 @@ class Candidate(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """Work for an agent goes elsewhere than before, or comes back."""
+    """A change of the route of an agent's work."""
 
     agent: str
     before: Candidate | None
@@ -268,13 +268,13 @@ class Switch(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What a router goes by: one value, so that a route never sees half of a new configuration."""
+    """The settings of a router: one value, so that a route never uses half of a new configuration."""
 
     crew: Crew
     breakers: Breakers
 
     def circuits(self, of: FleetAgent | Model) -> list[str]:
-        """The circuits that an agent answers to, whatever it runs on, or all that runs on a model."""
+        """The circuits of an agent on any model, or those of a model."""
         on = self.breakers
         if isinstance(of, Model):
             names = [
@@ -296,7 +296,7 @@ class Settings(NamedTuple):
 
 
 class RouteOptions(TypedDict, total=False):
-    """What a call of a fleet is for, each as `Router.route` documents it."""
+    """The options of a routed call; `Router.route` documents them."""
 
     story: str | None
     locks: Collection[str]
@@ -389,13 +389,13 @@ class Router:
         route = Route(agent, story)
         on = by.breakers
         try:
-            shared = self._kept(by, "rules") if on.constitutional.enabled else []
+            shared = self._breakers_of(by, "rules") if on.constitutional.enabled else []
             if story and on.story_cost.enabled:
                 shared = [*shared, self.panel.breaker(f"story/{story}")]
             is_free = not locks or self._free(route, by, locks)
-            if is_free and self._asked(route, shared, None, None):
+            if is_free and self._all_admit(route, shared, None, None):
                 found = self._first(route, by, wanted, tried)
-                if found is not None and self._reserved(route, budget, estimate_micros, estimate):
+                if found is not None and self._reserve(route, budget, estimate_micros, estimate):
                     route.choose(*found, rerouted=found != (agent, wanted.model))
                     self._note(wanted, found, route.refused)
                     return route
@@ -472,13 +472,13 @@ class Router:
         """The first agent that is admitted, on the first of its models that is."""
         for one in by.chain(wanted):
             before = len(route.permits)
-            if self._asked(route, self._kept(by, one), one.name, None):
+            if self._all_admit(route, self._breakers_of(by, one), one.name, None):
                 own = len(route.permits)
                 for model in (one.model, *one.fallback_models):
                     found = Candidate(one.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
-                    elif self._asked(route, self._kept(by, model), *found):
+                    elif self._all_admit(route, self._breakers_of(by, model), *found):
                         return found
                     route.give_back(keep=own)
             route.give_back(keep=before)
@@ -497,7 +497,7 @@ class Router:
                 return False
         return True
 
-    def _kept(self, by: Settings, of: FleetAgent | Model | str) -> list[CircuitBreaker]:
+    def _breakers_of(self, by: Settings, of: FleetAgent | Model | str) -> list[CircuitBreaker]:
         """The breakers of an agent, of a model, or the one of this name."""
         known = self._own.get(of)
         if known is not None and known[0] is by:
@@ -507,17 +507,13 @@ class Router:
         self._own[of] = (by, found)
         return found
 
-    def _asked(
-        self,
-        route: Route,
-        breakers: list[CircuitBreaker],
-        agent: str | None,
-        model: Model | None,
+    def _all_admit(
+        self, route: Route, breakers: list[CircuitBreaker], agent: str | None, model: Model | None
     ) -> bool:
         """Whether all of these circuits admit; one that does not is noted.
 
-        A circuit that has refused this route once is not asked again: another answer would let
-        through what it has just kept out.
+        A circuit that has refused this route once is not checked again, so that its refusal stays
+        in effect.
         """
         for breaker in breakers:
             before = next((one for one in route.refused if one.circuit == breaker.name), None)
@@ -536,7 +532,7 @@ class Router:
             route.permits.append(Acquired(breaker, permit))
         return True
 
-    def _reserved(
+    def _reserve(
         self,
         route: Route,
         budget: str | None,

@@ -26,7 +26,7 @@ LONGEST_RETRY_AFTER_S = 3600.0
 
 
 class Response(NamedTuple):
-    """What a server answered, or why there is no answer."""
+    """The response of a server, or why there is none."""
 
     status: int | None
     """The HTTP status; `None`: none arrived."""
@@ -39,7 +39,7 @@ class Response(NamedTuple):
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Response:
-    """Send a request and return what became of it within `timeout_s`. Never raises."""
+    """Send a request and return the result within `timeout_s` seconds. Never raises."""
     request = _Request(url, body, headers, timeout_s)
     # A daemon: a name server that never answers must not keep the process from ending.
     thread = threading.Thread(target=request.run, name="switchgear-post", daemon=True)
@@ -52,7 +52,7 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Re
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A message that is signed for one address is not carried to another."""
+    """Follows no redirects: a message is signed for one address."""
 
     def redirect_request(self, *_: Any) -> None:
         """Not followed: the caller sees the status."""
@@ -70,11 +70,11 @@ class _Request:
         self._response: Response | None = None
 
     def run(self) -> None:
-        """Send the request, and keep what became of it."""
+        """Send the request, and save the result."""
         try:
             found = self._send()
         except BaseException as error:  # noqa: BLE001  a thread has no caller that could handle it
-            found = _failed(error)
+            found = _failed_response(error)
         with self._lock:
             self._response = found
         self._shut_down()
@@ -88,7 +88,7 @@ class _Request:
         return Response(None, if_late) if found is None else found
 
     def connected(self, connection: http.client.HTTPConnection) -> None:
-        """A connection is there: from now on it can be shut down. Raises OSError if it is too late."""
+        """Note the open connection, so that it can be shut down. Raises OSError if it is too late."""
         with self._lock:
             if not self._is_over and connection.sock is not None:
                 # A second handle: TLS takes the first one over.
@@ -103,7 +103,7 @@ class _Request:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # the server was quicker
+                pass  # the server was first
             finally:
                 connection.close()
 
@@ -115,7 +115,7 @@ class _Request:
             | self._headers,
             method="POST",
         )
-        opener = urllib.request.build_opener(_NoRedirect, _Http(self), _Https(self))
+        opener = urllib.request.build_opener(_NoRedirect, _Connections(self))
         try:
             with opener.open(request, timeout=self._timeout_s) as answer:
                 return Response(int(answer.status))  # its body is not needed
@@ -124,7 +124,7 @@ class _Request:
                 return Response(error.code, retry_after_s=retry_after(error.headers))
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Connections(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
     """Opens connections that the request can shut down."""
 
     def __init__(self, owner: _Request) -> None:
@@ -133,14 +133,6 @@ class _Http(urllib.request.HTTPHandler):
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(partial(_Connection, self._owner), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    """The same over TLS."""
-
-    def __init__(self, owner: _Request) -> None:
-        super().__init__()
-        self._owner = owner
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(partial(_TlsConnection, self._owner), req)
@@ -152,20 +144,13 @@ class _Connection(http.client.HTTPConnection):
         self._owner = owner
 
     def connect(self) -> None:
-        """Connect, and let the request know."""
+        """Connect, and pass the connection to the request. A TLS handshake has one timeout in total."""
         super().connect()
         self._owner.connected(self)
 
 
-class _TlsConnection(http.client.HTTPSConnection):
-    def __init__(self, owner: _Request, host: str, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._owner = owner
-
-    def connect(self) -> None:
-        """Connect, and let the request know. A handshake has one timeout for all of it."""
-        super().connect()
-        self._owner.connected(self)
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    pass
 
 
 def retry_after(headers: Any, now_s: float | None = None) -> float | None:
@@ -187,7 +172,7 @@ def retry_after(headers: Any, now_s: float | None = None) -> float | None:
     return min(max(wait_s, 0.0), LONGEST_RETRY_AFTER_S)
 
 
-def _failed(error: BaseException) -> Response:
+def _failed_response(error: BaseException) -> Response:
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
         error = error.reason
     is_ours = isinstance(error, ValueError | http.client.InvalidURL)
@@ -292,10 +277,8 @@ class Webhook(Target):
         timeout_s: float = 10.0,
         name: str = "",
     ) -> None:
-        self._set(
-            url=_checked_url("Webhook.url", url),
-            secret_env=_variable("Webhook.secret_env", secret_env),
-        )
+        self._set(url=_checked_url("Webhook.url", url))
+        self._set(secret_env=_variable("Webhook.secret_env", secret_env))
         self._set_common(name, url, match, timeout_s)
 
     def send(self, message: Message, now_s: float) -> None:
@@ -365,7 +348,7 @@ class Command(Target):
         import shlex
 
         body = json.dumps(message, sort_keys=True).encode() + b"\n"
-        _run(shlex.split(self.run), body, self.timeout_s)
+        _run_program(shlex.split(self.run), body, self.timeout_s)
 
 
 class Desktop(Target):
@@ -391,7 +374,7 @@ class Desktop(Target):
         if shutil.which(argv[0]) is None:
             raise Unsendable(_no_popup(argv[0]))
         try:
-            _run(argv, b"", self.timeout_s)
+            _run_program(argv, b"", self.timeout_s)
         except NotSent as error:
             raise Unsendable(str(error)) from None
 
@@ -446,7 +429,6 @@ def header_text(text: Any) -> str:
 
 
 def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
-
     found = post(sendable_url(url), body, {**_login(url), **headers}, timeout_s)
     if found.status is None:
         why = redact(found.problem)
@@ -474,7 +456,7 @@ def _login(url: str) -> dict[str, str]:
     return {"Authorization": f"Basic {b64encode(pair.encode(errors='replace')).decode()}"}
 
 
-def _run(argv: list[str], body: bytes, timeout_s: float) -> None:
+def _run_program(argv: list[str], body: bytes, timeout_s: float) -> None:
     """Run a program to its end, or end it and all that it started. Raises `NotSent`."""
     import subprocess
     import tempfile
@@ -498,20 +480,20 @@ def _run(argv: list[str], body: bytes, timeout_s: float) -> None:
                 name = redact(repr(argv[0]))
                 why = f"{name} cannot be started ({error.strerror}): install it, or correct 'run'"
             raise Unsendable(why) if isinstance(error, ValueError) else NotSent(why, True) from None
-    said = bytearray()
+    stderr = bytearray()
     try:
-        ended = _waited_for(process, deadline_s, said)
+        ended = _waited_for(process, deadline_s, stderr)
     finally:
         _end(process)
     if not ended:
         raise NotSent(f"it took longer than {timeout_s:g} s", True)
     if process.returncode:
-        text = redact(said.decode("utf-8", "replace"))
+        text = redact(stderr.decode("utf-8", "replace"))
         raise NotSent(f"exit code {process.returncode}{f': {text}' if text else ''}", True)
 
 
-def _waited_for(process: Any, deadline_s: float, said: bytearray) -> bool:
-    """Whether a program ended before the deadline; `said` is the last of its standard error.
+def _waited_for(process: Any, deadline_s: float, received: bytearray) -> bool:
+    """Whether a program ended before the deadline; `received` holds the end of its standard error.
 
     What it has started may hold its standard error open: wait only for its own end.
     """
@@ -527,8 +509,8 @@ def _waited_for(process: Any, deadline_s: float, said: bytearray) -> bool:
         if is_open and select.select([stderr], [], [], 0.0 if has_ended else _LOOK_S)[0]:
             part = os.read(stderr, 1 << 16)
             is_open = bool(part)
-            said += part
-            del said[:-_KEPT_STDERR]
+            received += part
+            del received[:-_KEPT_STDERR]
             if has_ended and is_open and left_s > 0:
                 continue
         elif not is_open and not has_ended:

@@ -1,7 +1,7 @@
 """Watches a fleet: incidents are written, the world's state kept, notifications sent, all the time.
 
-Each has a thread of its own, so that a webhook that hangs holds nothing else up. None of it is
-needed for a circuit to decide, and each goes on where another process left off.
+Each has its own thread, so that a webhook that hangs holds nothing else up. None of it is
+needed for a circuit to decide, and each continues where another process left off.
 """
 
 import os
@@ -46,10 +46,12 @@ def world(fleet: Fleet) -> dict[str, Any]:
         "at_s": now_s,
         "agents": agents,
         "stories": _stories(fleet, views),
-        "providers": _some(views, "provider/"),
-        "dependencies": _some(views, "provider/"),  # as the key was called before
+        "providers": _circuit_rows(views, "provider/"),
+        "dependencies": _circuit_rows(views, "provider/"),  # as the key was called before
         "locks": _locks(fleet, views),
-        "rules": {name: _one(view) for name, view in views.items() if name.startswith("rules")},
+        "rules": {
+            name: _circuit_row(view) for name, view in views.items() if name.startswith("rules")
+        },
     }
 
 
@@ -123,29 +125,29 @@ def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
 
 def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
     """The circuits of resources, with holders and waiters, each with name and time."""
-    found = _some(views, "lock/")
+    found = _circuit_rows(views, "lock/")
     tenures = {seen.resource: seen.tenure for seen in fleet.panel.locks.all()}
     for name, one in found.items():
         tenure = tenures.get(name, Tenure())
         holder = tenure.holder
-        one["holder"] = None if holder is None else _since(holder)
-        one["waiting"] = [_since(waiter) for waiter in tenure.waiting]
+        one["holder"] = None if holder is None else _since_dict(holder)
+        one["waiting"] = [_since_dict(waiter) for waiter in tenure.waiting]
     return found
 
 
-def _since(who: LockHolder | Waiter) -> dict[str, Any]:
+def _since_dict(who: LockHolder | Waiter) -> dict[str, Any]:
     return {"owner": who.owner, "since": _iso(who.since_s), "since_s": who.since_s}
 
 
-def _some(views: dict[str, View], prefix: str) -> dict[str, Any]:
+def _circuit_rows(views: dict[str, View], prefix: str) -> dict[str, Any]:
     return {
-        name.removeprefix(prefix): _one(view)
+        name.removeprefix(prefix): _circuit_row(view)
         for name, view in views.items()
         if name.startswith(prefix)
     }
 
 
-def _one(view: View) -> dict[str, Any]:
+def _circuit_row(view: View) -> dict[str, Any]:
     retry_at_s = view.circuit.outage.retry_at_s
     return {
         "phase": str(view.circuit.phase),

@@ -3,17 +3,17 @@
 An agent waits for its hook, so another process (`drain.py`) calls the sinks, writes incidents and sends
 notifications. It is started only where the configuration has any of these.
 
-The escalation agent is a process of its own, which no hook waits for. Its input is on its command line
+The escalation agent is a separate process, which no hook waits for. Its input is on its command line
 and in a file; it inherits the environment of the hook.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from switchgear._agents.hook_protocol import Errand
+from switchgear._agents.hook_protocol import WorkAfterReply
 from switchgear._core.types import Event
+from switchgear._hooks.detached import start_detached
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._text.fingerprint import digest
 
@@ -38,7 +38,7 @@ class Recorder:
         return done
 
     def transact(self, name: str, work: Callable[[Any], T]) -> T:
-        """As the store does; what is run again is remembered once."""
+        """As the store does; a transaction that is repeated is recorded once."""
         found: list[Event] = []
 
         def inside(transaction: Any) -> T:
@@ -72,7 +72,7 @@ class _Noting:
 
 
 def hand_over(root: str, committed: list[Event]) -> None:
-    """Let a process of its own deal with the events; the caller does not wait for it."""
+    """Start a separate process that passes the events to the sinks; the caller does not wait."""
     if not committed:
         return
     import json  # noqa: PLC0415  seldom
@@ -82,17 +82,16 @@ def hand_over(root: str, committed: list[Event]) -> None:
     events = [dump_event(event) for event in committed[-MOST_EVENTS:]]
     committed.clear()
     try:
-        spawn("drain.py", root, given=json.dumps({"events": events}).encode())
+        start_detached("drain", root, given=json.dumps({"events": events}).encode())
     except (OSError, ValueError):
         return  # the events are in the store: the next command or hook sends them
 
 
 HELP = "help"
 """The folder beside the store with evidence for the escalation agent, and its log."""
-_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def run(errand: Errand, pid: int | None) -> None:
+def run(errand: WorkAfterReply, pid: int | None) -> None:
     """Do the tasks, as far as possible. `pid` is the process of the agent, if it is known."""
     try:
         if errand.notice:
@@ -126,35 +125,5 @@ def start_help(
         os.write(file, evidence.encode(errors="replace"))
     finally:
         os.close(file)
-    spawn("escalation_agent.py", cwd or root or os.getcwd(), escalate, path, log)
+    start_detached("escalation_agent", cwd or root or os.getcwd(), escalate, path, log)
     return log
-
-
-def spawn(script: str, folder: str, *arguments: str, given: bytes = b"") -> None:
-    """Start a Switchgear script in a folder: no terminal, same environment, `given` on its input.
-
-    It detaches at once, into a session of its own: nothing waits for it, and nothing
-    is left of it.
-    """
-    python = sys.executable
-    argv = [python, "-I", "-S", os.path.join(_HERE, script), folder, *arguments]
-    nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
-    if not given:
-        os.waitpid(os.posix_spawn(python, argv, os.environ, file_actions=nothing), 0)
-        return
-    reading, writing = os.pipe()
-    try:
-        actions = [*nothing, (os.POSIX_SPAWN_DUP2, reading, 0)]
-        child = os.posix_spawn(python, argv, os.environ, file_actions=actions)
-        os.close(reading)
-        reading = -1
-        left = given
-        while left:
-            left = left[os.write(writing, left) :]
-        os.close(writing)
-        writing = -1
-        os.waitpid(child, 0)
-    finally:
-        for end in (reading, writing):
-            if end >= 0:
-                os.close(end)

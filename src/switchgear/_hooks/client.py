@@ -47,7 +47,7 @@ LARGEST_CONTEXT = 1 << 20
 QUEUED, READY = b"q", b"r"
 """What the resident process sends before it reads: the connection is accepted; a process is ready."""
 POSTED = "http/"
-"""Before the agent's name: the event came over HTTP, so the agent is no ancestor of the client."""
+"""Prefix of the agent's name: the event came over HTTP, so the agent is not an ancestor of the client."""
 SWITCH = "SWITCHGEAR_RESIDENT"
 """The environment variable about the resident process: `off` for none, or a number of seconds without an
 event after which it ends."""
@@ -214,7 +214,7 @@ def ask(
         line.close()
         return None
     try:
-        reply = _exchanged(line, head, raw)
+        reply = _exchange(line, head, raw)
         is_busy_worker = line.gettimeout() == WORKER_S
     finally:
         line.close()
@@ -224,14 +224,14 @@ def ask(
         line = connect(path)
         if line is not None:
             try:
-                return _exchanged(line, head, raw)
+                return _exchange(line, head, raw)
             finally:
                 line.close()
     return None
 
 
 def _head(words: "list[str]", began_s: float) -> "bytes | None":
-    """All about an event but its input; `None`: it cannot be sent."""
+    """The header of a request: everything about an event but its input; `None`: it cannot be sent."""
     try:
         context = [os.fsencode(word) for word in (words[0], *(words[2:] or ("",)), os.getcwd())]
     except OSError:
@@ -241,7 +241,7 @@ def _head(words: "list[str]", began_s: float) -> "bytes | None":
     return head if is_good else None
 
 
-def _exchanged(line: "Any", head: bytes, raw: bytes) -> "tuple[int, bytes, bytes, bytes] | None":
+def _exchange(line: "Any", head: bytes, raw: bytes) -> "tuple[int, bytes, bytes, bytes] | None":
     try:
         return exchange(line, head, raw, LAST_S + 1.0)
     except TimeoutError:
@@ -268,17 +268,18 @@ def exchange(
         return None
     line.settimeout(wait_s)
     line.sendall(b"%08x%08x" % (len(head), len(raw)) + head + raw)
-    sizes = _received(line, 32)
+    sizes = received(line, 32)
     if sizes is None:
         return None
     code, out, err, refusal = (int(sizes[at : at + 8], 16) for at in (0, 8, 16, 24))
-    body = _received(line, out + err + refusal)
+    body = received(line, out + err + refusal)
     if body is None:
         return None
     return code, body[:out], body[out : out + err], body[out + err :]
 
 
-def _received(line: "Any", size: int) -> "bytes | None":
+def received(line: "Any", size: int) -> "bytes | None":
+    """Read exactly this many bytes; `None`: the other end closed the connection before."""
     parts: list[bytes] = []
     while size:
         part = line.recv(min(size, 1 << 16))
@@ -302,7 +303,7 @@ def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
 
 
 def _write_last(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
-    """The same, and no signal refuses the call any more: tasks that come after it may take long."""
+    """The same, and cancel the alarm: tasks after the response may take long."""
     import _signal  # type: ignore[import-not-found]  # noqa: PLC0415
 
     _signal.alarm(0)
@@ -380,7 +381,7 @@ def refuse(why: str, received: "list[bytes]") -> None:
 
 
 def _is_over(received: "list[bytes]") -> bool:
-    """Whether the input is certainly an event after which no tool call follows."""
+    """Whether the input is certainly an event that no tool call follows."""
     try:
         import json  # noqa: PLC0415  only here
 

@@ -6,11 +6,11 @@ from typing import Any
 from switchgear._config import Config, preset_policy
 from switchgear._config.trust import effective_config
 from switchgear._detectors.policy_wire import dump_policy
-from switchgear._hooks.compiled import FORMAT, SOURCES
 from switchgear._hooks.drain import has_outbox
+from switchgear._hooks.hook_config import FORMAT, SOURCES
 from switchgear._rules.builtin import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
-from switchgear._rules.rules import Rule, dump_rules
-from switchgear._stores.url import REDIS_URLS, default_file
+from switchgear._rules.rules import dump_rules
+from switchgear._stores.url import REDIS_URLS, default_file, sqlite_file
 from switchgear._system.files import state_folder
 
 DEFAULTS = (
@@ -23,7 +23,7 @@ DEFAULTS = (
 
 
 def compile_for(root: str) -> dict[str, Any]:
-    """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
+    """The configuration for the hooks of the project at `root`, as JSON values. Raises `ConfigError`."""
     found = effective_config(root)
     made = compile_config(found.config, root)
     return {**made, "untrusted": list(found.notices), "source": found.path} | {
@@ -32,13 +32,17 @@ def compile_for(root: str) -> dict[str, Any]:
 
 
 def compile_config(config: Config, root: str) -> dict[str, Any]:
-    """The same for a configuration that is read already."""
+    """The same for a configuration that was read already."""
     store = config.store or f"sqlite:///{default_file(root)}"
+    is_redis = store.startswith(REDIS_URLS)
+    # With its variables unexpanded: their values are secret, and the result goes into a file.
+    written = config.store_as_written or ""
+    guard_rules = (*GUARD_RULES, SHARED_STORE) if is_redis else GUARD_RULES
     rules = [[rule.match, dump_policy(rule.policy)] for rule in config.circuits]
     defaults = [[glob, dump_policy(preset_policy(name))] for glob, name in DEFAULTS]
     return {
         "format": FORMAT,
-        "store": _to_keep(config, store),
+        "store": written if "${" in written and is_redis else store,
         "circuits": rules + defaults,
         "own": len(rules),
         "on_trouble": config.hooks.on_trouble,
@@ -50,24 +54,13 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "second_opinion": None
         if config.second_opinion is None
         else config.second_opinion._asdict(),
-        "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
-        "protected": _protected(config, store, root),
+        "rules": dump_rules((*config.rules.rules, *guard_rules)),
+        "protected": _protected_paths(config, store, root),
         "listens": bool(config.sinks) or has_outbox(config),
     }
 
 
-def _guard_rules(store: str) -> tuple[Rule, ...]:
-    return (*GUARD_RULES, SHARED_STORE) if store.startswith(REDIS_URLS) else GUARD_RULES
-
-
-def _to_keep(config: Config, store: str) -> str:
-    """The URL without what its variables stand for: that is a secret, and this goes into a file."""
-    written = config.store_as_written or ""
-    return written if "${" in written and store.startswith(REDIS_URLS) else store
-
-
-def _protected(config: Config, store: str, root: str) -> list[str]:
-    """The files of this installation that an agent must not touch."""
+def _protected_paths(config: Config, store: str, root: str) -> list[str]:
     found = [os.path.join(os.path.dirname(default_file(root)), "**")]
     if config.source is not None:
         found.append(config.source)
@@ -75,8 +68,8 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
     own = [os.path.join(root, name) for name in SOURCES if name.startswith("switchgear")]
     found += [path for path in own if os.path.lexists(path)]
     found += [os.path.join(state_folder(), "**"), RUNTIME_FOLDER]
-    if store.startswith("sqlite:///"):
-        file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
+    file = sqlite_file(store)
+    if file is not None:
         found += [file, f"{file}-*", f"{file}.*"]
     found += [os.path.join(root, path) for path in IN_PROJECTS]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,7 +1,7 @@
 """From the event of a hook to its reply: messages to circuits, in one transaction.
 
-Before a tool, every circuit that it answers to is asked, and admitted means by all of them; what
-Permits are returned if one refuses. After the call, the result is recorded on each. There is no second
+Before a tool, a permit of each of its circuits is acquired; if one of them refuses, the permits
+acquired before are returned. After the call, the result is recorded on each. There is no second
 judge here: circuits decide, the escalation chooses what to do about a stuck agent, and the dialect of the
 agent puts the ruling into its words.
 """
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from switchgear._agents.hook_protocol import (
     DEFAULT_WINDOW,
     Action,
-    Errand,
     HookFacts,
     Moment,
     Ruling,
+    WorkAfterReply,
     allow,
     deny,
     stop,
@@ -26,6 +26,7 @@ from switchgear._core.types import (
     Acquire,
     EventKind,
     Override,
+    Permit,
     Phase,
     Record,
     Signal,
@@ -33,9 +34,14 @@ from switchgear._core.types import (
     Verdict,
 )
 from switchgear._hooks import inspect_call, open_calls, session
-from switchgear._hooks import inspect_call as signals
-from switchgear._hooks.compiled import Compiled
-from switchgear._hooks.inspect_call import Looked, call_id, failing_tests_of, look_at, state_after
+from switchgear._hooks.hook_config import HookConfig
+from switchgear._hooks.inspect_call import (
+    CallInspection,
+    call_id,
+    failing_tests_of,
+    look_at,
+    state_after,
+)
 from switchgear._hooks.open_calls import (
     MOST_CALLS,
     MOST_LANES,
@@ -68,7 +74,7 @@ class GuardedAgent:
     """One hook call inside its transaction. Used by one thread, once."""
 
     def __init__(
-        self, inside: Transaction, facts: HookFacts, known: Compiled, warns: frozenset[str]
+        self, inside: Transaction, facts: HookFacts, known: HookConfig, warns: frozenset[str]
     ) -> None:
         self.tx = inside
         self.facts = facts
@@ -79,10 +85,10 @@ class GuardedAgent:
         self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
         self.notes = session.Notes.load(inside.note)
         self.state: CallsState = open_calls.load(self.notes.more)
-        self.worries: list[str] = []
+        self.warnings: list[str] = []
         self._policies: dict[str, Policy] = {}
         self.evidence = ""
-        """What the help is to take over with, if it was called just now."""
+        """The evidence for the escalation agent, if it was called just now."""
         self.opinion_request = ""
         """The second opinion to request after the reply, as JSON."""
 
@@ -102,22 +108,20 @@ class GuardedAgent:
         return session.SessionCircuit(self.tx.apply, self.session, self.policy(self.session))
 
     def remark(self, key: str, kind: EventKind, why: str) -> None:
-        """Leave an event of Switchgear's own."""
         self.apply(key, Override("switchgear", why, kind=kind))
 
     def set_lane(self, lane: CallLane) -> None:
-        """Remember how the agent's lane stands."""
         self.state = self.state.with_lane(self.lane_name, lane)
 
     def story(self) -> str | None:
-        """The circuit of what the work is for, if the user gave it a policy."""
+        """The circuit of the story that the work belongs to, if the user gave it a policy."""
         key = f"story/{self.known.story}" if self.known.story else None
         return key if key and self.known.is_configured(key) else None
 
     # What it has used
 
     def read_usage(self) -> None:
-        """Add to the facts the context and cost that the transcript has gained since the last time."""
+        """Add the context and cost that the transcript has gained since the last hook to the facts."""
         facts, known = self.facts, self.known
         if not facts.transcript:
             return
@@ -135,25 +139,24 @@ class GuardedAgent:
         read, bill = charge(book, reader, self.tx.now_s)
         if read != book:
             self.state = self.state.with_book(self.lane_name, read)
-        self._say_unpriced(bill.unpriced)
+        self._report_unpriced(bill.unpriced)
         used = bill.context_used if facts.context_used is None else facts.context_used
         cost = bill.cost_micros if facts.cost_micros is None else facts.cost_micros
         self.facts = facts._replace(context_used=used, cost_micros=cost)
 
-    def _say_unpriced(self, models: Mapping[str, str]) -> None:
-        """A budget that is not charged is reported, once for a model."""
+    def _report_unpriced(self, models: Mapping[str, str]) -> None:
+        """Leave an event for each model whose usage cannot be charged to the story, once per model."""
         story = self.story()
         for model, why in models.items():
             if story and model not in self.state.unpriced:
-                self.state = self.state._replace(
-                    unpriced=(*self.state.unpriced, model)[-MOST_LANES:]
-                )
+                unpriced = (*self.state.unpriced, model)[-MOST_LANES:]
+                self.state = self.state._replace(unpriced=unpriced)
                 self.remark(story, EventKind.UNDECIDED, f"not charged: {redact(why)}")
 
     # The step of an agent
 
-    def tell_step(self) -> None:
-        """Record the calls that are done on the agent's circuit, as one step."""
+    def record_step(self) -> None:
+        """Record the finished calls on the agent's circuit, as one step."""
         lane = self.state.lane(self.lane_name)
         if not lane.parts:
             return
@@ -181,7 +184,7 @@ class GuardedAgent:
         watched = bool(os.environ.get(session.WATCHED))
         return self.known.second_opinion is not None and not self.lane_name and not watched
 
-    def leave_step(self) -> None:
+    def return_step_permit(self) -> None:
         """Return the permit of a step that has no open call left."""
         lane = self.state.lane(self.lane_name)
         if not lane.parts and not self.state.in_lane(self.lane_name):
@@ -189,12 +192,12 @@ class GuardedAgent:
             self.set_lane(lane._replace(permits={}))
 
     def judge(self, step: Step) -> None:
-        """See to a circuit that has just opened, or grows warm."""
-        self.worry(step)
+        """Escalate if the circuit has just opened; warn if its heat has risen."""
+        self.warn_if_warmer(step)
         if self.has_second_opinion():
             from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
 
-            opinions.ask_when_hot(self, step)
+            opinions.request_opinion_if_hot(self, step)
         if not session.has_opened(step):
             return
         key = step.circuit.key
@@ -228,8 +231,8 @@ class GuardedAgent:
             return None
         return grounds_of(policy, readings)
 
-    def take_left_rung(self) -> None:
-        """Take the step that was left to hooks by a process that only looked on."""
+    def take_pending_step(self) -> None:
+        """Take the escalation step that a watcher has left to the hooks."""
         if self.notes.untended and not os.environ.get(session.WATCHED):
             self._step_in()
 
@@ -245,15 +248,15 @@ class GuardedAgent:
         if taken.step_name == ESCALATE:
             self.evidence = self.notes.stop or ""
 
-    def worry(self, step: Step) -> None:
-        """A warning if the circuit is warmer than at the last one."""
+    def warn_if_warmer(self, step: Step) -> None:
+        """Add a warning if the heat of the circuit is above that of the last warning."""
         key, verdict = step.circuit.key, step.verdict
         told = dict(self.state.told)
         last = told.pop(key, 0.0)
         if verdict.phase is Phase.TRIPPING:
             if not self.warns or verdict.heat <= last:
                 return
-            self.worries.append(verdict.reason)
+            self.warnings.append(verdict.reason)
             told[key] = verdict.heat
         if told != self.state.told:
             self.state = self.state._replace(told=dict([*told.items()][-MOST_LANES:]))
@@ -267,7 +270,7 @@ class GuardedAgent:
                 self.give_up(call, f"it began {began} ago, and no result was reported")
 
     def give_up(self, call: OpenCall, why: str) -> None:
-        """Give up a call whose end will not be reported: counted, with an event."""
+        """Give up a call whose end will not be reported. It is counted, and an event is left."""
         key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
         self.state = self.state.without(call)
         self.give_back(call.permits)
@@ -275,19 +278,19 @@ class GuardedAgent:
         self.remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
 
     def give_back(self, permits: Granted) -> None:
-        """Free the places of probes; an ordinary permit holds nothing."""
+        """Return the permits of probes; an ordinary permit holds nothing."""
         for key, permit in permits.items():
             if permit.probe:
                 self.apply(key, Record(_GIVEN_BACK, permit))
 
 
 def refuses(verdict: Verdict) -> bool:
-    """Whether nothing may go on under this circuit; a probe under way is the parent's business."""
+    """Whether a circuit blocks everything below it; a probe in progress belongs to the parent."""
     return not verdict.admitted and verdict.phase is not Phase.HALF_OPEN
 
 
 def refusal(key: str, verdict: Verdict, advice: str = "") -> str:
-    """Why not, until when, and what to do."""
+    """The text of a refusal: the reason, the wait, and what to do."""
     held = verdict.reason.startswith("held open")
     stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
     wait = verdict.retry_after_s
@@ -306,12 +309,12 @@ _ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
 
 def decide(
     facts: HookFacts,
-    known: Compiled,
+    known: HookConfig,
     store: Store,
     warns: frozenset[str],
-    errands: list[Errand] | None = None,
+    errands: list[WorkAfterReply] | None = None,
     *,
-    looked: Looked | None = None,
+    looked: CallInspection | None = None,
     event: str = "",
 ) -> Ruling:
     """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
@@ -333,15 +336,15 @@ def decide(
 
         wait_for(store, name, known.root)
 
-    def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
-        hearing = _Hearing(inside, facts, known, warns)
-        again = hearing.state.answer_to(event)
+    def work(inside: Transaction) -> tuple[Ruling, WorkAfterReply | None]:
+        decision = _EventDecision(inside, facts, known, warns)
+        again = decision.state.answer_to(event)
         if again is not None:
             return again
-        hearing.files = state
-        ruling = hearing.rule(looked, watched=errands is not None)
-        hearing.leave_notes(event, ruling)
-        return ruling, hearing.errand
+        decision.files = state
+        ruling = decision.rule(looked, watched=errands is not None)
+        decision.save_notes(event, ruling)
+        return ruling, decision.errand
 
     ruling, errand = store.transact(name, work)
     if errands is not None and errand is not None:
@@ -353,18 +356,18 @@ def rule_refusal(broken: str) -> Ruling:
     return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
 
-class _Hearing(GuardedAgent):
-    """What each moment of an agent's life means to its circuits. Used by one thread, once."""
+class _EventDecision(GuardedAgent):
+    """Applies one event of an agent to its circuits. Used by one thread, once."""
 
-    errand: Errand | None = None
-    """What is left to do when it is answered."""
+    errand: WorkAfterReply | None = None
+    """Tasks after the reply."""
     notice: str = ""
-    """What people are to read about a stop, once."""
+    """The notice about a stop, shown once."""
     files: str | None = None
     """A key of the files that the call has written, as they are now."""
 
-    def rule(self, looked: Looked | None, *, watched: bool) -> Ruling:
-        """Record the facts, and reply; `watched`: the session gets a watcher."""
+    def rule(self, looked: CallInspection | None, *, watched: bool) -> Ruling:
+        """Record the facts and return the ruling. `watched`: the session gets a watcher."""
         facts, now_s = self.facts, self.tx.now_s
         self.notes = session.attend(
             self.notes,
@@ -374,7 +377,7 @@ class _Hearing(GuardedAgent):
             root=folder_mark(self.known.root),
             host=here(),
             limit_s=self.known.session_s,
-            time=session.time_told(os.environ),
+            time=session.time_of_run(os.environ),
         )
         self._note_facts()
         if facts.moment is Moment.PROMPT:
@@ -390,7 +393,7 @@ class _Hearing(GuardedAgent):
                 spent = (self.notes.spent_micros or 0) + facts.cost_micros
                 self.notes = self.notes._replace(spent_micros=spent)
         if facts.moment is not Moment.AFTER_TOOL:
-            self._measured()
+            self._record_measurements()
         ruling = allow()
         if looked is not None:
             ruling = self._before(looked)
@@ -407,11 +410,10 @@ class _Hearing(GuardedAgent):
             if not self.notes.announced:
                 self.notice = ruling.for_user
                 self.notes = self.notes._replace(announced=True)
-        self._leave_errand(watched=watched)
+        self._set_errand(watched=watched)
         return ruling
 
-    def leave_notes(self, event: str, ruling: Ruling) -> None:
-        """Save what is known of the session, with the ruling on this event."""
+    def save_notes(self, event: str, ruling: Ruling) -> None:
         self.state = self.state.with_answer(event, ruling, self.errand)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
         self.tx.note = self.notes.dump()
@@ -423,70 +425,70 @@ class _Hearing(GuardedAgent):
         if facts.moment is Moment.PROMPT and facts.prompt.strip() and not facts.subagent:
             task = redact(one_line(facts.prompt, 120))
         if facts.moment is Moment.BEFORE_TOOL:
-            last = signals.last_step(facts)
+            last = inspect_call.last_step(facts)
         self.notes = notes._replace(
             project=self.known.root, task=self.known.story or task, last_step=last
         )
 
     def _for_user(self, text: str) -> str:
-        """What a person reads about a stop: why, and what to do next."""
+        """The text about a stop for people: the reason, and what to do next."""
         reason = self.apply(self.session, _LOOK).verdict.reason or text
         escalate = self.known.interventions.escalate is not None
         return stopped_for_people(
             self.facts.session, reason, escalate=escalate, agent=self.facts.agent
         )
 
-    def _leave_errand(self, *, watched: bool) -> None:
-        """A watcher for a session that has none, the help where it was called."""
+    def _set_errand(self, *, watched: bool) -> None:
+        """Request a watcher, the escalation agent, a notice or a second opinion, where needed."""
         facts, known = self.facts, self.known
         watch = watched and session.needs_watcher(self.notes, facts.moment)
         if watch:
             self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
         if watch or self.evidence or self.notice or self.opinion_request:
             escalate = known.interventions.escalate
-            self.errand = Errand(
+            self.errand = WorkAfterReply(
                 *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
                 *(self.evidence, self.notice, self.opinion_request),
             )
 
     # Before a tool
 
-    def _before(self, looked: Looked) -> Ruling:
+    def _before(self, looked: CallInspection) -> Ruling:
         if looked.broken is not None:
-            return self._violated(looked.broken)
+            return self._refuse_violation(looked.broken)
         lane = self.state.lane(self.lane_name)
         if lane.parts and not lane.batches:
-            self.tell_step()  # one of several that overlapped never reported
-        self.take_left_rung()
-        refused = self._stopped() or self._ask_for_step()
+            self.record_step()  # one of several that overlapped never reported
+        self.take_pending_step()
+        refused = self._ruling_if_stopped() or self._acquire_step()
         if refused is not None:
             return refused
         permits: Permits = {}
-        for key in self._asked(looked.kind):
+        for key in self._circuits_of_call(looked.kind, rules=True):
             step = self.apply(key, Acquire())
             permit = step.verdict.permit
             if not step.verdict.admitted or permit is None:
                 self.give_back(permits)
-                return self._refused(key, step.verdict)
+                return self._refuse(key, step.verdict)
             permits[key] = permit
         self._open(looked, permits)
         return allow()
 
-    def _refused(self, key: str, verdict: Verdict) -> Ruling:
+    def _refuse(self, key: str, verdict: Verdict) -> Ruling:
         """Refuse this call. It counts as a failed step: an agent that keeps trying is stuck."""
         text = refusal(key, verdict)
         if not key.startswith("op/"):
-            self.leave_step()
+            self.return_step_permit()
             return stop(text)
         if any(permit.probe for permit in self.state.lane(self.lane_name).permits.values()):
-            self.leave_step()  # a probe that was not made is no evidence
+            self.return_step_permit()  # a probe that was not made is no evidence
             return deny(text)
-        tried = signals.call_signal(self.facts, seconds=None, changed=None)
+        tried = inspect_call.call_signal(self.facts, seconds=None, changed=None)
         tried = tried._replace(ok=False, error=f"refused: circuit {key!r} is {verdict.phase}")
         self._add_part(tried)
         return deny(text)
 
-    def _stopped(self) -> Ruling | None:
+    def _ruling_if_stopped(self) -> Ruling | None:
         """The ruling if the agent, or its parent, was stopped already."""
         self.notes = session.over(self.notes, self.tx.now_s)
         self.notes = session.released(self.session_circuit(), self.notes)
@@ -500,7 +502,7 @@ class _Hearing(GuardedAgent):
         stopped = self.state.lane(self.lane_name).stopped
         return stop(stopped, whole=False) if stopped else None
 
-    def _ask_for_step(self) -> Ruling | None:
+    def _acquire_step(self) -> Ruling | None:
         """Acquire a permit of the agent's circuit, once for calls that overlap; why not, if refused."""
         key, lane = self.circuit, self.state.lane(self.lane_name)
         step = self.apply(key, _LOOK if key in lane.permits else Acquire())
@@ -509,42 +511,34 @@ class _Hearing(GuardedAgent):
             return None
         if verdict.admitted and verdict.permit is not None:
             self.set_lane(lane._replace(permits={**lane.permits, key: verdict.permit}))
-            self.worry(step)
+            self.warn_if_warmer(step)
             return None
-        self.leave_step()
+        self.return_step_permit()
         if self.notes.tried and verdict.retry_after_s is not None:
-            # The agent was only nudged, and may go on soon.
+            # The agent was only nudged, and may continue soon.
             self.notes, words = session.deliver(self.notes, self.tx.now_s)
             text = refusal(key, verdict, "Pause, then try a different approach.")
             return deny("\n\n".join((*words.texts, text)))
         return stop(refusal(key, verdict), whole=not self.lane_name)
 
-    def _asked(self, kind: str) -> list[str]:
-        """The circuits that are checked for each single call."""
-        story = self.story()
-        rules = [RULES] if self.known.is_configured(RULES) else []
-        return [*([story] if story else []), *rules, f"op/{kind}"]
+    def _circuits_of_call(self, kind: str, *, rules: bool) -> list[str]:
+        """The circuits of a single call; `rules`: with that of the rules, if it has a policy."""
+        names = (self.story(), RULES if rules and self.known.is_configured(RULES) else None)
+        return [*filter(None, names), f"op/{kind}"]
 
-    def _open(self, looked: Looked, permits: Permits) -> None:
+    def _open(self, looked: CallInspection, permits: Permits) -> None:
         facts, now_s = self.facts, self.tx.now_s
         call = OpenCall(
-            call_id(facts),
-            self.lane_name,
-            redact(facts.tool, 80),
-            looked.kind,
-            looked.changes,
-            now_s,
-            now_s + self.known.lease_s,
-            permits,
-            facts.context_used,
+            *(call_id(facts), self.lane_name, redact(facts.tool, 80), looked.kind, looked.changes),
+            *(now_s, now_s + self.known.lease_s, permits, facts.context_used),
         )
         self.state = self.state.opened(call)
         for oldest in self.state.calls[:-MOST_CALLS]:
             self.give_up(oldest, f"more than {MOST_CALLS} calls are open")
 
-    def _violated(self, broken: str) -> Ruling:
+    def _refuse_violation(self, broken: str) -> Ruling:
         """Refuse, and record it on the rules and the session: an agent that keeps trying is stuck."""
-        signal = signals.call_signal(self.facts, seconds=None, changed=None)
+        signal = inspect_call.call_signal(self.facts, seconds=None, changed=None)
         tried = signal._replace(violation=broken)
         self.apply(RULES, Record(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
@@ -555,14 +549,12 @@ class _Hearing(GuardedAgent):
     # After a tool
 
     def _after(self, facts: HookFacts) -> None:
-        """Record it on the operation at once, and on the agent's circuit when the step is over."""
+        """Record the result on the operation at once, and on the agent's circuit when the step is over."""
         call = self.state.found(call_id(facts), self.lane_name)
         if call is None:
-            looked = look_at(facts, self.known)
-            kind, changes, permits = (
-                looked.kind,
-                looked.changes,
-                dict.fromkeys(self._told(looked.kind)),
+            kind, changes, _ = look_at(facts, self.known)
+            permits: dict[str, Permit | None] = dict.fromkeys(
+                self._circuits_of_call(kind, rules=False)  # its start was not seen
             )
             seconds = facts.seconds
         else:
@@ -571,13 +563,11 @@ class _Hearing(GuardedAgent):
             facts = facts._replace(context_used=facts.context_used or call.context_used)
             self.state = self.state.without(call)
         changed = changes if facts.ok is not False and changes else None
-        signal = signals.call_signal(facts, seconds=seconds, changed=changed)
-        told = signals.operation_signal(signal, kind, facts)
+        signal = inspect_call.call_signal(facts, seconds=seconds, changed=changed)
+        told = inspect_call.operation_signal(signal, kind, facts)
         for key, permit in permits.items():
             own = told if key.startswith("op/") else signal
-            if (
-                key == RULES
-            ):  # the call was admitted and has run: whatever came of it, it broke no rule
+            if key == RULES:  # the call was admitted: whatever came of it, it broke no rule
                 own = Signal(ok=True)
             self.apply(key, Record(own, permit))
         self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
@@ -588,35 +578,30 @@ class _Hearing(GuardedAgent):
         return failing_tests_of(facts) if judged else None
 
     def _add_part(self, signal: Signal) -> None:
-        """A call is done or was refused: record the step, if it is complete."""
+        """Add a finished or refused call to the step; record the step if it is complete."""
         lane = self.state.lane(self.lane_name)
         self.set_lane(lane._replace(parts=(*lane.parts, signal)))
         over = not lane.batches and not self.state.in_lane(self.lane_name)
         if over or len(lane.parts) + 1 >= MOST_PARTS:
-            self.tell_step()
-
-    def _told(self, kind: str) -> list[str]:
-        """The circuits to record a call on whose start was not seen."""
-        story = self.story()
-        return [*([story] if story else []), f"op/{kind}"]
+            self.record_step()
 
     def _batch(self) -> None:
-        """All tools of an answer are done: one step is over."""
+        """Record the calls of a batch: the end of a batch ends a step."""
         for item in self.facts.batch:
             if self.state.found(call_id(item), self.lane_name) is not None:
                 self._after(item)
-        self.tell_step()
+        self.record_step()
         self.set_lane(self.state.lane(self.lane_name)._replace(batches=True))
 
     def _end_turn(self) -> None:
-        """The turn is over: open calls stay unknown, finished ones are recorded."""
+        """Record the finished calls; open ones have no result."""
         everything = self.facts.moment is Moment.SESSION_END
         for call in self.state.calls:
             if everything or call.lane == self.lane_name:
                 self.give_back(call.permits)
                 self.state = self.state.without(call)
-        self.tell_step()
-        self.leave_step()
+        self.record_step()
+        self.return_step_permit()
         if self.facts.moment is Moment.AGENT_STOP:
             self._sub_agent_ended()
             self.state = self.state.with_lane(self.lane_name, None)
@@ -630,7 +615,7 @@ class _Hearing(GuardedAgent):
         if signal.ok is not None:
             self.apply(f"op/{inspect_call.AGENT_SPAWN}", Record(signal))
 
-    def _measured(self) -> None:
+    def _record_measurements(self) -> None:
         """Record the cost and context of an event that is not a call."""
         facts = self.facts
         used = facts.context_used
@@ -649,7 +634,7 @@ class _Hearing(GuardedAgent):
     # Words
 
     def _answer(self, ruling: Ruling) -> Ruling:
-        """The ruling, together with pending messages."""
+        """The ruling, with the pending messages for the agent."""
         if ruling.text:
             return ruling
         if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:
@@ -659,5 +644,5 @@ class _Hearing(GuardedAgent):
             self.notes, words = session.deliver(self.notes, self.tx.now_s)
         if words.stop is not None:
             return stop(words.stop, whole=not self.lane_name)
-        said = [*words.texts, *map(progress_warning, self.worries)]
+        said = [*words.texts, *map(progress_warning, self.warnings)]
         return warn("\n\n".join(said)) if said else ruling

@@ -1,6 +1,6 @@
 """Processes the outbox of an installation once, in a separate process.
 
-Run as `python -I -S …/drain.py FOLDER` with JSON on standard input: `events`, which a hook has
+Run as `detached.py …/drain.py FOLDER` with JSON on standard input: `events`, which a hook has
 committed and the configured sinks are to receive; `config` and `store`, if they are not those of
 the folder. It then writes incidents and the state of the world, and sends the notifications that
 are due. It never runs for longer than `LONGEST_S`; what it leaves is done by the next one.
@@ -19,7 +19,7 @@ THROW_AWAY = "switchgear-selftest-"
 """How the folder of a self-test's project begins: its events are tests, and reach no sink and no target."""
 
 
-def main(folder: str, asked: dict[str, Any]) -> None:
+def process(folder: str, request: dict[str, Any]) -> None:
     """Call the sinks with the events, then work off the outbox."""
     from switchgear._config import load_config  # noqa: PLC0415  reads YAML
     from switchgear._config.trust import effective_config  # noqa: PLC0415
@@ -31,11 +31,11 @@ def main(folder: str, asked: dict[str, Any]) -> None:
         return
     home = os.path.dirname(default_file(folder))
     _log_to(os.path.join(home, LOG))
-    named, typed = asked.get("config"), asked.get("for_command") is True
+    named, typed = request.get("config"), request.get("for_command") is True
     config = load_config(named) if named else effective_config(folder, for_command=typed).config
-    emit([load_event(event) for event in asked.get("events", ())], config.sinks)
+    emit([load_event(event) for event in request.get("events", ())], config.sinks)
     if has_outbox(config):
-        url = asked.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
+        url = request.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
         work_off(config, url or f"sqlite:///{default_file(folder)}")
 
 
@@ -64,7 +64,6 @@ def is_due(config: Any, panel: Any) -> bool:
 
 
 def work_off(config: Any, url: str) -> None:
-    """Write and send what is due, once."""
     from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
     from switchgear._fleet.watcher import Watcher, folder_of  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
@@ -85,11 +84,11 @@ def start(
     `config` is a file that the user named; without it, the trusted one of the folder is used.
     `for_command`: a person typed a command, see `effective_config`.
     """
-    from switchgear._hooks.after_reply import spawn  # noqa: PLC0415
+    from switchgear._hooks.detached import start_detached  # noqa: PLC0415
 
     given = {"config": config, "store": store, "for_command": for_command}
     try:
-        spawn("drain.py", folder, given=json.dumps(given).encode())
+        start_detached("drain", folder, given=json.dumps(given).encode())
     except OSError:
         return  # the next one may start
 
@@ -109,24 +108,19 @@ def _log_to(path: str) -> None:
     logging.getLogger("switchgear").addHandler(handler)
 
 
-if __name__ == "__main__":
-    import signal
+def main(words: list[str]) -> int:
+    """Process the outbox of the folder in a separate process; errors are logged."""
+    import signal  # noqa: PLC0415
 
-    given = sys.stdin.buffer.read(LARGEST_INPUT)
-    if os.fork():
-        os._exit(0)  # the starting process need not wait
-    os.setsid()
+    from switchgear._hooks.hook_config import use_all_modules  # noqa: PLC0415
+
     signal.alarm(LONGEST_S)
-    import site
-
-    site.main()  # the YAML parser is in site-packages
-    package: Any = type(sys)("switchgear")
-    package.__path__ = [__file__.rpartition("/_hooks/")[0]]
-    sys.modules["switchgear"] = package
+    use_all_modules()  # the YAML parser is in site-packages
     try:
-        main(sys.argv[1], json.loads(given or b"{}"))
-    except Exception:  # noqa: BLE001  it is logged: standard error is not visible here
-        from switchgear._sinks.dispatch import log_exception
+        process(words[1], json.loads(sys.stdin.buffer.read(LARGEST_INPUT) or b"{}"))
+    except Exception:  # noqa: BLE001  standard error is not visible here
+        from switchgear._sinks.dispatch import log_exception  # noqa: PLC0415
 
         log_exception("the outbox could not be processed")
-        raise SystemExit(1) from None
+        return 1
+    return 0

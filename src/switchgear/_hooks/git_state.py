@@ -8,24 +8,19 @@ cannot be read counts as not tracked.
 import os
 from collections.abc import Iterator, Sequence
 
-from switchgear._rules.patterns import is_glob, path_matches
+from switchgear._rules.patterns import is_glob, path_matches, word_list
+from switchgear._system.files import read_regular
 
 LARGEST_INDEX = 32_000_000
 """Bytes of an index that is searched."""
 LARGEST_IGNORE = 100_000
 LARGEST_FILE = 1_000_000
-_FILES = (
-    *("switchgear.yaml", "switchgear.yml", "switchgear.toml", ".claude/settings.json"),
-    *(".claude/settings.local.json", ".codex/config.toml", ".codex/hooks.json"),
-    *(".gemini/settings.json", ".qwen/settings.json", "opencode.json", ".pi/settings.json"),
-)
-_FOLDERS = (
-    ".switchgear",
-    ".claude/hooks",
-    ".opencode/plugin",
-    ".opencode/plugins",
-    ".pi/extensions",
-)
+_FILES = word_list("""
+    switchgear.yaml switchgear.yml switchgear.toml .claude/settings.json .claude/settings.local.json
+    .codex/config.toml .codex/hooks.json .gemini/settings.json .qwen/settings.json opencode.json
+    .pi/settings.json
+""")
+_FOLDERS = word_list(".switchgear .claude/hooks .opencode/plugin .opencode/plugins .pi/extensions")
 GIT_S = 2.0
 """Maximum time in seconds to ask git for its last commit."""
 MOST_FILES = 50
@@ -46,11 +41,8 @@ def swept(sweeps: Sequence[str], root: str) -> str:
     committed = None
     for name in _present(root):
         path = os.path.join(root, name)
-        there = [
-            what
-            for what, _, where in (each.partition(":") for each in sweeps)
-            if _is_in(path, where)
-        ]
+        kinds = (each.partition(":") for each in sweeps)
+        there = [what for what, _, where in kinds if _is_in(path, where)]
         if not there:
             continue
         own = os.path.relpath(path, project)
@@ -58,7 +50,7 @@ def swept(sweeps: Sequence[str], root: str) -> str:
         if kind in there or (kind in {"", "modified"} and "tracked" in there):
             return name
         if not kind and "uncommitted" in there:  # as in the index: what does the last commit have?
-            committed = _committed(root) if committed is None else committed
+            committed = _committed_digests(root) if committed is None else committed
             if committed.get(own) != _blob_digest(path).hex():
                 return name
     return ""
@@ -70,14 +62,14 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _committed(root: str) -> dict[str, str]:
+def _committed_digests(root: str) -> dict[str, str]:
     """The guard's files below `root` in the last commit, by path in git: digests of their contents."""
     import subprocess  # noqa: PLC0415  only where a tracked file may be thrown away
 
     words = ["git", "-c", "core.fsmonitor=false", "ls-tree", "-rz", "--full-name", "HEAD"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
-        told = subprocess.run(  # noqa: S603  the arguments are ours
+        listed = subprocess.run(  # noqa: S603  the arguments are ours
             [*words, "--", *_FILES, *_FOLDERS],
             cwd=root,
             env=environment,
@@ -88,7 +80,7 @@ def _committed(root: str) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     found: dict[str, str] = {}
-    for line in told.decode(errors="surrogateescape").split("\0"):
+    for line in listed.decode(errors="surrogateescape").split("\0"):
         facts, _, name = line.partition("\t")
         found[name] = facts.rpartition(" ")[2]
     return found
@@ -116,7 +108,7 @@ def _git_folder(project: str) -> str:
 
 
 def _present(root: str) -> Iterator[str]:
-    """The guard's files that are there, relative to the project's root."""
+    """The existing files of the guard, relative to the project's root."""
     for name in _FILES:
         if os.path.lexists(os.path.join(root, name)):
             yield name
@@ -165,17 +157,9 @@ def _ignored_names(project: str) -> frozenset[str]:
 
 
 def _read(path: str, most: int) -> bytes:
-    """What is in a file, or nothing for one that is too large or cannot be read."""
+    """The content of a file; empty if it is larger than `most` bytes or cannot be read."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_regular(path, most + 1)
     except (OSError, ValueError):
         return b""
-    try:
-        if os.fstat(file).st_size > most:
-            return b""
-        parts = iter(lambda: os.read(file, most), b"")
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
+    return data if len(data) <= most else b""

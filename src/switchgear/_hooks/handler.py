@@ -13,11 +13,11 @@ from typing import Any
 from switchgear._agents.hook_protocol import (
     REFUSING,
     BadInput,
-    Errand,
     HookFacts,
     Moment,
     Reply,
     Ruling,
+    WorkAfterReply,
     allow,
     stop,
 )
@@ -25,9 +25,9 @@ from switchgear._agents.registry import dialect_of
 from switchgear._core.errors import StoreError
 from switchgear._core.types import EventKind
 from switchgear._hooks import undecided
-from switchgear._hooks.compiled import SOURCES, Compiled, Unconfigured, compiled
 from switchgear._hooks.decide import RULES, decide, rule_refusal
-from switchgear._hooks.inspect_call import Looked, look_at
+from switchgear._hooks.hook_config import SOURCES, HookConfig, Unconfigured, config_of
+from switchgear._hooks.inspect_call import CallInspection, look_at
 from switchgear._hooks.undecided import Pending, in_dialect
 from switchgear._stores.base import Store
 from switchgear._stores.url import FOLDER, default_file
@@ -37,7 +37,7 @@ from switchgear._system.files import state_folder
 from switchgear._text.redact import redact
 
 
-def built_in(root: str) -> Compiled:
+def built_in(root: str) -> HookConfig:
     """All built-in rules and guard rules for the project at `root`, and no circuits."""
     from switchgear._rules.builtin import (  # noqa: PLC0415  only without a configuration
         BUILTIN,
@@ -51,7 +51,7 @@ def built_in(root: str) -> Compiled:
     store = default_file(root)
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     rules = [rule for group in BUILTIN.values() for rule in group]
-    return Compiled(
+    return HookConfig(
         store=f"sqlite:///{store}",
         circuits=(),
         own=0,
@@ -78,18 +78,15 @@ _NEED_A_COMMAND = frozenset(
     ("bash", "shell", "run_shell_command", "exec_command", "local_shell", "execute_bash")
 )
 _COMMANDS = ("command", "cmd")
-_TEXTS = frozenset(
-    (
-        *_COMMANDS,
-        *("script", "shell_command", "file_path", "filePath", "notebook_path", "absolute_path"),
-        *("path", "url", "uri", "cwd", "workdir", "dir_path"),
-    )
-)
+_TEXTS = {
+    *("command", "cmd", "script", "shell_command", "file_path", "filePath", "notebook_path"),
+    *("absolute_path", "path", "url", "uri", "cwd", "workdir", "dir_path"),
+}
 """Arguments that must be texts, or lists of texts."""
 
 
 def check(facts: HookFacts, data: Mapping[str, Any], raw: bytes) -> None:
-    """Raise `BadInput` unless the call before a tool can be judged as it is."""
+    """Raise `BadInput` unless the input of a call before a tool is complete and unambiguous."""
     args = facts.args
     if not isinstance(args, dict | str):
         given = "missing" if args is None else f"of the type {type(args).__name__}"
@@ -148,13 +145,13 @@ _PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_
 _AFTER_CALLS = frozenset({Moment.AFTER_TOOL, Moment.BATCH})
 """Where a tool call has just ended."""
 
-Opener = Callable[[Compiled], Store]
+Opener = Callable[[HookConfig], Store]
 
 
 def answer(
     agent: str, raw: bytes, root: str | None, open_store: Opener, so_far: Pending | None = None
 ) -> Reply:
-    """The reply to one hook call. Never raises what comes of the input, the store or the files.
+    """The reply to one hook call. Never raises errors of the input, the store or the files.
 
     - `agent`: one of `command.AGENTS`; `raw`: what it wrote on standard input.
     - `root`: the project that is guarded; `None`: as in the event.
@@ -164,7 +161,7 @@ def answer(
     try:
         return _answer(agent, raw, root, open_store, so_far)
     except Exception as error:  # noqa: BLE001  whatever it is, the agent gets an answer
-        return so_far.reply(agent, so_far.ruling(_why(error)))
+        return so_far.reply(agent, so_far.ruling(_describe_error(error)))
 
 
 def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far: Pending) -> Reply:
@@ -176,16 +173,16 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if facts.moment is Moment.BEFORE_TOOL:
             check(facts, data, raw)
     except Exception as error:  # noqa: BLE001  hostile input may raise anything
-        why = f"{agent} sent an invalid event: {_why(error)}"
-        return _unreadable(agent, why, root, open_store, so_far, data=data)
+        why = f"{agent} sent an invalid event: {_describe_error(error)}"
+        return refused_unread(agent, why, root, open_store, so_far, data=data)
     so_far.facts = facts
     if facts.moment is Moment.OTHER and not facts.cost_micros:
         return dialect.write(allow(), facts)
     root = so_far.root = whole_project(root or project_of(facts.cwd))
     known, doubt = _configuration(root, during_call=facts.moment in _AFTER_CALLS)
     so_far.on_trouble = known.on_trouble
-    looked = _judged(facts, known, so_far)
-    errands: list[Errand] = []
+    looked = _inspect(facts, known, so_far)
+    errands: list[WorkAfterReply] = []
     try:
         if doubt is not None:
             raise doubt
@@ -200,31 +197,35 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
     return reply._replace(errand=errands[0]) if errands else reply
 
 
-def _configuration(root: str, *, during_call: bool = False) -> tuple[Compiled, Exception | None]:
+def _configuration(root: str, *, during_call: bool = False) -> tuple[HookConfig, Exception | None]:
     """What holds for the project, and why that is not its configuration of now, if it is not.
 
     The last one that could be read holds until the new one can be; without one, the built-in rules do.
     """
     try:
-        return compiled(root, during_call=during_call), None
+        return config_of(root, during_call=during_call), None
     except Unconfigured as error:
         doubt: Exception = error
         if error.last is not None:
             return error.last, doubt
     except Exception as error:  # noqa: BLE001  the parser of YAML cannot be imported, for one
         doubt = error
-    return built_in(root), Unconfigured(f"only the built-in rules apply: {_why(doubt)}", None)
+    return built_in(root), Unconfigured(
+        f"only the built-in rules apply: {_describe_error(doubt)}", None
+    )
 
 
-def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None:
-    """The result of the rules for a call before it is made; `None`: it cannot be analysed, and is refused."""
+def _inspect(facts: HookFacts, known: HookConfig, so_far: Pending) -> CallInspection | None:
+    """Inspect a call before it is made; `None`: it cannot be analysed, and is refused."""
     if facts.moment is not Moment.BEFORE_TOOL:
         so_far.judged(None)
         return None
     try:
         looked = look_at(facts, known)
     except Exception as error:  # noqa: BLE001  a path that cannot be resolved, for one
-        so_far.judged(undecided.unreadable(f"its effects cannot be determined: {_why(error)}"))
+        so_far.judged(
+            undecided.unreadable(f"its effects cannot be determined: {_describe_error(error)}")
+        )
         return None
     so_far.judged(None if looked.broken is None else rule_refusal(looked.broken))
     if known.tampered and looked.broken is None:
@@ -234,10 +235,10 @@ def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None
 
 def _circuits(
     facts: HookFacts,
-    known: Compiled,
+    known: HookConfig,
     open_store: Opener,
-    looked: Looked | None,
-    errands: list[Errand],
+    looked: CallInspection | None,
+    errands: list[WorkAfterReply],
     *,
     event: str,
 ) -> Ruling:
@@ -247,12 +248,11 @@ def _circuits(
     store = open_store(known)
     undecided.fold_spill(_folder(known.root), store, known.policy_for)
     if known.changed:
-        _tell_change(known.root, known, store, facts)
+        _record_change(known.root, known, store, facts)
     warns = dialect_of(facts.agent).warns
     if not known.tampered:
         return decide(facts, known, store, warns, errands, looked=looked, event=event)
-    seen = f"{'; '.join(known.tampered)}; seen by session/{facts.session} at {facts.event}"
-    undecided.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
+    _remark_change("; ".join(known.tampered), known, store, facts)
     ruling = decide(facts, known, store, warns, errands, looked=looked, event=event)
     from switchgear._hooks.recompile import take_tampering  # noqa: PLC0415  only after a change
 
@@ -260,49 +260,41 @@ def _circuits(
     return ruling
 
 
-def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> None:
-    """Leave the event that the guard is another one than before, once."""
+def _record_change(root: str, known: HookConfig, store: Store, facts: HookFacts) -> None:
+    """Leave an event about a change of the configuration, once."""
     from switchgear._hooks.recompile import take_change  # noqa: PLC0415  only after a change
 
     changed = take_change(root)
     if changed:
-        seen = f"{changed}; seen by session/{facts.session} at {facts.event}"
-        undecided.remark(
-            store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen)
-        )
+        _remark_change(changed, known, store, facts)
 
 
-def _unreadable(
-    agent: str,
-    why: str,
-    root: str | None,
-    open_store: Opener,
-    so_far: Pending,
-    *,
-    data: Any = None,
+def _remark_change(changed: str, known: HookConfig, store: Store, facts: HookFacts) -> None:
+    seen = redact(f"{changed}; seen by session/{facts.session} at {facts.event}")
+    undecided.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, seen)
+
+
+def refused_unread(
+    agent: str, why: str, root: str | None, open_store: Opener, so_far: Pending, *, data: Any = None
 ) -> Reply:
-    """The reply to input that cannot be used: refused, unless it is surely not before a tool."""
+    """The reply to input that cannot be used: refused, unless `data` is surely not before a tool.
+
+    It is counted, too.
+    """
     other = so_far.dialect is not None and so_far.dialect.is_surely_not_before_a_tool(data)
     ruling = undecided.ruling_on(why, undecided.ADMIT, None) if other else undecided.unreadable(why)
     so_far.judged(None if other else ruling)
     try:
         root = so_far.root = whole_project(root or project_of(""))
         known, _ = _configuration(root)
-        _leave_event(agent, why, open_store, known)
-    except Exception:  # noqa: BLE001  the refusal stands, with or without an event
-        return undecided.blind_reply(agent, ruling)
-    return undecided.blind_reply(agent, ruling)
-
-
-def refused_unread(
-    agent: str, why: str, root: str | None, open_store: Opener, so_far: Pending | None = None
-) -> Reply:
-    """The reply to a call whose input is not even read: refused, and counted."""
-    return _unreadable(agent, why, root, open_store, Pending() if so_far is None else so_far)
+        _record_undecided(agent, why, open_store, known)
+    except Exception:  # noqa: BLE001, S110  the refusal stands, with or without an event
+        pass
+    return undecided.reply_without_event(agent, ruling)
 
 
 def overdue(agent: str, so_far: Pending) -> Reply:
-    """The reply when the time is up, without the store: it follows from the stage reached."""
+    """The reply at the deadline, without the store: it follows from the stage reached."""
     if so_far.judged_s is None:
         why = "the rules could not be evaluated in time"
     else:
@@ -332,7 +324,7 @@ def parsed(raw: bytes) -> Mapping[str, Any]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises `BadInput` for a repeated key: readers differ in which value they take."""
+    """A JSON object. Raises `BadInput` for a repeated key: parsers differ in which value they take."""
     made = dict(pairs)
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
@@ -347,55 +339,56 @@ def project_of(cwd: str, environ: Mapping[str, str] | None = None) -> str:
     Raises `BadInput` if there is no such folder: without one, no rule about paths can be judged.
     """
     environ = os.environ if environ is None else environ
-    told = next((environ[name] for name in _PROJECT_VARIABLES if environ.get(name)), "")
-    for folder in (told, cwd):
+    named = next((environ[name] for name in _PROJECT_VARIABLES if environ.get(name)), "")
+    for folder in (named, cwd):
         if os.path.isabs(folder) and os.path.isdir(folder):
             return folder
     try:
         return os.getcwd()
     except OSError:
         if os.path.isabs(cwd) and cwd.strip("/"):
-            return os.path.normpath(cwd)  # removed meanwhile: its name still shows what is outside
+            # Removed in the meantime: its name still shows what is outside.
+            return os.path.normpath(cwd)
     raise BadInput("the working directory no longer exists; start the agent in one that does")
 
 
 def whole_project(folder: str) -> str:
-    """The project around a folder, so that a sub-folder is guarded as the whole is."""
+    """The project that contains a folder: a sub-folder is guarded as the whole project is."""
     home = _folder(folder)
     return os.path.dirname(home) if os.path.basename(home) == FOLDER else folder
 
 
 def _without_circuits(
-    agent: str, error: Exception, open_store: Opener, so_far: Pending, known: Compiled
+    agent: str, error: Exception, open_store: Opener, so_far: Pending, known: HookConfig
 ) -> Ruling:
     """The ruling when the circuits cannot be consulted; it is counted."""
-    why = redact(_why(error))
+    why = redact(_describe_error(error))
     ruling = so_far.ruling(why)
     if isinstance(error, StoreError):  # waiting again would take as long
         _spill(known.root, agent, why, so_far.refusal)
     else:
-        _leave_event(agent, _with(so_far.refusal, why), open_store, known)
+        _record_undecided(agent, _join_reasons(so_far.refusal, why), open_store, known)
     return ruling
 
 
-def _leave_event(agent: str, why: str, open_store: Opener, known: Compiled) -> None:
-    """Count what could not be decided; where the store cannot be reached, beside it."""
+def _record_undecided(agent: str, why: str, open_store: Opener, known: HookConfig) -> None:
+    """Count an undecided call in the store, or in a file beside it if the store is unavailable."""
     try:
         policy = known.policy_for(undecided.hooks_circuit(agent))
-        undecided.leave_event(open_store(known), policy, agent, redact(why))
+        undecided.record_undecided(open_store(known), policy, agent, redact(why))
     except Exception:  # noqa: BLE001  the store is what cannot be reached
         _spill(known.root, agent, why, None)
 
 
 def _spill(root: str, agent: str, why: str, refusal: Ruling | None) -> None:
-    undecided.spill(_folder(root), agent, _with(refusal, why), wait=False)
+    undecided.spill(_folder(root), agent, _join_reasons(refusal, why), wait=False)
 
 
-def _with(refusal: Ruling | None, why: str) -> str:
+def _join_reasons(refusal: Ruling | None, why: str) -> str:
     return why if refusal is None else f"{refusal.text} {why}"
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     known = (StoreError, Unconfigured, BadInput)
     return str(error) if isinstance(error, known) else f"{type(error).__name__}: {error}"
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from switchgear._agents import fields
 from switchgear._agents.hook_protocol import HookFacts, Moment, safe_id
 from switchgear._core.types import AgentStep, Signal
-from switchgear._hooks.compiled import Compiled
+from switchgear._hooks.hook_config import HookConfig
+from switchgear._system.files import read_regular
 from switchgear._text.fingerprint import digest
 from switchgear._text.redact import LONGEST, redact, redact_lines
 
 if TYPE_CHECKING:
-    from switchgear._rules.effects import Deed, Place
+    from switchgear._rules.effects import CallEffects, Place
 
 AGENT_SPAWN = "agent_spawn"
 GIT = "git_operations"
@@ -46,15 +47,11 @@ _TOOLS = {
     ),
 }
 _KINDS = {tool: kind for kind, tools in _TOOLS.items() for tool in tools}
-_AGENTS = frozenset(
-    {"claude", "codex", "gemini", "qwen", "opencode", "pi", "aider", "goose", "openhands"}
-)
-_NETWORK_PROGRAMS = frozenset(
-    {
-        *("curl", "wget", "ssh", "scp", "sftp", "rsync", "ftp", "nc", "ncat", "telnet", "http"),
-        *("https", "xh", "aria2c", "ping", "dig", "nslookup", "gh", "glab", "lynx", "w3m"),
-    }
-)
+_AGENTS = {"claude", "codex", "gemini", "qwen", "opencode", "pi", "aider", "goose", "openhands"}
+_NETWORK_PROGRAMS = {
+    *("curl", "wget", "ssh", "scp", "sftp", "rsync", "ftp", "nc", "ncat", "telnet", "http"),
+    *("https", "xh", "aria2c", "ping", "dig", "nslookup", "gh", "glab", "lynx", "w3m"),
+}
 
 
 def kind_of(tool: str, commands: Sequence[Sequence[str]] = ()) -> str:
@@ -73,9 +70,9 @@ def kind_of(tool: str, commands: Sequence[Sequence[str]] = ()) -> str:
 
 
 def _of_shell(commands: Sequence[Sequence[str]]) -> str:
-    """The most telling of the commands: starting an agent, git, the network; else the shell."""
+    """The most specific kind of the commands: starting an agent, git, network, else shell."""
     names = {words[0] for words in commands if words}
-    if any(words[0] in _AGENTS and len(words) > 1 for words in commands if words):
+    if any(words[0] in _AGENTS for words in commands if len(words) > 1):
         return AGENT_SPAWN
     if "git" in names:
         return GIT
@@ -83,20 +80,15 @@ def _of_shell(commands: Sequence[Sequence[str]]) -> str:
 
 
 _NOISE = (
-    "Command:",
-    "Directory:",
-    "Signal:",
-    "Process Group",
-    "Background PIDs",
-    "<",
+    *("Command:", "Directory:", "Signal:", "Process Group", "Background PIDs", "<"),
     "Exit Code:",
 )
-"""How lines begin that agents put around the output of a command."""
+"""Prefixes of lines that agents add to the output of a command."""
 _NOTHING = ("", "(empty)", "(none)", "(no output)")
 
 
 def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None) -> Signal:
-    """The signal of a call for its session: the act, and its result."""
+    """The signal of a call for its session."""
     return Signal(
         ok=facts.ok,
         seconds=seconds,
@@ -107,7 +99,7 @@ def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None)
         step=AgentStep(
             redact(facts.tool, 100),
             redact_lines(args_text(facts.args)),
-            None if facts.result is None else redact_lines(facts.result),
+            None if facts.result is None else redact_lines(fields.command_output(facts.result)[0]),
             None if facts.thought is None else redact_lines(facts.thought),
         ),
     )
@@ -126,7 +118,6 @@ def operation_signal(signal: Signal, kind: str, facts: HookFacts) -> Signal:
 
 
 def args_text(args: Any) -> str:
-    """What a tool was called with, as one text."""
     return fields.whole_text(args) or ""
 
 
@@ -156,30 +147,30 @@ def error_line(facts: HookFacts) -> str:
     >>> error_line(facts._replace(error="Exit code 1"))
     'exit code 1 of make'
     """
-    told = facts.error or ""
-    code = fields.exit_code(told)
+    error = facts.error or ""
+    code = fields.exit_code(error)
     if code is None:
-        return redact(told or "failed")
+        return redact(error or "failed")
     lines = [
         line.strip().removeprefix("Output:").removeprefix("Error:").strip()
-        for line in told.splitlines()
+        for line in error.splitlines()
     ]
-    said = [
+    significant = [
         line
         for line in lines
         if line not in _NOTHING and not line.startswith(_NOISE) and fields.exit_code(line) is None
     ]
-    if not said:
+    if not significant:
         command = facts.args.get("command", "") if isinstance(facts.args, dict) else ""
         of = f" of {command}" if isinstance(command, str) and command else ""
         return redact(f"exit code {code}{of}")
     # The end shows what went wrong; the beginning is often the same for every failure.
-    tail = " ".join(said)[-(LONGEST - 20) :]
+    tail = " ".join(significant)[-(LONGEST - 20) :]
     return redact(f"exit code {code}: {tail}")
 
 
 LARGEST_BYTES = 1_000_000
-"""Of a larger file, the size and the time stand for what is in it."""
+"""A larger file is identified by its size and time."""
 LARGEST_SCRIPT = 16_384
 """Maximum size in bytes of a script that is checked."""
 LARGEST_PATCH = 262_144
@@ -190,10 +181,10 @@ TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t",
 _ENCODED = ("arguments", "input", "args", "parameters", "params", "tool_input")
 """Inputs that may be a JSON object as a text."""
 _NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
-"""How tools that write a file call it; what a shell has written is not looked for."""
+"""Arguments with the path of a written file; files written by a shell are not searched for."""
 
 
-class Looked(NamedTuple):
+class CallInspection(NamedTuple):
     """Facts about a call before it is made."""
 
     kind: str
@@ -202,66 +193,74 @@ class Looked(NamedTuple):
     """The rule that it would break."""
 
 
-def look_at(facts: HookFacts, known: Compiled) -> Looked:
+def look_at(facts: HookFacts, known: HookConfig) -> CallInspection:
     """What a call would do, and the rule that it would break, if any."""
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
-    from switchgear._rules.effects import deed_of, types_into_shell  # noqa: PLC0415  only before a tool
-    from switchgear._rules.rules import judge_deed  # noqa: PLC0415
+    from switchgear._rules.effects import call_effects, types_into_shell  # noqa: PLC0415  only before a tool
+    from switchgear._rules.rules import judge_effects  # noqa: PLC0415
 
     is_before = facts.moment is Moment.BEFORE_TOOL
     typed = is_before and types_into_shell(facts.tool, facts.args) is not None
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
-    deed = deed_of(facts.tool, facts.args, place)
+    deed = call_effects(facts.tool, facts.args, place)
     broken: object = (
-        judge_deed(known.rules_about(deed), deed, place)
-        or (typed and _typed(facts, known, place))
-        or _encoded(facts, known, place)
-        or _killed(deed.commands)
-        or _swept(deed, known, place)
-        or _patched(deed.patches, known, place)
+        judge_effects(known.rules_about(deed), deed, place)
+        or (typed and _rule_broken_by_input(facts, known, place))
+        or _rule_broken_by_json(facts, known, place)
+        or _rule_broken_by_kill(deed.commands)
+        or _rule_broken_by_git_clean(deed, known, place)
+        or _rule_broken_by_patch(deed.patches, known, place)
     )
     for script in deed.runs[:MOST_SCRIPTS] if not broken else ():
         text = _orders_in(script)
         if text and not broken:
-            inner = deed_of(facts.tool, {"command": text}, place)
+            inner = call_effects(facts.tool, {"command": text}, place)
             own = [rule for rule in known.rules_about(inner) if rule.name.startswith("guard/")]
-            broken = None if inner.unread else judge_deed(own, inner, place)
+            broken = None if inner.unread else judge_effects(own, inner, place)
     if is_before and not broken and facts.agent == "codex":  # the one that writes to shells
         from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
 
         keep_start(facts, known.root)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
     kind = kind_of(facts.tool, deed.commands)
-    return Looked(kind, len(touched), redact(str(broken)) if broken else None)
+    return CallInspection(kind, len(touched), redact(str(broken)) if broken else None)
 
 
-def _encoded(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
-    """The rule that inputs break which are a JSON object as a text, as some agents send them."""
+def _broken_rule(
+    tool: str, inputs: Any, known: HookConfig, place: "Place", only: str = ""
+) -> str | None:
+    """The rule that a call breaks, of those whose names begin with `only`."""
+    from switchgear._rules.effects import call_effects  # noqa: PLC0415  only before a tool
+    from switchgear._rules.rules import judge_effects  # noqa: PLC0415
+
+    deed = call_effects(tool, inputs, place)
+    rules = [rule for rule in known.rules_about(deed) if rule.name.startswith(only)]
+    broken = judge_effects(rules, deed, place)
+    return None if broken is None else str(broken)
+
+
+def _rule_broken_by_json(facts: HookFacts, known: HookConfig, place: "Place") -> str | None:
+    """The rule that JSON objects inside text inputs break; some agents send arguments that way."""
     args = facts.args
     texts = [args] if isinstance(args, str) else ()
     if isinstance(args, dict):
         texts = [text for key in _ENCODED if isinstance(text := args.get(key), str)]
     for text in texts:
         if text.lstrip().startswith("{"):
-            from switchgear._rules.effects import deed_of  # noqa: PLC0415  seldom
-            from switchgear._rules.rules import judge_deed  # noqa: PLC0415
-
             try:
                 inputs = json.loads(text)
             except (ValueError, RecursionError):
                 continue
-            deed = deed_of(facts.tool, inputs, place)
-            broken = judge_deed(known.rules_about(deed), deed, place)
+            broken = _broken_rule(facts.tool, inputs, known, place)
             if broken is not None:
-                return str(broken)
+                return broken
     return None
 
 
-def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
-    """The rule that a piece of input to a running shell breaks, together with all before it."""
+def _rule_broken_by_input(facts: HookFacts, known: HookConfig, place: "Place") -> str | None:
+    """The rule that input to a running shell breaks, together with all earlier input."""
     from switchgear._hooks.shell_input import keep_piece, piece  # noqa: PLC0415
-    from switchgear._rules.effects import deed_of  # noqa: PLC0415  only before a tool
-    from switchgear._rules.rules import Broken, judge_deed  # noqa: PLC0415
+    from switchgear._rules.rules import Broken  # noqa: PLC0415
 
     found = piece(facts, known.root)
     if found is None:
@@ -269,82 +268,66 @@ def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
     if found.unread:
         return str(Broken("readable", found.unread, "what cannot be parsed cannot be checked"))
     for inputs in found.calls:
-        deed = deed_of(facts.tool, inputs, place)
-        broken = judge_deed(known.rules_about(deed), deed, place)
+        broken = _broken_rule(facts.tool, inputs, known, place)
         if broken is not None:
-            return str(broken)
+            return broken
     keep_piece(facts, known.root)
     return None
 
 
 def _orders_in(script: str) -> str:
-    """The text of a shell's script that names Switchgear; of others, nothing."""
+    """The text of a shell script that mentions Switchgear; empty for other files."""
     text = _text_of(script, LARGEST_SCRIPT)
     is_shell = not text.startswith("#!") or "sh" in text.partition("\n")[0]
     return text if is_shell and "switchgear" in text.lower() else ""
 
 
 def _text_of(path: str, most: int) -> str:
-    """What is in a text file; of one that is larger or no text, nothing."""
+    """The content of a text file; empty if it is larger than `most` bytes or binary."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_regular(path, most + 1)
     except (OSError, ValueError):
         return ""
-    try:
-        is_file = stat.S_ISREG(os.fstat(file).st_mode)
-        data = os.read(file, most + 1) if is_file else b""
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
     small = len(data) <= most and b"\0" not in data
     return data.decode(errors="replace") if small else ""
 
 
-def _swept(deed: "Deed", known: Compiled, place: "Place") -> str | None:
-    """The rule that throwing the guard's files away breaks; only here it is known what git tracks.
+def _rule_broken_by_git_clean(deed: "CallEffects", known: HookConfig, place: "Place") -> str | None:
+    """The rule that `git clean` and similar commands break; only here it is known what git tracks.
 
     In another project, `git clean` deletes files outside the workspace.
     """
     if not deed.sweeps:
         return None
     from switchgear._hooks.git_state import swept  # noqa: PLC0415  seldom
-    from switchgear._rules.rules import judge_deed  # noqa: PLC0415
+    from switchgear._rules.rules import judge_effects  # noqa: PLC0415
 
     name = swept(deed.sweeps, known.root)
     if name:
         return f"rule guard/git: it would discard {name} (commit it first)"
     kinds = (sweep.partition(":") for sweep in deed.sweeps)
     cleaned = [where for kind, _, where in kinds if kind in {"untracked", "ignored"}]
-    root = known.root.rstrip("/") + "/"
-    inner = deed._replace(
-        deletes=tuple(
-            where for where in cleaned if not f"{where}/".startswith((root, "//", "/**/"))
-        )
-    )
+    inside = (known.root.rstrip("/") + "/", "//", "/**/")
+    outside = tuple(where for where in cleaned if not f"{where}/".startswith(inside))
+    inner = deed._replace(deletes=outside)
     rules = [rule for rule in known.rules_about(inner) if rule.name == "deletes/outside"]
-    broken = judge_deed(rules, inner, place) if inner.deletes else None
+    broken = judge_effects(rules, inner, place) if inner.deletes else None
     return None if broken is None else str(broken)
 
 
-def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | None:
-    """The rule that a patch file breaks, by the files that are named in it."""
-    from switchgear._rules.effects import deed_of  # noqa: PLC0415  only before a tool
-    from switchgear._rules.rules import judge_deed  # noqa: PLC0415
-
+def _rule_broken_by_patch(patches: Sequence[str], known: HookConfig, place: "Place") -> str | None:
+    """The rule that a patch file breaks, by the files that it names."""
     for path in patches[:MOST_SCRIPTS]:
         text = _text_of(path, LARGEST_PATCH)
         if text and ("+++ " in text or "--- " in text or "rename " in text):
-            deed = deed_of("apply_patch", {"patch": text}, place)
-            own = [rule for rule in known.rules_about(deed) if rule.name.startswith("guard/")]
-            broken = judge_deed(own, deed, place)
+            broken = _broken_rule("apply_patch", {"patch": text}, known, place, "guard/")
             if broken is not None:
-                return str(broken)
+                return broken
     return None
 
 
-def _killed(commands: Iterable[Sequence[str]]) -> str | None:
-    """The rule that killing a Switchgear process by its id breaks; its owner is known only here."""
+def _rule_broken_by_kill(commands: Iterable[Sequence[str]]) -> str | None:
+    """The rule that killing a process of Switchgear breaks; process ids are known only here."""
     commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
@@ -360,7 +343,7 @@ def _killed(commands: Iterable[Sequence[str]]) -> str | None:
     return None
 
 
-def state_after(facts: HookFacts, known: Compiled) -> str | None:
+def state_after(facts: HookFacts, known: HookConfig) -> str | None:
     """A key of the files that a call has written, as they are now; `None`: it has written none.
 
     New contents are a new key, and what is undone has its old one again.
@@ -368,15 +351,15 @@ def state_after(facts: HookFacts, known: Compiled) -> str | None:
     if facts.ok is False or not isinstance(facts.args, dict) or not _NAMES & facts.args.keys():
         return None
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
-    from switchgear._rules.effects import deed_of  # noqa: PLC0415  only after an edit
+    from switchgear._rules.effects import call_effects  # noqa: PLC0415  only after an edit
 
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
-    written = deed_of(facts.tool, facts.args, place).writes
+    written = call_effects(facts.tool, facts.args, place).writes
     return digest("\0".join(map(_contents, written))) if written else None
 
 
 def _contents(path: str) -> str:
-    """The current state of a file: its name and a digest of its contents."""
+    """The name of a file and a digest of its contents."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -393,19 +376,19 @@ def _contents(path: str) -> str:
 
 
 def failing_tests_of(facts: HookFacts) -> str | None:
-    """A key of the tests that fail by what a call gave back; `None`: it was no run of tests."""
+    """A key of the failing tests in the output of a call; `None`: it was not a test run."""
     output = facts.result or facts.error or ""
     if not any(hint in output for hint in TEST_HINTS):
         return None
     from switchgear._measure.test_counts import failing_tests  # noqa: PLC0415  few calls run tests
 
     if output.startswith("{"):
-        output = _told_in(output)
+        output = _texts_in(output)
     return failing_tests(output)
 
 
-def _told_in(result: str) -> str:
-    """The texts in a result that is a mapping; what was cut off cannot be parsed, but read."""
+def _texts_in(result: str) -> str:
+    """The texts of a result that is a JSON object; a truncated object is returned as it is."""
     try:
         texts = [text for text in json.loads(result).values() if isinstance(text, str)]
     except (ValueError, RecursionError):
@@ -414,7 +397,7 @@ def _told_in(result: str) -> str:
 
 
 def call_id(facts: HookFacts) -> str:
-    """The agent's name for the call; without one, equal calls are distinguished by their order."""
+    """The agent's id of the call; without one, equal calls are matched in order."""
     if facts.call_id:
         return redact(facts.call_id, 120)
     return "#" + digest(f"{facts.tool}\0{args_text(facts.args)}")

@@ -22,8 +22,9 @@ _LINES = (
     "switchgear serve",
     "switchgear/_hooks/resident.py",
     "switchgear/_hooks/escalation_agent.py",
+    "switchgear/_hooks/detached.py",
 )
-"""How what watches was started."""
+"""Parts of the command lines of Switchgear's own processes."""
 _INTERPRETERS = ("node", "bun", "deno", "python", "ruby")
 
 
@@ -36,7 +37,7 @@ def agent_process(agent: str, start: int | None = None) -> int | None:
     for _ in range(FURTHEST):
         if pid <= 1:
             return None
-        found = _look(pid)
+        found = _process_info(pid)
         if found is None:
             return None
         parent, user, words = found
@@ -71,7 +72,7 @@ def is_agent(agent: str, words: list[str]) -> bool:
 
 def is_ours(pid: int) -> bool:
     """Whether a process is one of Switchgear's: a watcher, a server, a hook."""
-    found = _look(pid)
+    found = _process_info(pid)
     if found is None:
         return False
     words = [os.path.basename(word) for word in found[2][:2]]
@@ -81,11 +82,11 @@ def is_ours(pid: int) -> bool:
 
 
 _FINDERS = frozenset(("pgrep", "pidof", "grep", "egrep", "fgrep", "rg", "awk", "lsof", "fuser"))
-"""Programs by which the numbers of processes are found."""
+"""Programs that search for process ids."""
 
 
 def finds_ours(words: Sequence[str]) -> bool:
-    """Whether a command looks for processes of Switchgear's, by a part of their command line."""
+    """Whether a command searches for processes of Switchgear by a part of their command line."""
     if not words or words[0] not in _FINDERS:
         return False
     texts = [text for word in words[1:] for text in (word, *word.split("/")[1:2])]  # awk '/x/ …'
@@ -107,7 +108,7 @@ def would_end_ours(words: Sequence[str]) -> bool:
 
 
 def _finds(pattern: str, line: str) -> bool:
-    """Whether a pattern of `pkill` finds a command line, by the plain pieces of it: `switch.*`."""
+    """Whether a pattern of `pkill` matches a command line, by its literal parts: `switch.*`."""
     for choice in pattern.replace("(", "|").replace(")", "|").split("|"):
         pieces = "".join(" * " if sign in ".*?+^$[]{}\\" else sign for sign in choice).split(" * ")
         plain = "*".join(piece for piece in pieces if piece)
@@ -117,7 +118,7 @@ def _finds(pattern: str, line: str) -> bool:
 
 
 def is_headless(agent: str, words: Sequence[str]) -> bool:
-    """Whether a command line runs the agent without a screen of its own.
+    """Whether a command line runs the agent without its full-screen interface.
 
     >>> is_headless("codex", ["codex", "exec", "fix it"]), is_headless("codex", ["codex"])
     (True, False)
@@ -136,10 +137,10 @@ def _has_screen(pid: int) -> bool:
 def show_headless(agent: str, text: str, pid: int | None) -> bool:
     """Write a text for people to the error output of a headless agent. False: that is not possible.
 
-    Such an agent ends without showing why it was stopped. One with a screen of its own shows it
+    Such an agent ends without showing why it was stopped. One with a full-screen interface shows it
     itself, and a line of Switchgear would only spoil the screen.
     """
-    found = None if pid is None else _look(pid)
+    found = None if pid is None else _process_info(pid)
     if pid is None or found is None:
         return False
     if not is_headless(agent, found[2]) and _has_screen(pid):
@@ -161,20 +162,20 @@ def _error_output(pid: int) -> int:
     """The error output of another process, opened for writing. Raises OSError.
 
     A file is shared with that process where the system allows it: what the process writes next
-    would otherwise replace our text, because each opening of a file has a position of its own.
+    would otherwise replace our text, because each opening of a file has its own position.
     A terminal or a pipe is reopened, so that a full one cannot block.
     """
     path = f"/proc/{pid}/fd/2"
     if hasattr(os, "pidfd_open") and S_ISREG(os.stat(path).st_mode):
         try:
-            return _shared(pid, 2)
+            return _duplicate_descriptor(pid, 2)
         except OSError:
             pass  # the text may be overwritten; better than none
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def _shared(pid: int, number: int) -> int:
-    """The very file that another process has open as `number`, with its position. Raises OSError."""
+def _duplicate_descriptor(pid: int, number: int) -> int:
+    """The open file of another process under `number`, with the same position. Raises OSError."""
     import ctypes  # noqa: PLC0415  only when an agent is stopped
 
     there = os.pidfd_open(pid)
@@ -196,19 +197,19 @@ def pause(pid: int, began: str) -> int:
 
 
 def resume(pid: int, began: str) -> int:
-    """Continue what `pause` suspended; how many processes that were. 0: it is gone."""
+    """Continue what `pause` suspended. Returns the number of processes; 0: the process is gone."""
     return _signal_tree(pid, began, "SIGCONT")
 
 
 def signal_children(pid: int, *, suspend: bool) -> int:
-    """Suspend or continue everything that a process started, but not itself; how many that were."""
+    """Suspend or continue all descendants of a process. Returns their number."""
     import signal  # noqa: PLC0415  only for an operator
 
-    return _signalled(_descendants(pid), signal.SIGSTOP if suspend else signal.SIGCONT)
+    return _send_signal(_descendants(pid), signal.SIGSTOP if suspend else signal.SIGCONT)
 
 
 def began_at(pid: int) -> str:
-    """When a process began, as the system counts it; empty: it has ended, or the time is unknown."""
+    """The start time of a process in system ticks; empty: it has ended, or the time is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -221,10 +222,10 @@ def _signal_tree(pid: int, began: str, name: str) -> int:
 
     if not began or began_at(pid) != began:
         return 0
-    return _signalled([pid, *_descendants(pid)], getattr(signal, name))
+    return _send_signal([pid, *_descendants(pid)], getattr(signal, name))
 
 
-def _signalled(pids: Sequence[int], number: int) -> int:
+def _send_signal(pids: Sequence[int], number: int) -> int:
     """Send a signal to processes, parents first: a stopped parent starts nothing new."""
     sent = 0
     for each in pids:
@@ -240,7 +241,7 @@ def _descendants(pid: int) -> list[int]:
     """All descendants of a process, without those of Switchgear."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        found = _look(int(entry)) if entry.isdecimal() else None
+        found = _process_info(int(entry)) if entry.isdecimal() else None
         if found is not None and found[1] == os.getuid():
             children.setdefault(found[0], []).append(int(entry))
     found_so_far: list[int] = []
@@ -256,7 +257,7 @@ def _descendants(pid: int) -> list[int]:
 
 def parent_of(pid: int) -> int:
     """The parent of a process; 0 if it is gone."""
-    found = _look(pid)
+    found = _process_info(pid)
     return 0 if found is None else found[0]
 
 
@@ -282,12 +283,12 @@ def _interrupt_later(agent: str, pid: int) -> None:
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)  # nothing waits for the end of the output
     sleep(GRACE_S)
-    found = _look(pid)
+    found = _process_info(pid)
     if found is not None and found[1] == os.getuid() and is_agent(agent, found[2]):
         os.kill(pid, SIGINT)
 
 
-def _look(pid: int) -> tuple[int, int, list[str]] | None:
+def _process_info(pid: int) -> tuple[int, int, list[str]] | None:
     """The parent, the user and the command line of a process."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
@@ -296,10 +297,10 @@ def _look(pid: int) -> tuple[int, int, list[str]] | None:
             words = file.read(65_536).decode(errors="replace").split("\0")
         return int(fields["PPid"]), int(fields["Uid"].split()[0]), words[:-1]
     except (OSError, KeyError, ValueError, IndexError):
-        return _ask_ps(pid)
+        return _read_ps(pid)
 
 
-def _ask_ps(pid: int) -> tuple[int, int, list[str]] | None:
+def _read_ps(pid: int) -> tuple[int, int, list[str]] | None:
     """The same where there is no /proc."""
     if os.path.isdir("/proc/self"):
         return None

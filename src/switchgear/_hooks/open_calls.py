@@ -3,7 +3,7 @@
 A part of the session's note (`Notes.more`), so it lives in the store, is changed in the same
 transaction as the circuits, and is bounded. A call whose end never comes is a lease that runs out.
 
-Each agent of a session, sub-agents too, has a lane of its own. In a lane, calls that overlap are
+Each agent of a session, sub-agents too, has its own lane. In a lane, calls that overlap are
 one step: parallel tools are counted once, and the lane's circuit is checked and recorded on once for them.
 Where the agent reports the end of a batch of tools, the step ends there.
 """
@@ -11,26 +11,24 @@ Where the agent reports the end of a batch of tools, the step ends there.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_protocol import Action, Errand, Ruling, allow
+from switchgear._agents.hook_protocol import Action, Ruling, WorkAfterReply, allow
 from switchgear._core.types import AgentStep, Permit, Signal
 
 MOST_CALLS = 64
-"""Calls of a session that can be open; the oldest is given up for another."""
+"""Open calls of a session; beyond that the oldest is given up."""
 MOST_PARTS = 32
 """Maximum number of calls in one step."""
 MOST_LANES = 32
 MOST_ANSWERS = 16
 """Maximum number of events of a session whose rulings are kept."""
 _LONGEST = 1500
-"""Characters kept of what a call was given and gave back, while its step waits."""
+"""Characters kept of the arguments and the result of a call until its step is recorded."""
 
 Permits = dict[str, Permit]
 Granted = Mapping[str, Permit]
 
 
 class OpenCall(NamedTuple):
-    """A tool call under way."""
-
     id: str
     lane: str
     tool: str
@@ -46,7 +44,7 @@ class OpenCall(NamedTuple):
 
 
 class CallLane(NamedTuple):
-    """One agent of a session."""
+    """The calls and permits of one agent of a session, or of one of its sub-agents."""
 
     parts: tuple[Signal, ...] = ()
     """The calls of the step that are done and not yet recorded."""
@@ -55,11 +53,11 @@ class CallLane(NamedTuple):
     batches: bool = False
     """Whether the agent reports when a batch of tools is done."""
     stopped: str = ""
-    """Why a sub-agent must not go on."""
+    """Why a sub-agent must not continue."""
 
 
 class Book(NamedTuple):
-    """How far a transcript was read."""
+    """How far a transcript was read, and what was charged for its last answers."""
 
     offset: int = 0
     answers: Mapping[str, tuple[int, ...]] = {}
@@ -69,12 +67,12 @@ class Book(NamedTuple):
 
 
 class CallsState(NamedTuple):
-    """What the engine remembers of a session."""
+    """What hooks keep of a session between events."""
 
     calls: tuple[OpenCall, ...] = ()
     lanes: Mapping[str, CallLane] = {}
     told: Mapping[str, float] = {}
-    """The heat of each circuit of which the agent was last warned."""
+    """The heat of each circuit at the last warning."""
     books: Mapping[str, Book] = {}
     """How far the transcript of each agent of the session was read."""
     unpriced: tuple[str, ...] = ()
@@ -88,14 +86,14 @@ class CallsState(NamedTuple):
         return self._replace(calls=(*others, call))
 
     def found(self, call_id: str, lane: str) -> OpenCall | None:
-        """The oldest open call of that name."""
+        """The oldest open call with this id."""
         for call in self.calls:
             if call.id == call_id and call.lane == lane:
                 return call
         return None
 
     def without(self, call: OpenCall) -> "CallsState":
-        """Without that call, and with others of the same name."""
+        """The state without this call; other calls with the same id stay."""
         index = self.calls.index(call)
         return self._replace(calls=self.calls[:index] + self.calls[index + 1 :])
 
@@ -106,71 +104,69 @@ class CallsState(NamedTuple):
         return self.lanes.get(name, CallLane())
 
     def with_lane(self, name: str, lane: CallLane | None) -> "CallsState":
-        """With that lane as it is now; `None`: without it."""
+        """The state with this lane; `None` removes the lane."""
         lanes = {key: value for key, value in self.lanes.items() if key != name}
         if lane is not None and lane != CallLane():
             lanes = {**lanes, name: lane}
         return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
 
-    def with_answer(self, event: str, ruling: Ruling, errand: Errand | None) -> "CallsState":
-        """With the ruling on an event; without an identifier it is not kept."""
+    def with_answer(
+        self, event: str, ruling: Ruling, errand: WorkAfterReply | None
+    ) -> "CallsState":
+        """The state with the ruling on an event. Without an identifier the ruling is not kept."""
         if not event:
             return self
         is_plain = errand is None and ruling == allow()
         given = () if is_plain else (list(ruling), None if errand is None else list(errand))
         return self._replace(answers=dict([*self.answers.items(), (event, given)][-MOST_ANSWERS:]))
 
-    def answer_to(self, event: str) -> tuple[Ruling, Errand | None] | None:
-        """The ruling on an event that was decided before."""
+    def answer_to(self, event: str) -> tuple[Ruling, WorkAfterReply | None] | None:
+        """The ruling on an event that was decided before; `None`: it is new."""
         given = self.answers.get(event)
         if given is None:
             return None
         if not given:
             return allow(), None
         (action, *texts), errand = given
-        return Ruling(Action(action), *texts), None if errand is None else Errand(*errand)
+        return Ruling(Action(action), *texts), None if errand is None else WorkAfterReply(*errand)
 
     def with_book(self, name: str, book: Book) -> "CallsState":
-        """With the transcript of that agent read so far."""
         others = {key: value for key, value in self.books.items() if key != name}
         books = dict([*others.items(), (name, book)][-MOST_LANES:])
         return self._replace(books=books)
 
 
 def dump(state: CallsState) -> dict[str, Any]:
-    """As JSON values."""
     return {
         "open": [
             [*call[:7], _dump_permits(call.permits), call.context_used] for call in state.calls
         ],
         "lanes": {
-            name: [
-                [_dump_part(part) for part in lane.parts],
-                _dump_permits(lane.permits),
-                lane.batches,
-                lane.stopped,
-            ]
-            for name, lane in state.lanes.items()
+            name: [[*map(_dump_part, parts)], _dump_permits(permits), *rest]
+            for name, (parts, permits, *rest) in state.lanes.items()
         },
         "told": dict(state.told),
-        "books": {
-            name: [book.offset, dict(book.answers), book.model]
-            for name, book in state.books.items()
-        },
+        "books": {name: [*book] for name, book in state.books.items()},
         "unpriced": list(state.unpriced),
         "answers": dict(state.answers),
     }
 
 
 def load(data: Mapping[str, Any]) -> CallsState:
-    """The inverse of `dump`; what cannot be read is a session of which nothing is known."""
+    """The inverse of `dump`. Data that cannot be read gives an empty state."""
     try:
-        calls = tuple(_load_call(*fields) for fields in data.get("open", ()))
+        calls = tuple(
+            OpenCall._make((*fields[:7], _load_permits(fields[7]), *fields[8:]))
+            for fields in data.get("open", ())
+        )
         lanes = {
             name: CallLane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
-        books = {name: _load_book(*fields) for name, fields in data.get("books", {}).items()}
+        books = {
+            name: Book(int(offset), {key: tuple(counts) for key, counts in read.items()}, model)
+            for name, (offset, read, model) in data.get("books", {}).items()
+        }
         return CallsState(
             *(calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))),
             dict(data.get("answers", {})),
@@ -235,15 +231,6 @@ def _dump_part(part: Signal) -> list[Any]:
         *(part.cost_micros, None if act.thought is None else act.thought[:_LONGEST], part.state),
         part.failing_tests,
     ]
-
-
-def _load_call(*fields: Any) -> OpenCall:
-    call: OpenCall = OpenCall._make(fields)
-    return call._replace(permits=_load_permits(fields[7]))
-
-
-def _load_book(offset: int, answers: Mapping[str, Any], model: str) -> Book:
-    return Book(int(offset), {name: tuple(counts) for name, counts in answers.items()}, model)
 
 
 def _load_part(data: Any) -> Signal:

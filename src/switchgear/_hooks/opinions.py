@@ -1,20 +1,22 @@
 """The second opinion in guarded sessions: requested in the background, applied before a step is taken.
 
 A hook must answer within seconds and a model may take longer. So the opinion is asked by a process of
-its own as soon as the session is hot enough; the circuit opens meanwhile if the evidence is sufficient, and
+its own as soon as the session is hot enough; the circuit opens in the meantime if the evidence is sufficient, and
 the next tool call takes the escalation step, with the opinion if it has come by then. Imported only where
 a second opinion is configured.
 """
 
 import json
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from switchgear._core.types import EventKind, Override, Signal, Step
+from switchgear._hooks.detached import start_detached
 from switchgear._hooks.session import Notes
 from switchgear._opinion import opinion
-from switchgear._opinion.opinion import DELAY, HINT, Opinion, SecondOpinion, StuckEvidence
+from switchgear._opinion.opinion import HINT, Opinion, SecondOpinion, StuckEvidence
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._stuck.escalation import NUDGE, Interventions, next_step_name
@@ -28,6 +30,8 @@ BY = "second opinion"
 WAIT_S = 1.5
 """How long a tool call waits for a requested opinion: a hook has 5 s for its circuits."""
 _LOOK_S = 0.05
+LONGEST_S = 150
+"""Ends the process whatever the other side does; the longest time limit of an opinion is 120 s."""
 
 
 def folder_of(root: str) -> str:
@@ -41,14 +45,9 @@ def settings_of(agent: "GuardedAgent") -> SecondOpinion:
 
 def remember(agent: "GuardedAgent", signal: Signal) -> None:
     """Keep a step for the evidence, and count down a delay that was granted."""
-    act, notes = signal.step, agent.notes
-    if act is not None:
-        told = signal.error or act.result or act.thought or ""
-        line = opinion.step_line(act.tool, act.args, told, ok=signal.ok)
-        notes = notes._replace(recent=opinion.tail(notes.recent, line))
-    if signal.files_changed:
-        notes = notes._replace(delay_left=0)
-    agent.notes = notes
+    notes = agent.notes
+    left = 0 if signal.files_changed else notes.delay_left
+    agent.notes = notes._replace(recent=opinion.with_step(notes.recent, signal), delay_left=left)
 
 
 def ends_delay(agent: "GuardedAgent") -> bool:
@@ -60,7 +59,7 @@ def ends_delay(agent: "GuardedAgent") -> bool:
     return left == 1
 
 
-def ask_when_hot(agent: "GuardedAgent", step: Step) -> None:
+def request_opinion_if_hot(agent: "GuardedAgent", step: Step) -> None:
     """Request an opinion after this reply, once per incident, if the session is hot enough."""
     settings = settings_of(agent)
     heat = step.verdict.heat
@@ -72,15 +71,9 @@ def ask_when_hot(agent: "GuardedAgent", step: Step) -> None:
     if any(detector.kind == "violation" and each.heat >= 1 for detector, each in pairs):
         return  # a definite reason, such as the time or an operator: no opinion changes that
     warm = sorted((each for each in readings if each.heat > 0), key=lambda each: -each.heat)
-    notes = agent.notes
-    evidence = StuckEvidence(
-        notes.agent,
-        notes.task,
-        heat,
-        tuple(each.reason for each in warm),
-        notes.tried,
-        notes.recent,
-    )
+    notes, reasons = agent.notes, tuple(each.reason for each in warm)
+    known = (notes.agent, notes.task, heat, reasons, notes.tried, notes.recent)
+    evidence = StuckEvidence(*known)
     name = f"{agent.tx.now_s:.3f}-{os.urandom(8).hex()}"
     agent.notes = notes._replace(opinion=name)
     agent.opinion_request = json.dumps(
@@ -95,11 +88,11 @@ def wait_for(store: Store, name: str, root: str) -> None:
         notes = Notes.load(inside.note)
         return notes.opinion if notes.untended else ""
 
-    asked = store.transact(name, look)
-    if not _is_name(asked):
+    request = store.transact(name, look)
+    if not _is_name(request):
         return
     due_s = time.monotonic() + WAIT_S
-    path = _answer_file(root, asked)
+    path = _answer_file(root, request)
     while not os.path.exists(path) and time.monotonic() < due_s:
         time.sleep(_LOOK_S)
 
@@ -115,11 +108,10 @@ def plan_with_opinion(agent: "GuardedAgent", plan: Interventions) -> Interventio
         late = opinion.no_opinion("no answer before the next tool call", settings.source)
         agent.remark(agent.session, EventKind.SECOND_OPINION, late.sentence())
         return plan
-    delayed = found.verdict == DELAY and notes.delays < settings.max_delays
-    said = found.sentence()
-    if found.verdict == DELAY and not delayed:
-        said = f"{said}; not granted: {notes.delays} of {settings.max_delays} delays are used"
-    agent.session_circuit().send(Override(BY, said, reset=delayed, kind=EventKind.SECOND_OPINION))
+    delayed, sentence = found.ruled(notes.delays, settings)
+    agent.session_circuit().send(
+        Override(BY, sentence, reset=delayed, kind=EventKind.SECOND_OPINION)
+    )
     if delayed:
         agent.notes = agent.notes._replace(
             untended=False, stop=None, delays=notes.delays + 1, delay_left=found.steps
@@ -140,23 +132,33 @@ def answer(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
 
 def start(request: str, root: str, cwd: str) -> None:
     """Request an opinion in a separate process. Raises OSError."""
-    from switchgear._hooks.after_reply import spawn  # noqa: PLC0415  it imports this
-
     keep_out_of_git(os.path.dirname(folder_of(root)))
     make_private_folder(folder_of(root))
-    spawn("opinion_process.py", cwd or root, root, given=request.encode())
+    start_detached("opinions", cwd or root, root, given=request.encode())
 
 
 def ask(request: bytes, root: str, cwd: str) -> None:
     """Request an opinion, and save it for the session's next hook: the work of the process."""
     from switchgear._opinion.consult import consult  # noqa: PLC0415  no hook imports it
 
-    asked = json.loads(request)
-    settings = SecondOpinion(**asked["settings"])
-    if not _is_name(asked["name"]):
+    data = json.loads(request)
+    settings = SecondOpinion(**data["settings"])
+    if not _is_name(data["name"]):
         return
-    found = consult(settings, asked["request"], folder_of(root), cwd)
-    write_private(_answer_file(root, asked["name"]), opinion.dumped(found).encode())
+    found = consult(settings, data["request"], folder_of(root), cwd)
+    write_private(_answer_file(root, data["name"]), opinion.dumped(found).encode())
+
+
+def main(words: list[str]) -> int:
+    """The process that requests an opinion: `detached.py …/opinions.py CWD ROOT`, the request on its input."""
+    import signal  # noqa: PLC0415  no hook needs it
+
+    signal.alarm(LONGEST_S)
+    try:
+        ask(sys.stdin.buffer.read(), root=words[2], cwd=words[1])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 1
+    return 0
 
 
 def _answer_file(root: str, name: str) -> str:

@@ -14,11 +14,11 @@ from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Event
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.compiled import Compiled, use_all_modules
 from switchgear._hooks.handler import answer, overdue
+from switchgear._hooks.hook_config import HookConfig, use_all_modules
 from switchgear._hooks.undecided import CIRCUITS_S, Pending
 from switchgear._stores.base import Store
-from switchgear._stores.url import keep_out_of_git
+from switchgear._stores.url import keep_out_of_git, sqlite_file
 
 LOOK_S = 0.25
 """How often the thread looks whether the deadline has moved."""
@@ -47,12 +47,11 @@ def watch(late: Callable[[], object], due_s: Callable[[], float]) -> Callable[[]
     return answering.acquire
 
 
-_SQLITE = "sqlite:///"
 STORE_S = CIRCUITS_S - 1.0
 """How long a hook waits for other processes that use the store."""
 
 NO_CALLER = 0
-"""In the place of the process that sent an event: it came over HTTP."""
+"""Instead of a process id: the event came over HTTP."""
 Write = Callable[[int, bytes, bytes, bytes], int]
 """Writes a response (exit code, standard output, standard error, refusal); returns the exit code."""
 
@@ -131,7 +130,7 @@ def respond(
     committed: list[Event] = []
     places: list[str] = []
 
-    def opening(known: Compiled) -> Store:
+    def opening(known: HookConfig) -> Store:
         store = open_store(known) if stores is None else stores.open(known)
         if known.listens:
             from switchgear._hooks.after_reply import Recorder  # noqa: PLC0415  seldom configured
@@ -185,13 +184,13 @@ def respond(
     return code
 
 
-def open_store(known: Compiled) -> Store:
+def open_store(known: HookConfig) -> Store:
     """The store that hooks share. Raises `StoreError`."""
     url = known.store
-    if url.startswith(_SQLITE):
+    path = sqlite_file(url)
+    if path is not None:
         from switchgear._stores.sqlite.store import SqliteStore  # noqa: PLC0415  the usual one
 
-        path = os.path.abspath(os.path.expanduser(url.removeprefix(_SQLITE)))
         keep_out_of_git(os.path.dirname(path))
         return SqliteStore(path, busy_timeout_s=STORE_S)
     if url.startswith("memory:"):
@@ -203,9 +202,9 @@ def open_store(known: Compiled) -> Store:
     return open_any(url)
 
 
-def has_store(known: Compiled) -> bool:
+def has_store(known: HookConfig) -> bool:
     """Whether the store exists; opening the file of one that does not would create it."""
-    return not known.store.startswith(_SQLITE) or _identity(known.store) is not None
+    return sqlite_file(known.store) is None or _identity(known.store) is not None
 
 
 class Stores:
@@ -214,7 +213,7 @@ class Stores:
     def __init__(self) -> None:
         self._open: dict[str, tuple[tuple[int, int], Store]] = {}
 
-    def open(self, known: Compiled) -> Store:
+    def open(self, known: HookConfig) -> Store:
         """The store of a configuration, opened once per file. Raises `StoreError`."""
         found = self._open.pop(known.store, None)
         if found is not None and found[0] == _identity(known.store):
@@ -228,11 +227,9 @@ class Stores:
 
 
 def _identity(url: str) -> tuple[int, int] | None:
-    """Which file a URL names now: another one may have taken its place."""
-    if not url.startswith(_SQLITE):
-        return None
+    """The device and inode of the file that a URL names; `None`: there is no file."""
     try:
-        found = os.lstat(os.path.abspath(os.path.expanduser(url.removeprefix(_SQLITE))))
+        found = os.lstat(sqlite_file(url) or "")
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -9,11 +9,12 @@ the rules and edits what guards it is at least seen.
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from switchgear._core.errors import SwitchgearError
-from switchgear._hooks import compiled
+from switchgear._hooks import hook_config
 
 WAIT_S = 3.0
 """How long a hook waits for another that compiles, before it does so itself."""
@@ -25,13 +26,13 @@ _APART = frozenset(
     {"mark", "wired", "changed", "broken", "format", "own", "source"}
     | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}
 )
-"""What of the file is not the configuration itself, or goes with other parts of it."""
+"""Keys of the file that are not part of the configuration itself."""
 _NOTICES = "untrusted"
 """The key of the sentences about files that wait for trust."""
 
 
-def recompiled(root: str, place: str, *, during_call: bool | None = None) -> compiled.Compiled:
-    """What holds now for the project at `root`; see `compiled.compiled`. Raises `Unconfigured`."""
+def recompiled(root: str, place: str, *, during_call: bool | None = None) -> hook_config.HookConfig:
+    """What holds now for the project at `root`; see `hook_config.config_of`. Raises `Unconfigured`."""
     lock = _lock_file(place)
     try:
         made = _made_by_another(lock, root, place, during_call=during_call)
@@ -42,8 +43,8 @@ def recompiled(root: str, place: str, *, during_call: bool | None = None) -> com
 
 def _made_by_another(
     lock: int | None, root: str, place: str, *, during_call: bool | None
-) -> compiled.Compiled | None:
-    """What another process compiles meanwhile; `None`: it is our turn, or there is no result.
+) -> hook_config.HookConfig | None:
+    """What another process compiles in the meantime; `None`: it is our turn, or there is no result.
 
     Waiting only checks for a new file: a hundred processes that read it repeatedly, or that
     queue for the lock to read it, would keep the one from its work.
@@ -52,42 +53,46 @@ def _made_by_another(
     while not _is_ours(lock) and time.monotonic() < give_up_s:
         time.sleep(0.02)
         before, seen = seen, _made_at(place)
-        data = None if seen == before else compiled.read(place)
-        if data is not None and compiled.is_current(root, place, data, during_call=during_call):
-            return compiled.loaded(data, root)
+        data = None if seen == before else hook_config.read(place)
+        if data is not None and hook_config.is_current(root, place, data, during_call=during_call):
+            return hook_config.loaded(data, root)
     return None
 
 
-def _made_by_us(root: str, place: str, *, during_call: bool | None) -> compiled.Compiled:
-    data = compiled.read(place)
-    mark = compiled.signature(root, data)
-    whole = data is not None and compiled.is_whole(data)
-    if data is not None and compiled.is_current(root, place, data, during_call=during_call):
-        return compiled.loaded(data, root)
-    last = compiled.loaded(data, root) if data is not None and whole else None
+def _made_by_us(root: str, place: str, *, during_call: bool | None) -> hook_config.HookConfig:
+    data = hook_config.read(place)
+    mark = hook_config.signature(root, data)
+    whole = data is not None and hook_config.is_whole(data)
+    if data is not None and hook_config.is_current(root, place, data, during_call=during_call):
+        return hook_config.loaded(data, root)
+    last = hook_config.loaded(data, root) if data is not None and whole else None
     why = _known_to_be_broken(data, mark)
     if why:
-        raise compiled.Unconfigured(why, last)
-    found = _guarded(root, data, during_call=during_call)
-    kept = {"format": compiled.FORMAT} | ({} if data is None else data) | found
-    made = {"wired": _wired(root)} | found
-    # Before the files are read: one that changes meanwhile has another mark at the next event.
-    kept_mark, made["mark"] = compiled.signature(root, kept), compiled.signature(root, made)
+        raise hook_config.Unconfigured(why, last)
+    found = _revert_changes(root, data, during_call=during_call)
+    from switchgear._hooks.install.settings import wired  # noqa: PLC0415  only after a change
+
+    kept = {"format": hook_config.FORMAT} | ({} if data is None else data) | found
+    made = {"wired": wired(root)} | found
+    # Before the files are read: one that changes in the meantime has another mark at the next event.
+    kept_mark, made["mark"] = hook_config.signature(root, kept), hook_config.signature(root, made)
     try:
-        made |= _made(root)
+        made |= _compile_config(root)
     except SwitchgearError as error:
-        compiled.write(place, kept | {"broken": [kept_mark, str(error), time.time()]})
-        raise compiled.Unconfigured(str(error), last) from error
+        hook_config.write(place, kept | {"broken": [kept_mark, str(error), time.time()]})
+        raise hook_config.Unconfigured(str(error), last) from error
     made["changed"] = _changes(data, made)
     if data is not None and whole and data.get("mark") == mark and _differs(data, made):
         made["tampered"].append(f"{place} was changed by another program: it was recompiled")
-    compiled.write(place, made)
-    return compiled.loaded(made, root)
+    hook_config.write(place, made)
+    return hook_config.loaded(made, root)
 
 
-def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None) -> dict[str, Any]:
-    """Revert what no operator did to the files that guard the project, and note what was done."""
-    compiled.use_all_modules()
+def _revert_changes(
+    root: str, data: dict[str, Any] | None, *, during_call: bool | None
+) -> dict[str, Any]:
+    """Revert changes that no operator made to the files of the guard. Returns the result as JSON values."""
+    hook_config.use_all_modules()
     from switchgear._hooks.tampering import look  # noqa: PLC0415  only after a change
 
     before = {} if data is None else data
@@ -98,9 +103,9 @@ def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None
         copied=before.get("copied", ()),
         trusted=before.get("trusted"),
     )
-    told = [*before.get("tampered", ()), *found.reverted, *found.failed]
+    tampered = [*before.get("tampered", ()), *found.reverted, *found.failed]
     return {
-        "tampered": list(dict.fromkeys(told))[-MOST_TOLD:],
+        "tampered": list(dict.fromkeys(tampered))[-MOST_TOLD:],
         "unrepaired": bool(found.failed),
         "unsettled": found.unsettled,
         "seen": found.seen,
@@ -114,57 +119,50 @@ def _differs(data: dict[str, Any], made: dict[str, Any]) -> bool:
     return any(data.get(name) != made[name] for name in made.keys() - _APART)
 
 
-def take_tampering(root: str, told: Sequence[str]) -> None:
-    """These changes are recorded, and the session is stopped: they need not be reported again."""
-    place = compiled.place_of(root)
-    lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
-    try:
-        while not _is_ours(lock) and time.monotonic() < give_up_s:
-            time.sleep(0.02)
-        data = compiled.read(place)
+def take_tampering(root: str, reported: Sequence[str]) -> None:
+    """Mark these changes as recorded: they are not reported again."""
+    with _lock_compiled(root) as (place, data):
         if data is not None and data.get("tampered"):
-            left = [each for each in data["tampered"] if each not in told]
-            compiled.write(place, {**data, "tampered": left})
-    finally:
-        _let_go(lock)
+            left = [each for each in data["tampered"] if each not in reported]
+            hook_config.write(place, {**data, "tampered": left})
 
 
 def take_change(root: str) -> str:
-    """What has changed and was not reported yet; the caller must report it."""
-    place = compiled.place_of(root)
+    """The change that was not reported yet; the caller must report it."""
+    with _lock_compiled(root) as (place, data):
+        if data is None or not data.get("changed"):
+            return ""
+        hook_config.write(place, {**data, "changed": ""})
+        return str(data["changed"])
+
+
+@contextmanager
+def _lock_compiled(root: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """The compiled file of a project and its content, which no other process changes in the meantime."""
+    place = hook_config.place_of(root)
     lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
     try:
         while not _is_ours(lock) and time.monotonic() < give_up_s:
             time.sleep(0.02)
-        data = compiled.read(place)
-        if data is None or not data.get("changed"):
-            return ""
-        compiled.write(place, {**data, "changed": ""})
-        return str(data["changed"])
+        yield place, hook_config.read(place)
     finally:
         _let_go(lock)
 
 
 def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> str:
-    """Why the configuration could not be read a moment ago, if it could not."""
+    """Why the configuration could not be read a moment ago; empty: it could."""
     found: Any = None if data is None else data.get("broken")
     if found is None or found[0] != mark or not 0 <= time.time() - found[2] < BROKEN_S:
         return ""
     return str(found[1])
 
 
-def _made(root: str) -> dict[str, Any]:
-    compiled.use_all_modules()  # the YAML parser is in site-packages
+def _compile_config(root: str) -> dict[str, Any]:
+    hook_config.use_all_modules()  # the YAML parser is in site-packages
     from switchgear._hooks.compiler import compile_for  # noqa: PLC0415  reads YAML
 
     made: dict[str, Any] = json.loads(json.dumps(compile_for(root)))  # as it is read again
     return made
-
-
-def _wired(root: str) -> list[str]:
-    from switchgear._hooks.install.settings import wired  # noqa: PLC0415
-
-    return list(wired(root))
 
 
 def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
@@ -178,14 +176,14 @@ def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
         notices = [str(each) for each in now[_NOTICES]]
     gone = [path for path in before.get("wired", ()) if path not in now["wired"]]
     if gone:
-        from switchgear._hooks.install.saved import is_forgotten  # noqa: PLC0415  only after a change
+        from switchgear._hooks.install.saved_copies import is_forgotten  # noqa: PLC0415  only after a change
 
         gone = [path for path in gone if not is_forgotten(path)]
-    told = [before.get("changed", "")]
-    told += [f"the configuration has other values of {', '.join(names)}"] if names else []
-    told += notices
-    told += [f"{path} no longer has a hook of Switchgear" for path in gone]
-    return "; ".join(text for text in told if text)
+    changes = [before.get("changed", "")]
+    changes += [f"the configuration has other values of {', '.join(names)}"] if names else []
+    changes += notices
+    changes += [f"{path} no longer has a hook of Switchgear" for path in gone]
+    return "; ".join(text for text in changes if text)
 
 
 def _is_ours(lock: int | None) -> bool:
@@ -210,7 +208,7 @@ def _made_at(place: str) -> int:
 
 def _lock_file(place: str) -> int | None:
     try:
-        compiled.make_folder(place)
+        hook_config.make_folder(place)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(f"{place}.lock", flags, 0o600)
     except OSError:

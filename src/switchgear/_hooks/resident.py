@@ -11,20 +11,33 @@ the same project and environment; hooks connect to it directly.
 - Connections wait in a queue; beyond its length they are closed, and those hooks decide themselves.
 - A hook in another mount or process namespace, or with another root folder, is not served.
 - It ends after `IDLE_S` without an event and without a session to watch, and as soon as a file of
-  Switchgear has changed. If it is killed, events under way are not affected, and the next hook starts
+  Switchgear has changed. If it is killed, events in progress are not affected, and the next hook starts
   another one.
 """
 
+import fcntl
 import gc
+import json
 import os
+import select
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+_HERE = os.path.abspath(__file__)
+_PACKAGE = _HERE.rpartition("/_hooks/")[0]
+if __name__ == "__main__":  # without `switchgear/__init__.py`, which imports the whole library
+    package: Any = type(sys)("switchgear")
+    package.__path__ = [_PACKAGE]
+    sys.modules["switchgear"] = package
+
+from switchgear._hooks import client  # noqa: E402  found only now
+from switchgear._system.files import make_private_folder  # noqa: E402
+
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Mapping
 
     from switchgear._hooks.process import Stores
@@ -63,11 +76,9 @@ INHERITED = (
     *("HOME", "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ"),
     *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
 )
-"""Environment variables of the process that starts it which it gets: what Python needs, no secrets."""
+"""Environment variables that it inherits: what Python needs, no secrets."""
 STATUS = b"?status"
-"""In the place of the agent: a request for the facts about the resident process."""
-_HERE = os.path.abspath(__file__)
-_PACKAGE = _HERE.rpartition("/_hooks/")[0]
+"""Instead of an agent: a request for the status of the resident process."""
 
 Key = tuple[str, str]
 """A project and a session."""
@@ -85,9 +96,6 @@ def start(*, wait: bool = False) -> bool:
     processes that it ends, and `_agents/supervisor.py` spares it. `wait`: until it has ended, for a
     process that stays and would keep a zombie.
     """
-    from switchgear._hooks import client  # noqa: PLC0415
-    from switchgear._system.files import make_private_folder  # noqa: PLC0415  only in hook processes
-
     for path in client.folders():
         try:
             make_private_folder(path)
@@ -101,8 +109,8 @@ def start(*, wait: bool = False) -> bool:
                 (os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)
             ]
             names = (*INHERITED, client.SWITCH)
-            told = {name: os.environ[name] for name in names if name in os.environ}
-            pid = os.posix_spawn(sys.executable, line, told, file_actions=nothing)
+            environ = {name: os.environ[name] for name in names if name in os.environ}
+            pid = os.posix_spawn(sys.executable, line, environ, file_actions=nothing)
             if wait:
                 os.waitpid(pid, 0)
         return True
@@ -111,8 +119,6 @@ def start(*, wait: bool = False) -> bool:
 
 def _lock(path: str, name: str) -> int | None:
     """The lock of the resident process; `None`: another process has it. Raises OSError."""
-    import fcntl  # noqa: PLC0415  a hook that finds a resident process does without
-
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(os.path.join(path, f"{name}.lock"), flags, 0o600)
     try:
@@ -129,8 +135,6 @@ def ask(agent: str, root: str, raw: bytes, began_s: float) -> "Response | None":
     `began_s`: when the event arrived, on the monotonic clock. Raises TimeoutError if the event was sent
     and no response came in time.
     """
-    from switchgear._hooks import client  # noqa: PLC0415
-
     words = [client.POSTED + agent, "--root", root]
     line = client.find(words)
     return None if line is None else client.ask(line, words, raw, began_s)
@@ -138,10 +142,6 @@ def ask(agent: str, root: str, raw: bytes, began_s: float) -> "Response | None":
 
 def status() -> "dict[str, Any] | None":
     """The facts about the running resident process; `None`: there is none that answers."""
-    import json  # noqa: PLC0415
-
-    from switchgear._hooks import client  # noqa: PLC0415
-
     for path in client.folders():
         line = client.connect(path)
         if line is None:
@@ -158,8 +158,6 @@ def status() -> "dict[str, Any] | None":
 
 def unresponsive() -> int | None:
     """The number of a resident process that runs and has not answered `status`; `None`: there is none."""
-    from switchgear._hooks import client  # noqa: PLC0415
-
     name = client.socket_name()
     for path in client.folders():
         try:
@@ -202,9 +200,6 @@ def stop(wait_s: float = 5.0) -> bool:
 
 def obstacle() -> str:
     """Why there can be no resident process here; empty: nothing is in the way."""
-    from switchgear._hooks import client  # noqa: PLC0415
-    from switchgear._system.files import make_private_folder  # noqa: PLC0415
-
     if os.environ.get(client.SWITCH) == "off":
         return f"it is turned off by {client.SWITCH}"
     why = ""
@@ -222,11 +217,7 @@ def obstacle() -> str:
 
 
 def _foreign_socket(path: str) -> str:
-    """What is wrong with the process at the socket in this folder, if another user runs it."""
-    import socket  # noqa: PLC0415
-
-    from switchgear._hooks import client  # noqa: PLC0415
-
+    """The problem if another user runs the process at the socket in this folder; empty: there is none."""
     folder = client.open_folder(path)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
@@ -248,10 +239,7 @@ def _foreign_socket(path: str) -> str:
 class Resident:
     """The loop of the resident process. One thread; does not return."""
 
-    def __init__(self, listener: "socket.socket", lock: int, file: str, idle_s: float) -> None:
-        import select  # noqa: PLC0415
-        import socket  # noqa: PLC0415
-
+    def __init__(self, listener: socket.socket, lock: int, file: str, idle_s: float) -> None:
         self._listener = listener
         self._lock = lock
         self._file = file
@@ -279,7 +267,6 @@ class Resident:
             self._poll.register(number, select.POLLIN)
 
     def run(self) -> None:
-        """Serve until there is nothing left to do."""
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -294,7 +281,7 @@ class Resident:
             if self._stopping or self._is_idle(now_s):
                 break
             self._answer(now_s)
-            self._look(now_s)
+            self._check_sessions(now_s)
         if self._is_present():
             os.unlink(self._file)
         for line, _ in self._queue:
@@ -304,12 +291,12 @@ class Resident:
         self._stopping = True
 
     def _wait_ms(self, now_s: float) -> int:
-        """How long there is nothing to do, in milliseconds."""
+        """Milliseconds until there is something to do."""
         due_s = now_s + PRESENCE_S
         if not self._answering:
             due_s = min(due_s, self._last_s + self._idle_s)
         for each in self._sessions.values():
-            if each.is_looked_at:
+            if each.needs_checks:
                 due_s = min(due_s, each.due_s)
         if self._queue:
             due_s = min(due_s, now_s + SLOW_S / 4)
@@ -354,8 +341,6 @@ class Resident:
     # Events
 
     def _accept(self) -> None:
-        import socket  # noqa: PLC0415
-
         while True:
             try:
                 line, _ = self._listener.accept()
@@ -397,7 +382,7 @@ class Resident:
             line.close()
 
     def _in_child(self, work: "Callable[[], object]") -> NoReturn:
-        """Do this in a forked process, which ends with it."""
+        """Call `work` in a forked process, then end that process."""
         code = 1
         try:
             os.close(self._lock)  # else it would be held for as long as this process runs
@@ -413,9 +398,8 @@ class Resident:
         finally:
             os._exit(code)
 
-    def _serve(self, line: "socket.socket", pid: int) -> None:
+    def _serve(self, line: socket.socket, pid: int) -> None:
         """Answer one event; then stay for others of the same project and environment."""
-        from switchgear._hooks import client  # noqa: PLC0415
         from switchgear._hooks.process import Stores  # noqa: PLC0415
 
         for each, _ in self._queue:
@@ -437,7 +421,7 @@ class Resident:
                 if os.stat(self._file + suffix).st_ino == inode:
                     os.unlink(self._file + suffix)
 
-    def _stay(self, listener: "socket.socket", stores: "Stores", context: list[bytes]) -> None:
+    def _stay(self, listener: socket.socket, stores: "Stores", context: list[bytes]) -> None:
         listener.settimeout(WORKER_S)
         for _ in range(MOST_EVENTS):
             signal.alarm(0)
@@ -459,13 +443,12 @@ class Resident:
                     self._event(line, pid, stores, context)
 
     def _event(
-        self, line: "socket.socket", pid: int, stores: "Stores", context: list[bytes] | None
+        self, line: socket.socket, pid: int, stores: "Stores", context: list[bytes] | None
     ) -> list[bytes] | None:
         """Answer one event. Returns its project and environment; `None`: there was no event.
 
         `context`: the only project and environment that are served.
         """
-        from switchgear._hooks import client  # noqa: PLC0415
         from switchgear._hooks.command import AGENTS  # noqa: PLC0415
         from switchgear._hooks.process import NO_CALLER, respond  # noqa: PLC0415
 
@@ -491,14 +474,15 @@ class Resident:
             return None
         words = head.split(b"\0")
         agent, root, cwd = (os.fsdecode(word) for word in words[:3])
-        event, told = words[3].decode(), [words[1], *words[4:]]
+        event, new_context = words[3].decode(), [words[1], *words[4:]]
         began_s = float(event.partition(" ")[0])
         posted, agent = agent.startswith(client.POSTED), agent.removeprefix(client.POSTED)
-        if agent not in AGENTS or (context is not None and context != told):
+        if agent not in AGENTS or (context is not None and context != new_context):
             return None  # the hook decides itself
         os.chdir(cwd)
         if context is None:
-            _use_environment(words[4:])
+            os.environ.clear()
+            os.environb.update(each.partition(b"=")[::2] for each in words[4:])
         now_s = time.monotonic()
         began_s = began_s if 0 <= now_s - began_s <= client.LAST_S else now_s
         caller = NO_CALLER if posted else pid
@@ -509,16 +493,14 @@ class Resident:
             watches=self,
             stores=stores,
         )
-        return told
+        return new_context
 
     def _status(self) -> bytes:
-        import json  # noqa: PLC0415
-
         watched = [
             {"session": each.session, "root": each.root}
             | {"pid": None if each.agent is None else each.agent.pid}
             for each in self._sessions.values()
-            if each.is_looked_at
+            if each.needs_checks
         ]
         facts = {
             "pid": self._pid,
@@ -552,8 +534,6 @@ class Resident:
         self._send({**about, "environ": environ})
 
     def _send(self, message: "Mapping[str, Any]") -> None:
-        import json  # noqa: PLC0415
-
         data = json.dumps(message).encode()
         try:
             if len(data) <= LARGEST_MESSAGE:
@@ -562,9 +542,7 @@ class Resident:
             return  # the resident is gone or busy: the next event of the session tries again
 
     def _receive(self) -> None:
-        """Take in what the forked processes report."""
-        import json  # noqa: PLC0415
-
+        """Process the messages of the forked processes."""
         while True:
             try:
                 data = self._inbox.recv(LARGEST_MESSAGE)
@@ -575,32 +553,32 @@ class Resident:
             except (ValueError, TypeError, KeyError):
                 continue
 
-    def _note(self, told: "dict[str, Any]") -> None:
+    def _note(self, facts: "dict[str, Any]") -> None:
         from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
 
         now_s = time.monotonic()
-        key = (told["root"], told["session"])
-        if "environ" in told:
-            agent = None if told["agent"] is None else WatchedProcess(*told["agent"])
+        key = (facts["root"], facts["session"])
+        if "environ" in facts:
+            agent = None if facts["agent"] is None else WatchedProcess(*facts["agent"])
             before = self._sessions.pop(key, None)
             new = WatchedSession(
-                agent, *key, told["environ"], now_s, now_s, posted=bool(told["posted"])
+                agent, *key, facts["environ"], now_s, now_s, posted=bool(facts["posted"])
             )
             if before is not None and before[:3] == new[:3] and before.posted == new.posted:
-                new = before._replace(environ=told["environ"], due_s=now_s, rests=False)
+                new = before._replace(environ=facts["environ"], due_s=now_s, rests=False)
             self._sessions[key] = new
             while len(self._sessions) > MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
-        elif told["ends"]:
+        elif facts["ends"]:
             self._sessions.pop(key, None)
         elif key in self._sessions:
-            self._sessions[key] = self._sessions[key]._replace(**told["changes"])
+            self._sessions[key] = self._sessions[key]._replace(**facts["changes"])
 
-    def _look(self, now_s: float) -> None:
-        """Fork a process for each project that has a session to look at."""
+    def _check_sessions(self, now_s: float) -> None:
+        """Fork a process for each project that has a session to check."""
         due: dict[str, list[WatchedSession]] = {}
         for each in self._sessions.values():
-            if each.is_looked_at and each.due_s <= now_s:
+            if each.needs_checks and each.due_s <= now_s:
                 due.setdefault(each.root, []).append(each)
         for project, watched in due.items():
             if len(self._looking) >= MOST_LOOKS or project in self._looking.values():
@@ -636,29 +614,16 @@ class Resident:
             )
 
 
-def _received(line: "socket.socket", size: int) -> bytes:
+def _received(line: socket.socket, size: int) -> bytes:
     """Read exactly this many bytes. Raises OSError if the other end closes before: the client then decides itself."""
-    parts: list[bytes] = []
-    while size:
-        part = line.recv(min(size, 1 << 20))
-        if not part:
-            raise ConnectionError("closed")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    data = client.received(line, size)
+    if data is None:
+        raise ConnectionError("closed")
+    return data
 
 
-def _use_environment(environ: list[bytes]) -> None:
-    os.environ.clear()
-    for each in environ:
-        name, _, value = each.partition(b"=")
-        os.environb[name] = value
-
-
-def _bind(file: str) -> "socket.socket | None":
+def _bind(file: str) -> socket.socket | None:
     """A socket that listens at this path; `None`: another process does."""
-    import socket  # noqa: PLC0415
-
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_abandoned(file):
@@ -671,7 +636,7 @@ def _bind(file: str) -> "socket.socket | None":
     return listener
 
 
-def _bind_private(listener: "socket.socket", file: str) -> None:
+def _bind_private(listener: socket.socket, file: str) -> None:
     """Create a socket that only this user can connect to. Raises OSError."""
     before = os.umask(0o177)
     try:
@@ -682,8 +647,6 @@ def _bind_private(listener: "socket.socket", file: str) -> None:
 
 def _is_abandoned(file: str) -> bool:
     """Whether there is a socket at this path at which no process listens."""
-    import socket  # noqa: PLC0415
-
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.setblocking(False)
         try:
@@ -695,10 +658,8 @@ def _is_abandoned(file: str) -> bool:
     return False
 
 
-def _peer(line: "socket.socket") -> int:
-    """The process at the other end; 0: it is none that is served, see the top of the module."""
-    import socket  # noqa: PLC0415
-
+def _peer(line: socket.socket) -> int:
+    """The id of the process at the other end; 0: it is not served, see the module docstring."""
     if not hasattr(socket, "SO_PEERCRED"):
         return -1  # only the folder identifies its owner; its process is unknown
     peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -745,18 +706,16 @@ def _version() -> str:
 
 def _load() -> None:
     """Import what events need, and decide one in memory, so that no event waits for it."""
-    import json  # noqa: PLC0415
-
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
     from switchgear._config.sections import Config  # noqa: PLC0415
-    from switchgear._hooks import compiled, handler, interrupt  # noqa: F401, PLC0415
+    from switchgear._hooks import handler, hook_config, interrupt  # noqa: F401, PLC0415
     from switchgear._hooks.command import AGENTS  # noqa: PLC0415
     from switchgear._hooks.compiler import compile_config  # noqa: PLC0415
     from switchgear._hooks.decide import decide  # noqa: PLC0415
     from switchgear._stores.memory import MemoryStore  # noqa: PLC0415
     from switchgear._stores.sqlite.store import SqliteStore  # noqa: F401, PLC0415
 
-    known = compiled.loaded(json.loads(json.dumps(compile_config(Config(), "/"))), "/")
+    known = hook_config.loaded(json.loads(json.dumps(compile_config(Config(), "/"))), "/")
     store = MemoryStore()
     call = {"session_id": "s", "cwd": "/", "tool_name": "Bash", "tool_use_id": "t"} | {
         "tool_input": {"command": "cd x && git status | grep -c y > z"},
@@ -772,10 +731,6 @@ def _load() -> None:
 
 def main(path: str, name: str) -> None:
     """Serve on a socket of this name in this folder, unless another process does."""
-    import socket  # noqa: PLC0415
-
-    from switchgear._hooks import client  # noqa: PLC0415
-
     lock = _lock(path, name)
     if lock is None:
         return
@@ -793,8 +748,8 @@ def main(path: str, name: str) -> None:
     listener.listen(MOST_QUEUED)
     gc.collect()
     gc.freeze()  # what forked processes share is not written to
-    told = os.environ.get(client.SWITCH, "")
-    idle_s = float(told) if told.isdecimal() else IDLE_S
+    value = os.environ.get(client.SWITCH, "")
+    idle_s = float(value) if value.isdecimal() else IDLE_S
     Resident(listener, lock, file, idle_s).run()
 
 
@@ -803,7 +758,4 @@ if __name__ == "__main__":
     with suppress(OSError):  # it leads a session already
         os.setsid()
     os.chdir("/")
-    package: Any = type(sys)("switchgear")
-    package.__path__ = [_PACKAGE]
-    sys.modules["switchgear"] = package
     main(sys.argv[1], sys.argv[2])

@@ -37,7 +37,6 @@ from switchgear._hooks.after_reply import Recorder, hand_over, start_help
 from switchgear._hooks.after_reply import run as run_errand
 from switchgear._hooks.client import event_id
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.handler import (
     LARGEST_BYTES,
     TOO_LARGE,
@@ -47,10 +46,11 @@ from switchgear._hooks.handler import (
     refused_unread,
     whole_project,
 )
+from switchgear._hooks.hook_config import HookConfig, config_of
 from switchgear._hooks.process import has_store
 from switchgear._hooks.session import folder_mark, note_name
-from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
-from switchgear._hooks.undecided import Pending, blind_reply, unreadable
+from switchgear._hooks.session_check import Look, Rounds, at_work, check_unwatched_session
+from switchgear._hooks.undecided import Pending, reply_without_event, unreadable
 from switchgear._stores.base import Store
 
 HOST = "127.0.0.1"
@@ -70,7 +70,7 @@ LONGEST_TOKEN = 200
 LONGEST_STRANGER = 256 * 1024
 """Bytes of a body without a valid token that are read, only to find out which event it is."""
 MOST_DROPPED = 64 * 1024 * 1024
-"""Bytes of a body that is too large which are still taken from the line."""
+"""Bytes of a too large body that are still read, and dropped."""
 
 
 _NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
@@ -80,17 +80,14 @@ Ask = Callable[[str, str, bytes, float], tuple[int, bytes, bytes, bytes] | None]
 """Agent, project, input and time of arrival to exit code, output, error output and refusal."""
 
 HOOK_CALL = b"POST /hooks/"
-"""How a connection begins that is answered here, where others are handed over."""
+"""The beginning of a connection that is not handed over."""
 
 
 def _is_local(connection: socket.socket) -> bool:
-    """Whether a connection came to 127.0.0.1."""
     return connection.getsockname()[0] in {HOST, f"::ffff:{HOST}"}
 
 
 class Answer(NamedTuple):
-    """What a request gets."""
-
     status: int
     body: bytes = b""
 
@@ -133,7 +130,7 @@ class HookServer(ThreadingHTTPServer):
         self.open_store = open_store
         self._token = token.encode()
         self.places = BoundedSemaphore(MOST_AT_ONCE)
-        self.rounds = Rounds(self._look, self._call_for_help, self._sessions)
+        self.rounds = Rounds(self._check_session, self._call_for_help, self._sessions)
         self._lock = Lock()
         self._lines: dict[socket.socket, _Line] = {}
         self._handed_over: set[socket.socket] = set()
@@ -144,7 +141,7 @@ class HookServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def has_token(self, header: str | None) -> bool:
-        """Whether a request may be answered; takes as long either way."""
+        """Whether the token is valid; takes the same time either way."""
         given = (header or "").removeprefix("Bearer ").strip().encode(errors="replace")
         return compare_digest(given[:LONGEST_TOKEN], self._token)
 
@@ -161,7 +158,7 @@ class HookServer(ThreadingHTTPServer):
         return Reply(out, err, code, refusal=refusal)
 
     def service_actions(self) -> None:
-        """Between requests: answer those that are overdue, and look at silent sessions."""
+        """Answer overdue requests and check silent sessions; called between requests."""
         now_s = monotonic()
         with self._lock:
             late = [line for line in self._lines.values() if line.is_overdue(now_s)]
@@ -170,7 +167,7 @@ class HookServer(ThreadingHTTPServer):
         self.rounds.tick(now_s)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A new connection: for one too many, the slowest of those that still send is closed."""
+        """Accept a connection; if there are too many, close the one that has been sending for longest."""
         if self._was_handed_over(request):
             self.close_request(request)
             return
@@ -197,7 +194,7 @@ class HookServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection; one that was handed over is only closed here."""
+        """End a connection; one that was handed over is only closed here."""
         with self._lock:
             self._lines.pop(request, None)
             is_elsewhere = request in self._handed_over
@@ -208,7 +205,7 @@ class HookServer(ThreadingHTTPServer):
             super().shutdown_request(request)
 
     def _was_handed_over(self, request: socket.socket) -> bool:
-        """Hand a connection over whose first bytes have arrived, without a thread for it."""
+        """Hand over a connection whose first bytes have arrived, without a thread for it."""
         if self.hand_over is None:
             return False
         try:
@@ -219,34 +216,34 @@ class HookServer(ThreadingHTTPServer):
         return is_other and self.hand_over(request, wait=False)
 
     def forget(self, request: Any) -> None:
-        """Close our side of a connection that another process has: it stays open there."""
+        """Close this side of a connection that another process has taken over."""
         with self._lock:
             self._lines.pop(request, None)
             self._handed_over.add(request)
 
     def line(self, request: Any) -> "_Line":
-        """What is known of a connection; one that was turned away is not known any more."""
+        """The state of a connection. One that was turned away counts as answered."""
         with self._lock:
             return self._lines.get(request) or _Line(request, is_answered=True)
 
-    def _look(self, session: str) -> Look:
-        """Only at a session of this project: of others neither the policy nor the plan is ours."""
-        known = compiled(self.root)
+    def _check_session(self, session: str) -> Look:
+        """Check a session of this project; others have another policy and plan."""
+        known = config_of(self.root)
         policy, plan = known.policy_for(note_name(session)), known.interventions
         mark = folder_mark(self.root)
         committed: list[Event] = []
         store: Any = Recorder(self.open_store(known), committed)
-        found = look_for_a_watcher(store, session, policy, plan, mark)
+        found = check_unwatched_session(store, session, policy, plan, mark)
         if known.listens:
             hand_over(self.root, committed)
         return found
 
     def _sessions(self) -> list[str]:
-        known = compiled(self.root)
+        known = config_of(self.root)
         return at_work(self.open_store(known)) if has_store(known) else []
 
     def _call_for_help(self, session: str, evidence: str) -> None:
-        escalate = compiled(self.root).interventions.escalate
+        escalate = config_of(self.root).interventions.escalate
         if escalate:
             start_help(escalate, evidence, session, root=self.root)
 
@@ -255,7 +252,7 @@ class HookServer(ThreadingHTTPServer):
 
 
 class _Line:
-    """One connection: what it is doing and since when. Used by its thread and by the server's."""
+    """The state of one connection. Used by its thread and by the server's."""
 
     def __init__(self, request: socket.socket, *, is_answered: bool = False) -> None:
         self.socket = request
@@ -263,29 +260,28 @@ class _Line:
         """When it was opened, answered last, or began to be decided."""
         self.is_sending = True
         self._asked: tuple[str, Pending] | None = None
-        """The agent of the request that is being decided, and how far that is."""
+        """The agent and the progress of the request that is being decided."""
         self._is_answered = is_answered
         self._lock = Lock()
 
     def wait_for_request(self) -> None:
-        """It is the client's turn again."""
         with self._lock:
             self.is_sending, self._asked = True, None
             self.since_s = monotonic()
 
     def decide(self, agent: str, so_far: Pending) -> None:
-        """Its request is complete."""
+        """Mark the request as complete and being decided."""
         with self._lock:
             self.is_sending, self._asked = False, (agent, so_far)
             self.since_s = monotonic()
 
     def is_overdue(self, now_s: float) -> bool:
         """Whether a decision takes longer than an agent may wait."""
-        asked = self._asked
-        return asked is not None and now_s > asked[1].due_s()
+        request = self._asked
+        return request is not None and now_s > request[1].due_s()
 
     def may_answer(self) -> bool:
-        """Whether the request is still to be answered; from now on this is done."""
+        """Whether the request is not answered yet; afterwards it counts as answered."""
         with self._lock:
             self._asked = None
             return not self._is_answered
@@ -293,13 +289,13 @@ class _Line:
     def answer_overdue(self) -> None:
         """Answer in place of its thread, by the last configuration; then close."""
         with self._lock:
-            asked, self._asked = self._asked, None
-            self._is_answered = self._is_answered or asked is not None
-        if asked is not None:
-            self._send_and_close(_answer(asked[0], overdue(*asked)))
+            request, self._asked = self._asked, None
+            self._is_answered = self._is_answered or request is not None
+        if request is not None:
+            self._send_and_close(_answer(request[0], overdue(*request)))
 
     def turn_away(self, why: str = "") -> None:
-        """Refuse without reading any further, and close. Default: too many connections are open."""
+        """Refuse without reading the rest, and close. Default reason: too many connections."""
         with self._lock:
             was_answered, self._is_answered = self._is_answered, True
         if not was_answered:
@@ -322,23 +318,22 @@ class _BodyReader(RawIOBase):
         self._until_s: float | None = None
 
     def wait_for_request(self) -> None:
-        """The time of the next request begins with its first byte."""
+        """Reset the deadline: the next one begins with the first byte."""
         self._until_s = None
 
     def allow(self, seconds: float) -> None:
-        """From now on, so much longer."""
+        """Set the deadline to this many seconds from now."""
         self._until_s = monotonic() + seconds
 
     @property
     def has_begun(self) -> bool:
-        """Whether a request has started to arrive."""
         return self._until_s is not None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """What has arrived. Raises `TimeoutError` after the deadline, however much has."""
+        """Read what has arrived. Raises `TimeoutError` after the deadline."""
         left_s = IDLE_S if self._until_s is None else self._until_s - monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -369,7 +364,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = BufferedReader(self._reader, 1 << 16)
 
     def handle(self) -> None:
-        """All requests of the connection; of one that begins with no hook call, elsewhere."""
+        """Serve the connection here, or hand it over if it does not begin with a hook call."""
         if self.server.hand_over is None or self._may_begin_with_a_hook_call():
             super().handle()
         elif self.server.hand_over(self.connection):
@@ -378,7 +373,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def _may_begin_with_a_hook_call(self) -> bool:
-        """Looks at the first bytes of a connection without reading them."""
+        """Whether the first bytes may be a hook call; they are not consumed."""
         if not _is_local(self.connection):
             return False
         self.connection.settimeout(IDLE_S)
@@ -415,18 +410,18 @@ class _Handler(BaseHTTPRequestHandler):
                 method()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the server's own parser objects to, in the same form as all other answers."""
+        """Answer an error of the HTTP parser in the same form as all others."""
         self.close_connection = True
         status = int(code)
         self._object(status, explain or message or self.responses[status][0])
 
     def _object(self, status: int, why: str) -> None:
-        """Answer a request that is not even complete; one that may be a hook call is refused."""
+        """Answer an incomplete request; one that may be a hook call is refused."""
         is_other = self.raw_requestline.split(b" ")[0] in _NO_HOOK_CALLS
         self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
-        refused = self._refused()
+        refused = self._header_error()
         if refused is not None:
             self._reply(refused)
         elif self.path == "/health":
@@ -436,10 +431,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(_error(404, "there is no such page"))
 
     def do_POST(self) -> None:
-        """A hook call. Whatever is wrong with it, the agent gets an answer that it obeys."""
+        """Answer a hook call. Whatever is wrong with it, the agent gets a reply that it obeys."""
         afterwards: list[Callable[[], object]] = []
         agent = self.path.removeprefix("/hooks/")
-        refused = self._refused()
+        refused = self._header_error()
         if refused is None and (agent not in AGENTS or agent == self.path):
             why = f"the path must be /hooks/ and one of {', '.join(AGENTS)}"
             refused = _error(404, why)
@@ -447,7 +442,7 @@ class _Handler(BaseHTTPRequestHandler):
             if refused is None:
                 given = self._hook(agent, afterwards)
             else:
-                given = self._undecided(agent, refused)
+                given = self._undecided_answer(agent, refused)
         except TimeoutError:
             raise
         except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
@@ -460,8 +455,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._unread:
             self._let_go()
 
-    def _undecided(self, agent: str, refused: Answer) -> Answer:
-        """The answer to a call that is not looked at: only which event it is, is read."""
+    def _undecided_answer(self, agent: str, refused: Answer) -> Answer:
+        """The answer to a call that is not checked; only its event name is read."""
         self.close_connection = True
         length = self._length() or 0
         why = json.loads(refused.body)["error"]
@@ -477,8 +472,8 @@ class _Handler(BaseHTTPRequestHandler):
             return Answer(200, json.dumps({"systemMessage": f"switchgear: {why}"}).encode())
         return refusal(agent, why)
 
-    def _refused(self) -> Answer | None:
-        """Why a request is not even looked at."""
+    def _header_error(self) -> Answer | None:
+        """The error for a request that is rejected by its headers; `None`: it is accepted."""
         allowed = {f"{HOST}:{self.server.port}", f"localhost:{self.server.port}"}
         if self.headers.get("Host", "").lower() not in allowed:
             return _error(403, "the Host must be this machine: 127.0.0.1 and the port")
@@ -489,7 +484,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _hook(self, agent: str, afterwards: list[Callable[[], object]]) -> Answer:
-        """The decision about a call; `afterwards` gets what is to be done once it is answered."""
+        """Decide a call; `afterwards` receives the tasks to do once it is answered."""
         raw = self._body(agent)
         if isinstance(raw, Answer):
             return raw
@@ -522,16 +517,16 @@ class _Handler(BaseHTTPRequestHandler):
         return _answer(agent, reply)
 
     def _recording(self, committed: list[Event]) -> Opener:
-        """Opens the store so that events are remembered, where anything is to receive them."""
+        """An opener of the store that records events, if something receives them."""
 
-        def opening(known: Compiled) -> Store:
+        def opening(known: HookConfig) -> Store:
             store = self.server.open_store(known)
             return Recorder(store, committed) if known.listens else store
 
         return opening
 
     def _body(self, agent: str) -> bytes | Answer:
-        """The body of a hook call, or the answer to one that has none that can be read."""
+        """The body of a hook call, or the answer if it cannot be read."""
         length = self._length()
         if length is None:
             why = "the header Content-Length is missing, or no number"
@@ -568,7 +563,7 @@ class _Handler(BaseHTTPRequestHandler):
         return _answer(agent, refused_unread(agent, why, self.server.root, opening, so_far))
 
     def _let_go(self) -> None:
-        """Take what is still sent, so that the client reads its answer before the line is cut."""
+        """Read the rest of a request, so that the client can read its answer."""
         left = min(self._unread, MOST_DROPPED)
         self._reader.allow(LET_GO_S)
         with suppress(TimeoutError):
@@ -593,15 +588,15 @@ def _answer(agent: str, reply: Reply) -> Answer:
     """
     body = reply.stdout
     if not body and reply.stderr:
-        said = {"systemMessage": reply.stderr}
+        fields = {"systemMessage": reply.stderr}
         if reply.code == 2:
-            said |= {"decision": "deny" if agent == "gemini" else "block", "reason": reply.stderr}
-        body = json.dumps(said)
+            fields |= {"decision": "deny" if agent == "gemini" else "block", "reason": reply.stderr}
+        body = json.dumps(fields)
     return Answer(200, body.encode(errors="replace") or b"{}")
 
 
 def _as_bytes(given: Answer, *, is_last: bool) -> bytes:
-    """An answer as it goes over the line. `is_last`: the connection is closed after it."""
+    """The HTTP response. `is_last`: the connection is closed after it."""
     close = "Connection: close\r\n" if is_last else ""
     head = (
         f"HTTP/1.1 {given.status} {BaseHTTPRequestHandler.responses[given.status][0]}\r\n"
@@ -612,9 +607,9 @@ def _as_bytes(given: Answer, *, is_last: bool) -> bytes:
 
 
 def refusal(agent: str, why: str) -> Answer:
-    """Refuse a call about which nothing is known but the agent, if that."""
+    """Refuse a call of which at most the agent is known."""
     agent = agent if agent in AGENTS else AGENTS[0]
-    return _answer(agent, blind_reply(agent, unreadable(why)))
+    return _answer(agent, reply_without_event(agent, unreadable(why)))
 
 
 def _error(status: int, why: str) -> Answer:

@@ -13,11 +13,11 @@ a value in, a value out. The hook engine calls, in this order and in one transac
     tx.note = notes.dump()
 
 The session's circuit decides whether it is stopped: while the circuit is open, the agent
-must not go on. The note adds the text for the agent, and what was tried.
+must not continue. The note adds the text for the agent, and what was tried.
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
 the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step_name` is `escalate`
-(see `errands`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
+(see `after_reply`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
 """
 
 import json
@@ -44,13 +44,14 @@ from switchgear._stuck import escalation, timeouts
 from switchgear._stuck import messages as texts
 from switchgear._stuck.escalation import Apply, Interventions
 from switchgear._stuck.score import Score
+from switchgear._system.files import read_regular
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _NUMBERS = "/proc/self/ns/pid"
 
 
 def here() -> str:
-    """Where the numbers of processes are those that this process sees."""
+    """Identifies the machine and the process namespace in which process ids are valid."""
     try:
         return f"{_machine()} {os.readlink(_NUMBERS)}"
     except OSError:
@@ -58,7 +59,7 @@ def here() -> str:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process of this user has this number here."""
+    """Whether a process of this user has this id on this machine."""
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError):
@@ -67,7 +68,7 @@ def lives(pid: int) -> bool:
 
 
 def folder_mark(path: str) -> str:
-    """Which folder it is, by whatever name and from whichever container it is seen; empty: none."""
+    """Identifies a folder, whatever its name and container; empty: it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -76,19 +77,15 @@ def folder_mark(path: str) -> str:
 
 
 def _machine() -> str:
-    """The machine since it was started: what ran on it before is gone."""
+    """Identifies the machine since its last start."""
     try:
-        file = os.open(_BOOT, os.O_RDONLY | os.O_CLOEXEC)
+        return read_regular(_BOOT, 64).decode(errors="replace").strip()
     except OSError:
         return os.uname().nodename
-    try:
-        return os.read(file, 64).decode(errors="replace").strip()
-    finally:
-        os.close(file)
 
 
 LONGEST_REASON = 500
-"""Characters of why a session is stopped, as its circuit shows it."""
+"""Maximum length of the reason for a stop in the circuit."""
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 _LOOK = Record(Signal(count=0))
 MOST_PENDING = 8
@@ -102,7 +99,7 @@ class Notes(NamedTuple):
     root: str = ""
     """Its project, identified by `folder_mark`."""
     host: str = ""
-    """Where its hooks run, and so its watcher: see `whereabouts.here`."""
+    """Where its hooks run, and so its watcher: see `here`."""
     began_s: float | None = None
     heard_s: float | None = None
     """When a hook of it was last called."""
@@ -110,9 +107,9 @@ class Notes(NamedTuple):
     """Whether the agent is in a turn; else it waits for input, and its silence is no evidence."""
     ended: bool = False
     limit_s: float | None = None
-    """How long the session may take, with all that was granted."""
+    """The time limit of the session, including extensions."""
     warned: tuple[int, ...] = ()
-    """The marks of its time, in percent, that were given."""
+    """The time warnings that were given, in percent of the limit."""
     pending: tuple[str, ...] = ()
     """A message for the agent, sent once, at the next opportunity."""
     stop: str | None = None
@@ -124,7 +121,7 @@ class Notes(NamedTuple):
     points: float = 0.0
     """The stuck score at the last trip."""
     indicators: tuple[str, ...] = ()
-    """What it was made of."""
+    """The reasons for the score."""
     tried: tuple[str, ...] = ()
     """The escalation steps taken since the last measured progress."""
     project: str = ""
@@ -154,7 +151,7 @@ class Notes(NamedTuple):
     paused: bool = False
     """Whether an operator has paused the agent: its silence is no sign then."""
     more: Mapping[str, Any] = {}
-    """What the hook engine keeps beside, as JSON values."""
+    """The open calls of the session, see `open_calls`."""
 
     @property
     def warned_over(self) -> bool:
@@ -166,7 +163,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def load(cls, text: str | None) -> Self:
-        """The inverse of `dump`; what cannot be read is a session of which nothing is known."""
+        """The inverse of `dump`. A text that cannot be read gives empty notes."""
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
@@ -204,7 +201,7 @@ class SessionCircuit(NamedTuple):
 
 
 class State(StrEnum):
-    """How a session stands, in the words that people see."""
+    """The state of a session, in the words that people see."""
 
     WORKING = "working"
     STRUGGLING = "struggling"
@@ -219,13 +216,13 @@ class State(StrEnum):
 
 
 def is_stopped(circuit: Circuit) -> bool:
-    """Whether the circuit of a session refuses its calls, whether its agent still runs or not."""
+    """Whether the circuit of a session refuses its calls."""
     refuses = circuit.phase is Phase.OPEN and circuit.mode not in _GOES_ON
     return refuses or circuit.mode is Mode.HELD_OPEN
 
 
 def state_of(notes: Notes, circuit: Circuit) -> State:
-    """How a session stands: its circuit decides, its note has the rest."""
+    """The state of a session, by its circuit and its notes."""
     if notes.ended:
         return State.ENDED
     if is_stopped(circuit):
@@ -292,10 +289,10 @@ TIME = "SWITCHGEAR_TIME"
 it may take, in seconds."""
 
 
-def time_told(environ: Mapping[str, str]) -> tuple[float, float] | None:
+def time_of_run(environ: Mapping[str, str]) -> tuple[float, float] | None:
     """The time of the run that this is part of; `None`: of none, or it has no limit.
 
-    >>> time_told({"SWITCHGEAR_TIME": "1800000000 600"})
+    >>> time_of_run({"SWITCHGEAR_TIME": "1800000000 600"})
     (1800000000.0, 600.0)
     """
     try:
@@ -334,7 +331,7 @@ def silent_s(notes: Notes, now_s: float) -> float:
 
 
 def remind(notes: Notes, text: str) -> Notes:
-    """The notes with one more text for the agent."""
+    """The notes with one more pending text for the agent."""
     return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
 
 
@@ -342,7 +339,7 @@ MOST_STEPS, LONGEST_STEP = 30, 80
 
 
 def with_step(notes: Notes, signal: Signal, heat: float, now_s: float) -> Notes:
-    """The notes with one more step of the agent; texts are redacted already."""
+    """The notes with one more step of the agent. Texts must be redacted."""
     error = (signal.error or "")[:LONGEST_STEP]
     call = notes.last_step[:LONGEST_STEP]
     row = (round(now_s, 1), round(min(heat, 1.0), 3), signal.ok, call, error)
@@ -376,7 +373,7 @@ def released(circuit: SessionCircuit, notes: Notes) -> Notes:
 
 
 def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
-    """Open the circuit of a session that is stopped for a definite reason, such as its time."""
+    """Open the circuit of a session that is stopped for another reason, such as its time limit."""
     if notes.stop is not None and not circuit.is_open():
         why = texts.one_line(
             notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
@@ -390,20 +387,20 @@ def stuck(
     """Take the next escalation step: the session's circuit has just opened.
 
     A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
-    to the caller, after the transaction: see `errands.start_help`.
+    to the caller, after the transaction: see `after_reply.start_help`.
     """
     return take_escalation_step(circuit, left_to_hooks(notes, score), plan)
 
 
 def left_to_hooks(notes: Notes, score: Score) -> Notes:
-    """The session's circuit has just opened, and its next hook is to take the step."""
+    """The notes of a session whose circuit has just opened: its next hook takes the escalation step."""
     return notes._replace(untended=True, points=score.points, indicators=score.evidence)
 
 
 def take_escalation_step(
     circuit: SessionCircuit, notes: Notes, plan: Interventions
 ) -> tuple[Notes, escalation.StepTaken]:
-    """Take the next escalation step for what the notes hold against the session."""
+    """Take the next escalation step for the score in the notes."""
     return step_in(circuit, notes, plan, escalation.next_step_name(plan.step_names, notes.tried))
 
 
@@ -414,13 +411,13 @@ def step_in(
     step_name: str,
     *,
     by: str = "switchgear",
-    asked: str = "",
+    reason_given: str = "",
 ) -> tuple[Notes, escalation.StepTaken]:
     """Take this escalation step: an event, the circuit closed or open, the texts for the agent.
 
-    `asked` is the reason of the person `by`, where one requested the step.
+    `reason_given` is the reason of the person `by`, where one requested the step.
     """
-    requested = f"requested by {by}" + (f": {asked}" if asked else "")
+    requested = f"requested by {by}" + (f": {reason_given}" if reason_given else "")
     if step_name == escalation.NUDGE:
         requested = f'hint "{texts.one_line(plan.hint)}", {requested}'
     why = "; ".join(notes.indicators) or requested
@@ -440,7 +437,7 @@ def step_in(
 def after_escalation_step(
     notes: Notes, taken: escalation.StepTaken, seen: texts.Stuck, plan: Interventions
 ) -> Notes:
-    """What an escalation step means to a session: the texts for the agent."""
+    """The notes after an escalation step, with the texts for the agent."""
     notes = notes._replace(untended=False)
     if taken.step_name == escalation.NUDGE:
         return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint))
@@ -454,17 +451,17 @@ def after_escalation_step(
 
 
 def progressed(notes: Notes) -> Notes:
-    """Progress was measured: the escalation starts at the bottom again."""
+    """The notes after measured progress: the escalation starts with its first step again."""
     return notes._replace(tried=()) if notes.tried and notes.stop is None else notes
 
 
 def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:
-    """The message for the agent now, once; `stop` is repeated while it applies."""
+    """The messages for the agent, each once; `stop` is repeated while it applies."""
     notes, warning = _time(notes, now_s)
     waiting = notes.pending if notes.stop is None else ()  # only a new prompt starts over
-    said = (*waiting, warning) if warning else waiting
+    texts = (*waiting, warning) if warning else waiting
     notes = notes._replace(pending=() if notes.stop is None else notes.pending)
-    return notes, Words(said, notes.stop)
+    return notes, Words(texts, notes.stop)
 
 
 def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
@@ -481,7 +478,7 @@ def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
 
 
 def over(notes: Notes, now_s: float) -> Notes:
-    """The notes, stopped if the time is over; warnings are left for the agent's next hook."""
+    """The notes, stopped if the time is over; warnings are left to the agent's next hook."""
     limit_s, began_s = notes.limit_s, notes.began_s
     if limit_s is None or began_s is None or now_s - began_s < limit_s:
         return notes
@@ -489,7 +486,7 @@ def over(notes: Notes, now_s: float) -> Notes:
 
 
 def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
-    """The notes with more time: marks that lie ahead again will be given again, others not."""
+    """The notes with more time; warnings that are due again will be given again."""
     if notes.limit_s is None or notes.began_s is None:
         return notes
     limit_s, used_s = notes.limit_s + seconds, now_s - notes.began_s

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from switchgear._core.policy import Policy
 from switchgear._core.types import Event, EventKind, Override, Record, Signal
 from switchgear._detectors import Silence
-from switchgear._hooks import after_reply, compiled
+from switchgear._hooks import after_reply, hook_config
 from switchgear._hooks import session as sessions
 from switchgear._hooks.after_reply import Recorder, hand_over
 from switchgear._hooks.interrupt import began_at
@@ -36,12 +36,12 @@ GONE_S = 3600.0
 
 
 def least_s(policy: Policy) -> float:
-    """The silence from which on it is recorded, in seconds: well below the policy's limit."""
+    """Silence in seconds from which it is recorded: well below the limit of the policy."""
     return min([LEAST_S, *(limit_s / 4 for limit_s in _limits(policy))])
 
 
 def gone_after_s(policy: Policy) -> float:
-    """After how long a silence is taken for an end: well after the policy minds it."""
+    """Silence in seconds after which a session counts as ended: well above the limit of the policy."""
     return max([GONE_S, *(limit_s * 2 for limit_s in _limits(policy))])
 
 
@@ -50,17 +50,17 @@ def _limits(policy: Policy) -> list[float]:
 
 
 class Look(NamedTuple):
-    """What one look found."""
+    """The result of one check."""
 
     notes: Notes
     known: bool = True
-    """Whether it is ours to look at; else its note is not there, or others look at it."""
+    """Whether this process is responsible; false if there are no notes, or another process watches it."""
     taken: StepTaken | None = None
     """The step that was taken now."""
     interrupts: bool = False
     """Whether the agent must be stopped now: no hook of it may come for a long time."""
     every_s: float = LEAST_S / 3
-    """How soon to look again."""
+    """Seconds until the next check."""
 
     @property
     def ends(self) -> bool:
@@ -69,15 +69,15 @@ class Look(NamedTuple):
 
 
 class Transacts(Protocol):
-    """A store, or what stands before one, as far as a look needs it."""
+    """The part of a store that a check needs."""
 
     def transact(self, name: str, work: Callable[[Transaction], Look], /) -> Look:
-        """Do `work` on a circuit and its note at once."""
+        """Apply `work` to a circuit and its note in one transaction."""
         ...
 
 
 def at_work(store: Store) -> list[str]:
-    """The sessions that may be silent: their circuits have recent records."""
+    """The sessions that may be silent: those whose circuits have recent records."""
     prefix, now_s = sessions.note_name(""), store.now_s()
     lately = (
         found.circuit.key.removeprefix(prefix)
@@ -88,17 +88,17 @@ def at_work(store: Store) -> list[str]:
 
 
 def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Look:
-    """One check of the watcher: record silence, escalate when it is too long, end it in time."""
+    """Check a session: record its silence, escalate if it is too long, stop it when its time is over."""
 
     def work(tx: Transaction, notes: Notes) -> Look:
-        found = _told(tx, notes, session, policy, plan)
+        found = _record_silence(tx, notes, session, policy, plan)
         after = sessions.over(found.notes, tx.now_s) if notes.works else found.notes
         circuit = sessions.SessionCircuit(tx.apply, sessions.note_name(session), policy)
         sessions.open_if_stopped(circuit, after)
         stopped = notes.stop is None and after.stop is not None
         return found._replace(notes=after, interrupts=stopped)
 
-    return _looked(store, session, policy, work)
+    return _check_session(store, session, policy, work)
 
 
 def stop_for_tampering(
@@ -114,10 +114,10 @@ def stop_for_tampering(
         sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, name, policy), after)
         return Look(after, interrupts=notes.works and notes.stop is None)
 
-    return _looked(store, session, policy, work)
+    return _check_session(store, session, policy, work)
 
 
-def look_for_a_watcher(
+def check_unwatched_session(
     store: Transacts,
     session: str,
     policy: Policy,
@@ -139,12 +139,12 @@ def look_for_a_watcher(
         others = is_watched or root not in {None, notes.root}
         if others or unheard_s >= gone_after_s(policy):
             return Look(notes, known=False)
-        return _told(tx, notes, session, policy, plan)
+        return _record_silence(tx, notes, session, policy, plan)
 
-    return _looked(store, session, policy, work)
+    return _check_session(store, session, policy, work)
 
 
-def _looked(
+def _check_session(
     store: Transacts, session: str, policy: Policy, work: Callable[[Transaction, Notes], Look]
 ) -> Look:
     def inside(tx: Transaction) -> Look:
@@ -159,7 +159,7 @@ def _looked(
     return store.transact(sessions.note_name(session), inside)
 
 
-def _told(
+def _record_silence(
     tx: Transaction, notes: Notes, session: str, policy: Policy, plan: Interventions | None
 ) -> Look:
     subject, idle_s = sessions.note_name(session), sessions.silent_s(notes, tx.now_s)
@@ -183,10 +183,10 @@ LONGEST = 1000
 
 
 class Rounds:
-    """Looks at sessions, one after the other, in a thread of its own. Thread-safe.
+    """Looks at sessions, one after the other, in a separate thread. Thread-safe.
 
     `look` looks at one; `help_` is called with a session and the evidence where help is wanted;
-    `find` finds sessions at work.
+    `find` finds active sessions.
     """
 
     def __init__(
@@ -204,14 +204,13 @@ class Rounds:
         self._under_way: threading.Thread | None = None
 
     def add(self, session: str) -> None:
-        """Watch this session, too."""
         with self._lock:
             self._due_s.setdefault(session, 0.0)
             while len(self._due_s) > LONGEST:
                 del self._due_s[next(iter(self._due_s))]
 
     def tick(self, now_s: float) -> None:
-        """Begin a round, if one is due and the last is over. Does not wait for it."""
+        """Start a round in a thread if one is due and none is running."""
         with self._lock:
             due = now_s >= self._find_due_s or any(at_s <= now_s for at_s in self._due_s.values())
             if not due or (self._under_way is not None and self._under_way.is_alive()):
@@ -220,7 +219,7 @@ class Rounds:
             self._under_way.start()
 
     def make(self, now_s: float) -> None:
-        """Look for sessions, and at those that are due."""
+        """Find sessions, and check those that are due."""
         if now_s >= self._find_due_s:
             self._find_due_s = now_s + FIND_S
             with suppress(Exception):  # the store may be gone for a while
@@ -267,7 +266,7 @@ class WatchedProcess(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> "WatchedProcess":
-        """The process that has this number now."""
+        """The process that has this id now."""
         return cls(pid, began_at(pid))
 
     @property
@@ -279,7 +278,6 @@ class WatchedProcess(NamedTuple):
         return began_at(self.pid) == self.began
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
         if self.lives:
             try:
                 os.kill(self.pid, number)
@@ -310,13 +308,13 @@ class WatchedSession(NamedTuple):
     """Whether its events come over HTTP."""
 
     @property
-    def is_looked_at(self) -> bool:
+    def needs_checks(self) -> bool:
         """Whether it is watched. Without a process, only while its events come over HTTP."""
         return self.agent is not None or self.posted
 
 
 class Visit(NamedTuple):
-    """What came of one look."""
+    """The outcome of one check."""
 
     session: WatchedSession
     ends: str = ""
@@ -336,7 +334,7 @@ def visit(
 
     `help_` starts the escalation agent with the evidence.
     """
-    if not watched.is_looked_at or now_s - watched.since_s >= LONGEST_S:
+    if not watched.needs_checks or now_s - watched.since_s >= LONGEST_S:
         return Visit(watched, "it was watched for a day")
     if watched.agent is not None and not watched.agent.lives:
         return Visit(watched, AGENT_GONE)
@@ -353,12 +351,10 @@ def visit(
     rests = not found.notes.works
     every_s = max(found.every_s, RESTING_S) if rests else found.every_s
     after = watched._replace(failures=0, is_noted=True, rests=rests, due_s=now_s + every_s)
-    return Visit(
-        after if watched.agent is None else _interrupted(after, watched.agent, found, now_s)
-    )
+    return Visit(after if watched.agent is None else _interrupt(after, watched.agent, found, now_s))
 
 
-def _interrupted(
+def _interrupt(
     after: WatchedSession, agent: WatchedProcess, found: Look, now_s: float
 ) -> WatchedSession:
     """Interrupt the agent if the check requires it; end one that has not reacted."""
@@ -382,7 +378,7 @@ def look_at(watched: WatchedSession, watcher: int) -> Look:
     `watcher` is the process that watches it, for its note. Raises what the store raises.
     """
     # Changed files hold from now on, and changes that no operator made are reverted.
-    known = compiled.compiled(watched.root, during_call=None)
+    known = hook_config.config_of(watched.root, during_call=None)
     committed: list[Event] = []
     store: Any = Recorder(open_store(known), committed)
     agent = watched.agent
@@ -403,7 +399,7 @@ def look_at(watched: WatchedSession, watcher: int) -> Look:
         take_tampering(watched.root, known.tampered)
     elif agent is None:
         plan, mark = known.interventions, folder_mark(watched.root)
-        found = look_for_a_watcher(store, watched.session, policy, plan, mark, watcher=watcher)
+        found = check_unwatched_session(store, watched.session, policy, plan, mark, watcher=watcher)
     else:
         found = look(store, watched.session, policy, known.interventions)
     if committed and known.listens:
@@ -413,7 +409,7 @@ def look_at(watched: WatchedSession, watcher: int) -> Look:
 
 def start_help(watched: WatchedSession, evidence: str) -> None:
     """Start the escalation agent, where one is configured."""
-    escalate = compiled.compiled(watched.root).interventions.escalate
+    escalate = hook_config.config_of(watched.root).interventions.escalate
     if escalate:
         after_reply.start_help(escalate, evidence, watched.session, root=watched.root)
 
@@ -421,9 +417,9 @@ def start_help(watched: WatchedSession, evidence: str) -> None:
 def mark_ended(watched: WatchedSession, watcher: int) -> None:
     """Note that the session of an agent that is gone is over, so that its silence is no sign.
 
-    Not if another process watches by now: then the session goes on there.
+    Not if another process watches by now: then the session continues there.
     """
-    store = open_store(compiled.compiled(watched.root))
+    store = open_store(hook_config.config_of(watched.root))
     store.transact(sessions.note_name(watched.session), lambda inside: end(inside, watcher))
 
 

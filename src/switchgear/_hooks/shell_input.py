@@ -17,14 +17,14 @@ from switchgear._stores.url import default_file
 LONGEST_INPUT = 65_536
 """Characters that one shell may receive before a new one must be started."""
 _MOVED = "\0"
-"""Stands in a line for a key after which it is not known what the line reads."""
+"""Replaces a key that makes the rest of the line unknown."""
 _ENDS = "\r\n"
 _IGNORED = "\x04\x07\x0c\x11\x13\x1a\x1c"
 """End of file, bell, redraw, flow control, suspend, quit: the line that is being typed stays as it is."""
 
 
 class Typed(NamedTuple):
-    """All that a shell has received."""
+    """The input that a shell has received."""
 
     text: str
     """Complete lines, and the one that is being typed."""
@@ -47,7 +47,7 @@ def typed(before: str, keys: str) -> Typed:
             done.append(line.replace(_MOVED, "") + "\n")
             line = ""
         else:
-            line = _edited(line, key)
+            line = _apply_key(line, key)
     text = "".join(done) + line
     if len(text) > LONGEST_INPUT:
         unread = f"this shell has received more than {LONGEST_INPUT:,} characters; start a new one"
@@ -55,7 +55,7 @@ def typed(before: str, keys: str) -> Typed:
 
 
 def _keys(text: str) -> list[str]:
-    """The single keys, of which an escape sequence is one."""
+    """The single keys; an escape sequence is one key."""
     keys, at = list[str](), 0
     while at < len(text):
         end = at + 1
@@ -72,7 +72,7 @@ def _keys(text: str) -> list[str]:
     return keys
 
 
-def _edited(line: str, key: str) -> str:
+def _apply_key(line: str, key: str) -> str:
     """The line after one key that does not end it."""
     if key in {"\x7f", "\x08"}:
         return line[:-1]
@@ -89,7 +89,7 @@ def _edited(line: str, key: str) -> str:
 
 
 def _why_unread(line: str) -> str:
-    """Why a line cannot be read, if it cannot: keys moved in it, and it has a text as well."""
+    """Why a line cannot be read: it contains text and cursor keys. Empty: it can be read."""
     if _MOVED not in line or not line.replace(_MOVED, "").strip():
         return ""
     return "a line with cursor keys cannot be checked; send it without them"
@@ -97,7 +97,7 @@ def _why_unread(line: str) -> str:
 
 LONGEST_START = 4_000
 OLD_S = 7 * 86_400.0
-"""When what is kept of a session that has not ended in order is removed."""
+"""Age at which the input of an abandoned session is removed."""
 MOST_SHELLS = 16
 """Shells of a session, and commands that started one, of which the input is kept."""
 LARGEST_FILE = 4_000_000
@@ -115,16 +115,16 @@ _COMMANDS = ("command", "cmd")
 
 
 class Piece(NamedTuple):
-    """A piece of input to a running shell, with what has to be judged instead of it."""
+    """A piece of input to a running shell, with the calls that are judged instead of it."""
 
     calls: tuple[Mapping[str, Any], ...]
-    """The inputs of calls that do the same: one for each shell that may be meant."""
+    """The inputs of equivalent calls: one for each shell that may receive it."""
     unread: str
     """Why it cannot be judged, if it cannot."""
 
 
 def keep_start(facts: HookFacts, root: str) -> None:
-    """Remember where a call may start a program that is written to later, and how. Never raises."""
+    """Remember a call that may start a program which later receives input. Never raises."""
     args = facts.args if isinstance(facts.args, dict) else {}
     command = next((args[key] for key in _COMMANDS if key in args), "")
     text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
@@ -134,7 +134,7 @@ def keep_start(facts: HookFacts, root: str) -> None:
     start = {"command": text[:LONGEST_START]}
     start |= {key: args[key] for key in ("workdir", "cwd") if isinstance(args.get(key), str)}
     try:
-        with _kept(facts, root) as kept:
+        with _saved_input(facts, root) as kept:
             starts = [each for each in kept["starts"] if each != start]
             kept["starts"] = [*starts, start][-MOST_SHELLS:]
     except (OSError, ValueError):
@@ -142,13 +142,13 @@ def keep_start(facts: HookFacts, root: str) -> None:
 
 
 def piece(facts: HookFacts, root: str) -> Piece | None:
-    """What a call writes to a running shell, with all that came before; `None`: it writes to none."""
+    """What a call writes to a running shell, with all earlier input; `None`: it writes to none."""
     name = types_into_shell(facts.tool, facts.args)
     if name is None:
         return None
     keys = typed_keys(facts.args[name])
     try:
-        with _kept(facts, root) as kept:
+        with _saved_input(facts, root) as kept:
             shells, starts = kept["shells"], kept["starts"]
             before = shells.get(_shell_of(facts.args), "")
     except (OSError, ValueError):
@@ -162,13 +162,13 @@ def piece(facts: HookFacts, root: str) -> Piece | None:
 
 
 def keep_piece(facts: HookFacts, root: str) -> None:
-    """Remember a piece that was admitted. Never raises: see `keep_start`."""
+    """Remember a piece that was admitted. Never raises."""
     name = types_into_shell(facts.tool, facts.args)
     if name is None:
         return
     keys = typed_keys(facts.args[name])
     try:
-        with _kept(facts, root) as kept:
+        with _saved_input(facts, root) as kept:
             shell = _shell_of(facts.args)
             before = kept["shells"].pop(shell, "")
             kept["shells"][shell] = typed(before, keys).text
@@ -189,7 +189,7 @@ def _path(facts: HookFacts, root: str) -> str:
 
 
 @contextmanager
-def _kept(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
+def _saved_input(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
     """What is kept of a session, to be read and changed by one hook at a time.
 
     Raises OSError or ValueError where it cannot be read, locked or written.
@@ -214,7 +214,7 @@ def _kept(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
         raw = os.read(file, LARGEST_FILE)
         if not raw:
             _remove_old(os.path.dirname(path), time.time())
-        kept = _checked(json.loads(raw)) if raw else {"shells": {}, "starts": []}
+        kept = _check_saved(json.loads(raw)) if raw else {"shells": {}, "starts": []}
         before = json.dumps(kept)
         yield kept
         after = json.dumps(kept)
@@ -232,7 +232,7 @@ def _remove_old(folder: str, now_s: float) -> None:
             os.unlink(entry.path)
 
 
-def _checked(data: Any) -> dict[str, Any]:
+def _check_saved(data: Any) -> dict[str, Any]:
     """Raises ValueError for anything but what is written here."""
     shells, starts = (data.get("shells"), data.get("starts")) if type(data) is dict else (0, 0)
     is_ours = (

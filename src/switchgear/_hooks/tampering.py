@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from switchgear._config.loader import PROJECT, candidates
 from switchgear._config.trust import Trusted, content, digest_of, is_lost, is_own, record_of
-from switchgear._hooks.install import saved
-from switchgear._hooks.install.saved import Repaired
+from switchgear._hooks.install import saved_copies
+from switchgear._hooks.install.saved_copies import Repaired
 from switchgear._measure.saved_refs import common_dir, remembered_refs, write_refs
 
 TIMEOUT_S = 5.0
@@ -48,7 +48,7 @@ def repair_refs(root: str) -> Repaired:
         if now.get(name) == commit:
             continue
         what = "was deleted" if name not in now else "was moved"
-        if _run(git, "cat-file", "-e", f"{commit}^{{commit}}") and _run(
+        if _run_git(git, "cat-file", "-e", f"{commit}^{{commit}}") and _run_git(
             git, "update-ref", name, commit
         ):
             done.append(f"saved work {name} {what}: restored")
@@ -61,7 +61,7 @@ def repair_refs(root: str) -> Repaired:
 
 
 def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
-    """The commits of references as they are now, read as git keeps them."""
+    """The current commits of references, read from git's own files."""
     found: dict[str, str] = {}
     try:
         with open(os.path.join(git, "packed-refs"), encoding="utf-8", errors="replace") as file:
@@ -85,7 +85,7 @@ def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _run(git: str, *words: str) -> bool:
+def _run_git(git: str, *words: str) -> bool:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         done = subprocess.run(  # noqa: S603  the arguments are ours
@@ -101,7 +101,7 @@ def _run(git: str, *words: str) -> bool:
 
 
 class Found(NamedTuple):
-    """What a look found."""
+    """The result of a check."""
 
     reverted: tuple[str, ...]
     failed: tuple[str, ...]
@@ -129,12 +129,12 @@ def look(
     `copied` are the files that had a saved copy at the last look, `trusted` the configuration that
     was in effect.
     """
-    reverted = [f"the saved copy of {path} was removed" for path in saved.lost(copied)]
+    reverted = [f"the saved copy of {path} was removed" for path in saved_copies.lost(copied)]
     if trusted is not None and not is_own(trusted) and is_lost(trusted):
         reverted.append(f"the record that {trusted} is trusted was removed")
     failed: list[str] = []
     watched: list[str] = []
-    for step in (saved.repair, repair_refs):
+    for step in (saved_copies.repair, repair_refs):
         try:
             done = step(root)
             reverted += done.done
@@ -155,15 +155,15 @@ def look(
         elif during_call is None and digest != seen:
             unsettled, now_seen = True, seen
     try:
-        watched = [*saved.watched(root), *watched_refs(root)]
+        watched = [*saved_copies.watched(root), *watched_refs(root)]
     except OSError as error:
         failed.append(f"the files that guard {root} could not be checked: {error}")
-    copies = [each.path for each in saved.saved_in(root)]
+    copies = [each.path for each in saved_copies.saved_in(root)]
     return Found(tuple(reverted), tuple(failed), unsettled, now_seen, watched, copies)
 
 
 def _changed_config(root: str) -> tuple[Trusted, str] | None:
-    """The trusted configuration of a project, if its file is another one now, and that one's digest."""
+    """The trusted record of a configuration whose file has changed, and the digest of the file; or `None`."""
     for path in candidates(root):
         record = record_of(path)
         if record is None:
@@ -175,18 +175,18 @@ def _changed_config(root: str) -> tuple[Trusted, str] | None:
 
 
 def _revert(record: Trusted) -> str:
-    """Put the trusted content back; the changed text is kept aside."""
+    """Restore the trusted content; the changed text is kept aside."""
     path = record.path
     now = content(path)
     what = "was removed or made unreadable" if now is None else "was changed"
-    aside = "" if now is None else saved.keep_aside(path, now)
+    aside = "" if now is None else saved_copies.keep_aside(path, now)
     kept = f", and the changed text is in {aside}" if aside else ""
     data = record.text.encode()
     if os.path.basename(path) == PROJECT and now is not None:
         data = _with_table(now.decode(errors="replace"), record.text).encode()
         if digest_of(path, data) != record.digest:
             data = record.text.encode()
-    saved.put_back(os.path.dirname(path), path, data, 0o644)
+    saved_copies.put_back(os.path.dirname(path), path, data, 0o644)
     return f"{path} {what} during a tool call: the trusted content was restored{kept}"
 
 
@@ -199,7 +199,7 @@ def _with_table(now: str, good: str) -> str:
 
 
 def _tables(text: str) -> list[str]:
-    """The text in parts that each begin with the header of a table."""
+    """The text, split before each table header."""
     parts = [""]
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("["):

@@ -4,8 +4,8 @@ What cannot be read is refused. What breaks no rule, but whose circuits cannot b
 admitted or refused as configured.
 
 Each agent has a circuit `hooks/<agent>` for that: its events say what went wrong, its count of
-ignored signals how often. While the store itself is out of reach, a line in a small file beside it
-keeps the news; the next hook that reaches the store folds it in.
+ignored signals how often. While the store itself cannot be reached, they are
+lines of a small file beside it; the next hook that reaches the store saves them there.
 """
 
 import os
@@ -34,7 +34,7 @@ ADMIT, REFUSE = "admit", "refuse"
 
 
 def hooks_circuit(agent: str) -> str:
-    """The circuit that counts what the hooks of an agent could not decide."""
+    """The circuit that counts the undecided calls of an agent."""
     return f"hooks/{agent}"
 
 
@@ -59,11 +59,10 @@ def unreadable(why: str) -> Ruling:
 
 
 def said(why: str, end: str) -> str:
-    """The remark for the agent's log."""
     return f"switchgear could not decide, and {end}: {redact(why)}"
 
 
-def blind_reply(agent: str, ruling: Ruling) -> Reply:
+def reply_without_event(agent: str, ruling: Ruling) -> Reply:
     """The reply to input that could not be read: its event is unknown.
 
     Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
@@ -77,23 +76,21 @@ def blind_reply(agent: str, ruling: Ruling) -> Reply:
     return Reply("", text, 2 if refused else 0, refusal=text if refused else "")
 
 
-def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
+def record_undecided(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
     """Record an undecided call with its reason. Raises `StoreError`."""
     key = hooks_circuit(agent)
 
     def work(inside: Transaction) -> None:
-        _note(inside, policy, key, why, times)
+        inside.apply(key, policy, Record(Signal(count=times)))
+        inside.apply(key, policy, Override("switchgear", redact(why), kind=EventKind.UNDECIDED))
 
     store.transact(key, work)
 
 
 def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -> None:
     """Leave an event at a circuit that changes nothing else. Raises `StoreError`."""
-
-    def work(inside: Transaction) -> None:
-        inside.apply(key, policy, Override("switchgear", text, kind=kind))
-
-    store.transact(key, work)
+    event = Override("switchgear", text, kind=kind)
+    store.transact(key, lambda inside: inside.apply(key, policy, event))
 
 
 def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
@@ -136,19 +133,14 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
                 by_agent.setdefault(agent, []).append(why)
         for agent, whys in by_agent.items():
             often = f" ({len(whys)} times)" if len(whys) > 1 else ""
-            told = f"while the store was unavailable{often}: {whys[-1]}"
-            leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
+            summary = f"while the store was unavailable{often}: {whys[-1]}"
+            record_undecided(store, policy_for(hooks_circuit(agent)), agent, summary, len(whys))
         # Emptied, not removed: a process that waits for its lock must find the same file.
         os.ftruncate(file, 0)
     except BlockingIOError:
         return
     finally:
         os.close(file)
-
-
-def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -> None:
-    inside.apply(key, policy, Record(Signal(count=times)))
-    inside.apply(key, policy, Override("switchgear", redact(why), kind=EventKind.UNDECIDED))
 
 
 def _lock(file: int, *, wait: bool = True) -> None:
@@ -160,11 +152,11 @@ def _lock(file: int, *, wait: bool = True) -> None:
 DEADLINE_S = 12.0
 """From the start to the answer. Agents wait 15 s for a hook, and starting Python takes its part."""
 CIRCUITS_S = 5.0
-"""How long the circuits may take once the rules are judged. A store that is jammed costs this much."""
+"""Time limit of the circuits after the rules are judged, for a blocked store."""
 
 
 class Pending:
-    """One hook call under way. Written by the thread that answers, read by the deadline's thread."""
+    """One hook call in progress. Written by the thread that answers, read by the deadline's thread."""
 
     def __init__(self, began_s: float | None = None, event: str = "") -> None:
         self.began_s = time.monotonic() if began_s is None else began_s
@@ -186,7 +178,7 @@ class Pending:
         return last_s if self.judged_s is None else min(last_s, self.judged_s + CIRCUITS_S)
 
     def judged(self, refusal: Ruling | None) -> None:
-        """The rules are judged: `refusal` is final, `None` leaves it to the circuits."""
+        """Store the result of the rules: `refusal` is final, `None` leaves the decision to the circuits."""
         self.refusal = refusal
         self.judged_s = time.monotonic()
 
@@ -198,15 +190,15 @@ class Pending:
         return self.root, facts.session
 
     def begins_work(self) -> bool:
-        """Whether the agent begins to work with this event: it may have waited for its user."""
+        """Whether the agent starts to work with this event."""
         starts = (Moment.SESSION_START, Moment.PROMPT)
         return self.facts is not None and self.facts.moment in starts
 
     def ruling(self, why: str) -> Ruling:
-        """The ruling that follows from the stage reached, if nothing more can be found out."""
+        """The ruling that follows from the stage reached, without further information."""
         facts = self.facts
         if self.refusal is not None:
-            return self.refusal._replace(remark=self.refusal.remark or said(why, REFUSED))
+            return self.refusal._replace(remark=self.refusal.remark or said(why, "refused"))
         if facts is not None and facts.moment is not Moment.BEFORE_TOOL:
             return ruling_on(why, ADMIT, facts)
         if self.judged_s is None:
@@ -214,17 +206,14 @@ class Pending:
         return ruling_on(why, self.on_trouble, facts)
 
     def reply(self, agent: str, ruling: Ruling) -> Reply:
-        """The ruling in the agent's own words; without the event, by exit code or plugin."""
+        """The ruling in the agent's format; without a readable event, by exit code or plugin reply."""
         if self.dialect is None or self.facts is None:
-            return blind_reply(agent, ruling)
+            return reply_without_event(agent, ruling)
         return in_dialect(self.dialect, self.facts, ruling)
 
 
-REFUSED = "refused"
-
-
 def in_dialect(dialect: Dialect, facts: HookFacts, ruling: Ruling) -> Reply:
-    """The ruling as the agent obeys it, with what to do if it cannot be written."""
+    """The ruling in the agent's format, with the refusal to write if standard output fails."""
     reply = dialect.write(ruling, facts)
     refuses = ruling.action in REFUSING and facts.moment is Moment.BEFORE_TOOL
     return reply._replace(refusal=ruling.text) if refuses else reply

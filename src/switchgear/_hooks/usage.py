@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, lines_since
 from switchgear._agents.registry import usages_in
-from switchgear._hooks import compiled
+from switchgear._hooks import hook_config
 from switchgear._hooks.open_calls import Book
 
 NAME = "prices.json"
@@ -24,7 +24,7 @@ _MILLION = 1_000_000
 
 
 class Card(NamedTuple):
-    """A model on the price list; prices in millionths of a dollar for a million tokens."""
+    """The prices of a model, in millionths of a dollar for a million tokens."""
 
     input: int = 0
     output: int = 0
@@ -44,15 +44,15 @@ class Card(NamedTuple):
         """
         if self.unknown:
             return None
-        sent, said, read, written = tokens
+        sent, output, read, written = tokens
         fresh = max(0, sent - read - written)
-        total = fresh * self.input + said * self.output
+        total = fresh * self.input + output * self.output
         total += read * self.cache_read + written * self.cache_write
         return -(-total // _MILLION)
 
 
 def card_of(model: str, folder: str, now_s: float) -> Card:
-    """The card of a model; prices are kept in `folder`. Never raises for what is in the file."""
+    """The prices of a model, cached in `folder`. Never raises for the content of the cache."""
     place = os.path.join(folder, NAME)
     cards = _read(place)
     card = cards.get(model)
@@ -60,15 +60,15 @@ def card_of(model: str, folder: str, now_s: float) -> Card:
         for_s = UNKNOWN_FOR_S if card.unknown else KNOWN_FOR_S
         if 0 <= now_s - card.made_s < for_s:
             return card
-    card = _looked_up(model)._replace(made_s=now_s)
+    card = _price_from_list(model)._replace(made_s=now_s)
     cards.pop(model, None)
     cards[model] = card
-    compiled.write(place, dict(list(cards.items())[-MOST_MODELS:]))
+    hook_config.write(place, dict(list(cards.items())[-MOST_MODELS:]))
     return card
 
 
-def _looked_up(model: str) -> Card:
-    compiled.use_all_modules()
+def _price_from_list(model: str) -> Card:
+    hook_config.use_all_modules()
     from switchgear._agents.events import Usage  # noqa: PLC0415
     from switchgear._agents.prices import cost_of  # noqa: PLC0415
     from switchgear._providers.prices import window_of  # noqa: PLC0415
@@ -80,12 +80,12 @@ def _looked_up(model: str) -> Card:
     )
     costs = [cost_of([usage]) for usage in kinds]
     unknown = next((cost.unknown for cost in costs if cost.unknown), "")
-    sent, said, read, written = (cost.micros or 0 for cost in costs)
-    return Card(sent, said, read, written, window_of(model), unknown)
+    sent, output, read, written = (cost.micros or 0 for cost in costs)
+    return Card(sent, output, read, written, window_of(model), unknown)
 
 
 def _read(place: str) -> dict[str, Card]:
-    data: Any = compiled.read_own(place)
+    data: Any = hook_config.read_own(place)
     try:
         return {str(model): _card(fields) for model, fields in data.items()}
     except (ValueError, TypeError, AttributeError):
@@ -104,7 +104,7 @@ LAST = 8
 
 
 class Bill(NamedTuple):
-    """What is new since the last time."""
+    """The usage that is new since the last hook."""
 
     context_used: float | None = None
     """The share of the window that the last answer has left in use."""
@@ -114,13 +114,13 @@ class Bill(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """Whose transcript is read, and what is known of it beforehand."""
+    """A transcript, and what is known about it."""
 
     agent: str
     transcript: str
     is_sub_agent: bool
     model: str
-    """Of answers that name none."""
+    """The model of answers that name none."""
     since_s: float
     """Answers from before are not charged: the session was not guarded then."""
     folder: str
@@ -130,7 +130,7 @@ class Reader(NamedTuple):
 
 
 def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:
-    """Read on in a transcript: the book afterwards, and what is new."""
+    """Read the new part of a transcript. Returns the new position and the new usage."""
     offset, lines = lines_since(reader.transcript, book.offset)
     answers = dict(book.answers)
     spent: dict[str, list[int]] = {}
@@ -164,10 +164,10 @@ def _bill(
         if cost is not None:
             micros = cost + (micros or 0)
     unpriced = {name: card.unknown for name, card in cards.items() if card.unknown}
-    return Bill(latest and _share(reader, latest, cards), micros, unpriced)
+    return Bill(latest and _context_share(reader, latest, cards), micros, unpriced)
 
 
-def _share(reader: Reader, latest: AnswerUsage, cards: Mapping[str, Card]) -> float:
+def _context_share(reader: Reader, latest: AnswerUsage, cards: Mapping[str, Card]) -> float:
     listed = cards.get(latest.model, Card()).window
     window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
     return min(1.0, (latest.tokens.input + latest.tokens.output) / window)

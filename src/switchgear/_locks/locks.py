@@ -1,4 +1,4 @@
-"""Locks that agents on many machines share, with leases, fencing tokens and a queue that is seen.
+"""Locks that agents on many machines share, with leases, fencing tokens and a visible queue.
 
 `panel.lock("resource")` is one. The wait is recorded in the circuit `lock/<resource>`:
 while that is open, callers are refused at once and do their work later (re-queued).
@@ -18,17 +18,17 @@ from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Permit, Phase, Signal, Verdict
 from switchgear._detectors import LockWait
 from switchgear._locks.state import (
-    Asked,
     Break,
     Extend,
     Granted,
+    LockRequest,
     Release,
     Take,
     Tenure,
     dump_tenure,
     load_tenure,
     move,
-    standing_at,
+    state_at,
 )
 from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.threads import beside
@@ -36,25 +36,23 @@ from switchgear._text.redact import redacted_name
 
 SHELF, ALERTS = "lock", "lock-alert"
 LEASE_S = 60.0
-"""How long a lock is had by default, unless it is renewed."""
+"""Default lease in seconds."""
 SHORTEST_S, LONGEST_S = 0.005, 0.25
-"""Between two looks of a waiting process: first, and at most."""
+"""Seconds between two polls of a waiting process: the first pause, and the longest."""
 TELL_EVERY_S = 5.0
-"""How often a waiting process records its wait in the circuit."""
+"""Seconds between two records of a wait in the circuit."""
 
 BreakerOf = Callable[[str, Policy], Breaker]
-"""The breaker of a circuit, judged by this policy unless something else is known of it."""
+"""The breaker of a circuit; the policy applies unless another one is configured or stored."""
 
 
 class ResourceStatus(NamedTuple):
-    """A resource as it stands."""
-
     resource: str
     tenure: Tenure
 
 
 def lock_policy(limit_s: float = 60.0) -> Policy:
-    """How the circuit of a lock is judged by default: the preset `resource_lock`."""
+    """The default policy of the circuit of a lock: the preset `resource_lock`."""
     return Policy([LockWait(limit_s)], Cooldown(60.0, 3600.0))
 
 
@@ -62,8 +60,8 @@ class ResourceLock:
     """An exclusive lock on a resource, for a lease. Used by one thread or task at a time.
 
     A context manager, also `async with`. Entering waits in a queue until it is our turn, at most
-    `timeout_s` seconds (`None`: as long as the circuit allows); leaving gives it back. `token` grows
-    with every holder: give it to the resource, which refuses what comes with a lower one.
+    `timeout_s` seconds (`None`: as long as the circuit allows); leaving releases it. `token` grows
+    with every holder: pass it to the resource, which must refuse a lower one.
 
     Raises `Rejected` while its circuit is open, or when it opens while we wait; `LockTimeout`;
     `LockLost` on leaving when the lease ran out before.
@@ -94,20 +92,20 @@ class ResourceLock:
         self._id = os.urandom(8).hex()
 
     def acquire(self) -> int:
-        """Wait for it; the fencing token."""
+        """Wait until the lock is acquired. Returns the fencing token."""
         for wait_s in self._steps():
             self._sleep(wait_s)
         return self.token
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Have it for another lease from now on. Raises `LockLost` if it is too late."""
+        """Renew the lease from now on. Raises `LockLost` if it has expired."""
         lease_s = self._lease_s if lease_s is None else values.check_seconds("lease_s", lease_s)
-        if not self._ask(Extend(self._id, lease_s)).has:
+        if not self._apply(Extend(self._id, lease_s)).has:
             raise LockLost(self.resource, self.token)
 
     def release(self) -> bool:
-        """Give it back; false: the lease ran out before, and it was no longer ours to give."""
-        had = self._ask(Release(self._id)).has
+        """Release the lock. False: the lease had expired, so it was no longer held."""
+        had = self._apply(Release(self._id)).has
         self.token = 0
         return had
 
@@ -116,7 +114,7 @@ class ResourceLock:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._left(self.token, error)
+        self._release_token(self.token, error)
 
     async def __aenter__(self) -> Self:
         import asyncio  # noqa: PLC0415  no event loop, no import
@@ -135,18 +133,18 @@ class ResourceLock:
             raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await beside(lambda: self._left(self.token, error))
+        await beside(lambda: self._release_token(self.token, error))
 
     def __repr__(self) -> str:
         return f"<ResourceLock {self.resource!r} token={self.token}>"
 
-    def _left(self, token: int, error: object) -> None:
+    def _release_token(self, token: int, error: object) -> None:
         # The caller's exception is never replaced.
         if not self.release() and error is None:
             raise LockLost(self.resource, token)
 
     def _steps(self) -> Generator[float, None, None]:
-        """How long to sleep between two attempts, until it is acquired; or raises."""
+        """Yields the seconds to sleep before the next attempt, until the lock is acquired."""
         if self.token:
             raise ValueError(
                 f"lock {self.resource!r} is already held by this object; create another"
@@ -157,7 +155,7 @@ class ResourceLock:
         limit_s, holder = _limit_s(self._breaker.policy), ""
         try:
             while True:
-                granted = self._ask(Take(self._id, self.owner, self._lease_s))
+                granted = self._apply(Take(self._id, self.owner, self._lease_s))
                 now_s = self._ledger.now_s()
                 waited_s = max(0.0, now_s - began_s)
                 holder = granted.holder or holder
@@ -171,7 +169,7 @@ class ResourceLock:
                 is_over = told_s - began_s <= limit_s < waited_s
                 if is_over or now_s - told_s >= TELL_EVERY_S:
                     told_s = now_s
-                    self._tell_waiting(waited_s, permit, holder)
+                    self._record_wait(waited_s, permit, holder)
                 until_over_s = limit_s - waited_s + SHORTEST_S
                 yield min(pause_s, until_over_s) if until_over_s > 0 else pause_s
                 pause_s = min(LONGEST_S, pause_s * 1.5)
@@ -179,7 +177,7 @@ class ResourceLock:
             if not self.token:
                 self._give_up(permit, self._ledger.now_s() - began_s)
 
-    def _tell_waiting(self, waited_s: float, permit: Permit | None, holder: str) -> None:
+    def _record_wait(self, waited_s: float, permit: Permit | None, holder: str) -> None:
         """Record the wait in the circuit before it is over; raises `Rejected` when that opens it."""
         signal = Signal(ok=True, waited_s=waited_s)
         is_failed_probe = (
@@ -206,12 +204,12 @@ class ResourceLock:
     def _give_up(self, permit: Permit | None, waited_s: float) -> None:
         """Leave the queue; the wait is still recorded."""
         try:
-            self._ask(Release(self._id))
+            self._apply(Release(self._id))
         finally:
             self._breaker.record(Signal(waited_s=max(0.0, waited_s)), permit)
 
-    def _ask(self, asked: Asked) -> Granted:
-        return amend(self._ledger, self.resource, asked)
+    def _apply(self, request: LockRequest) -> Granted:
+        return amend(self._ledger, self.resource, request)
 
 
 class Locks:
@@ -237,7 +235,7 @@ class Locks:
         timeout_s: float | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> ResourceLock:
-        """A lock on a resource, not yet had: `with panel.lock("staging-db") as lock:`."""
+        """A lock on a resource, not yet acquired: `with panel.lock("staging-db") as lock:`."""
         name = checked_name(f"lock/{values.check_text('resource', resource)}")
         breaker = self._breaker_of(name, lock_policy())
         return ResourceLock(
@@ -251,12 +249,12 @@ class Locks:
         )
 
     def all(self) -> list[ResourceStatus]:
-        """Every resource that was ever locked, as it stands now, sorted by name."""
+        """The state of every resource that was ever locked, sorted by name."""
         now_s = self._ledger.now_s()
         found: list[ResourceStatus] = []
         for resource in self._ledger.keys(SHELF):
-            tenure = _loaded(self._ledger, resource, self._ledger.value(SHELF, resource))
-            found.append(ResourceStatus(resource, standing_at(tenure, now_s)))
+            tenure = _load_tenure(self._ledger, resource, self._ledger.value(SHELF, resource))
+            found.append(ResourceStatus(resource, state_at(tenure, now_s)))
         return found
 
     def alert(self, resource: str) -> dict[str, Any]:
@@ -273,12 +271,10 @@ class Locks:
         return amend(self._ledger, resource, Break()).has
 
 
-def amend(ledger: Ledger, resource: str, asked: Asked) -> Granted:
-    """Apply a request to a lock, in one transaction."""
-
+def amend(ledger: Ledger, resource: str, request: LockRequest) -> Granted:
     def work(value: Any, now_s: float) -> Amended:
-        before = _loaded(ledger, resource, value)
-        moved = move(before, asked, now_s)
+        before = _load_tenure(ledger, resource, value)
+        moved = move(before, request, now_s)
         if moved.tenure._replace(seen_s=0.0) == before._replace(seen_s=0.0):
             return Amended(moved.granted)
         return Amended(moved.granted, dump_tenure(moved.tenure))
@@ -293,7 +289,7 @@ def _limit_s(policy: Policy) -> float:
     return min(limits, default=math.inf)
 
 
-def _loaded(ledger: Ledger, resource: str, value: Any) -> Tenure:
+def _load_tenure(ledger: Ledger, resource: str, value: Any) -> Tenure:
     try:
         return load_tenure(value)
     except ValueError as error:

@@ -1,8 +1,8 @@
 """Holder and waiters of a resource, with times: a lock as a value, and a pure fold over it.
 
-The holder has it for a lease, with a number that is higher than any before: what
-arrives at the resource with a lower number comes from a former holder (a fencing token). Those
-that wait are served in order of arrival; one that no longer asks loses its place.
+A holder has the lock for a lease, with a fencing token that is higher than any before: a request
+to the resource with a lower token comes from a former holder. Waiters are served in order of
+arrival; a waiter that no longer polls loses its place.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from switchgear._core import values
 
 PLACE_S = 5.0
-"""How long a place in the queue is kept without a new request."""
+"""Seconds that a place in the queue is kept without a new request."""
 MOST_WAITING = 1_000
 SCHEMA = 1
 
@@ -42,7 +42,7 @@ class Tenure(NamedTuple):
 
 
 class Take(NamedTuple):
-    """May I have it: now, or as soon as it is my turn."""
+    """Request the lock, now or when it is this caller's turn."""
 
     id: str
     owner: str
@@ -50,14 +50,14 @@ class Take(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """I need it longer."""
+    """Extend the lease."""
 
     id: str
     lease_s: float
 
 
 class Release(NamedTuple):
-    """I no longer need it, or no longer wait for it."""
+    """Release the lock, or leave the queue."""
 
     id: str
 
@@ -66,30 +66,30 @@ class Break(NamedTuple):
     """Take the lock from its holder."""
 
 
-Asked = Take | Extend | Release | Break
+LockRequest = Take | Extend | Release | Break
 
 
 class Granted(NamedTuple):
-    """What came of it."""
+    """The result of a request."""
 
     has: bool
-    """Whether the caller has it now; after a release: whether it still had it."""
+    """Whether the caller holds the lock; after a release: whether it held it until then."""
     token: int = 0
     until_s: float = 0.0
     holder: str = ""
     """The current holder instead."""
     ahead: int = 0
-    """How many come before."""
+    """Number of callers ahead in the queue."""
 
 
 class Moved(NamedTuple):
-    """What one message did."""
+    """The lock after a request, and the answer."""
 
     tenure: Tenure
     granted: Granted
 
 
-def move(tenure: Tenure, asked: Asked, now_s: float) -> Moved:
+def move(tenure: Tenure, request: LockRequest, now_s: float) -> Moved:
     """Apply a request, if it is allowed. Pure.
 
     >>> one = move(Tenure(), Take("a", "ada", 10.0), 0.0)
@@ -100,17 +100,17 @@ def move(tenure: Tenure, asked: Asked, now_s: float) -> Moved:
     """
     now_s = max(now_s, tenure.seen_s)
     tenure = _at(tenure, now_s)
-    if isinstance(asked, Take):
-        return _take(tenure, asked, now_s)
-    if isinstance(asked, Extend):
-        return _extend(tenure, asked, now_s)
-    if isinstance(asked, Release):
-        return _release(tenure, asked)
+    if isinstance(request, Take):
+        return _take(tenure, request, now_s)
+    if isinstance(request, Extend):
+        return _extend(tenure, request, now_s)
+    if isinstance(request, Release):
+        return _release(tenure, request)
     return Moved(tenure._replace(holder=None), Granted(tenure.holder is not None))
 
 
 def _at(tenure: Tenure, now_s: float) -> Tenure:
-    """The lock as it stands: without leases that ended and places that are no longer requested."""
+    """The lock without expired leases and without waiters that no longer poll."""
     holder = tenure.holder
     if holder is not None and holder.until_s <= now_s:
         holder = None
@@ -118,17 +118,19 @@ def _at(tenure: Tenure, now_s: float) -> Tenure:
     return Tenure(tenure.token, holder, waiting, now_s)
 
 
-def _take(tenure: Tenure, asked: Take, now_s: float) -> Moved:
+def _take(tenure: Tenure, request: Take, now_s: float) -> Moved:
     holder, waiting = tenure.holder, tenure.waiting
-    if holder is not None and holder.id == asked.id:
+    if holder is not None and holder.id == request.id:
         return Moved(tenure, Granted(True, tenure.token, holder.until_s))
-    place = next((at for at, one in enumerate(waiting) if one.id == asked.id), len(waiting))
+    place = next((at for at, one in enumerate(waiting) if one.id == request.id), len(waiting))
     if holder is None and place == 0:
-        mine = LockHolder(asked.id, asked.owner, now_s, now_s + asked.lease_s)
-        rest = tuple(one for one in waiting if one.id != asked.id)
+        mine = LockHolder(request.id, request.owner, now_s, now_s + request.lease_s)
+        rest = tuple(one for one in waiting if one.id != request.id)
         granted = Granted(True, tenure.token + 1, mine.until_s)
         return Moved(Tenure(tenure.token + 1, mine, rest, now_s), granted)
-    known = waiting[place] if place < len(waiting) else Waiter(asked.id, asked.owner, now_s, now_s)
+    known = (
+        waiting[place] if place < len(waiting) else Waiter(request.id, request.owner, now_s, now_s)
+    )
     # Updated only now and then, so that waiting is mostly reading.
     is_fresh = now_s - known.seen_s < PLACE_S / 4
     me = known if is_fresh else known._replace(seen_s=now_s)
@@ -138,26 +140,26 @@ def _take(tenure: Tenure, asked: Take, now_s: float) -> Moved:
     return Moved(tenure._replace(waiting=queue), granted)
 
 
-def _extend(tenure: Tenure, asked: Extend, now_s: float) -> Moved:
+def _extend(tenure: Tenure, request: Extend, now_s: float) -> Moved:
     holder = tenure.holder
-    if holder is None or holder.id != asked.id:
+    if holder is None or holder.id != request.id:
         return Moved(tenure, Granted(False))
-    longer = holder._replace(until_s=now_s + asked.lease_s)
+    longer = holder._replace(until_s=now_s + request.lease_s)
     return Moved(tenure._replace(holder=longer), Granted(True, tenure.token, longer.until_s))
 
 
-def _release(tenure: Tenure, asked: Release) -> Moved:
+def _release(tenure: Tenure, request: Release) -> Moved:
     holder = tenure.holder
-    had = holder is not None and holder.id == asked.id
-    rest = tuple(one for one in tenure.waiting if one.id != asked.id)
+    had = holder is not None and holder.id == request.id
+    rest = tuple(one for one in tenure.waiting if one.id != request.id)
     return Moved(
         tenure._replace(holder=None if had else holder, waiting=rest),
         Granted(had, tenure.token if had else 0),
     )
 
 
-def standing_at(tenure: Tenure, now_s: float) -> Tenure:
-    """The lock as it stands at a time, without changing it."""
+def state_at(tenure: Tenure, now_s: float) -> Tenure:
+    """The state of the lock at a time; nothing is changed."""
     return _at(tenure, max(now_s, tenure.seen_s))
 
 

@@ -38,11 +38,11 @@ class GuardAnswers:
         row = self._session(session)
         if session and row is None:
             return f"No session {_safe(session)!r} is known."
-        lines = [] if row is None else [_stands(row)]
+        lines = [] if row is None else [_session_state(row)]
         lines += [_refusing(view) for view in self._refusing(row)]
         broken = self._events(row, {EventKind.RULE_BROKEN, EventKind.UNDECIDED})
         lines += [
-            f"refused {_ago(event, self._now_s())}: {_safe(_told(event))}" for event in broken
+            f"refused {_ago(event, self._now_s())}: {_safe(_event_text(event))}" for event in broken
         ]
         if len(lines) == (row is not None):
             lines.append("Nothing refuses calls now.")
@@ -54,7 +54,7 @@ class GuardAnswers:
         if row is None:
             return "No session of this project is known."
         notes = notes_of(self._panel, f"{PREFIX}{row.id}")
-        lines = [_stands(row)]
+        lines = [_session_state(row)]
         lines += [f"evidence: {_safe(each)}" for each in notes.indicators[:_MOST]]
         if notes.tried:
             lines.append(f"escalation steps so far: {', '.join(map(_safe, notes.tried))}")
@@ -63,7 +63,7 @@ class GuardAnswers:
         failures = () if view is None else view.circuit.failures[-5:]
         lines += [f"failure: {_safe(each.error or 'no reason given')}" for each in failures]
         events = self._events(row, {EventKind.INTERVENED, EventKind.SECOND_OPINION})
-        lines += [f"{_ago(event, self._now_s())}: {_safe(_told(event))}" for event in events]
+        lines += [f"{_ago(event, self._now_s())}: {_safe(_event_text(event))}" for event in events]
         if len(lines) == 1:
             lines.append("Nothing was tried against it yet.")
         return "\n".join(lines)
@@ -117,7 +117,7 @@ class GuardAnswers:
             entry.event
             for entry in self._panel.events(limit=_NEWEST)
             if entry.event.kind in wanted
-            and (entry.event.circuit == own or own in _told(entry.event).split())
+            and (entry.event.circuit == own or own in _event_text(entry.event).split())
         ]
         return found[-5:]
 
@@ -125,9 +125,9 @@ class GuardAnswers:
         return self._panel.store.now_s()
 
 
-def _stands(row: SessionRow) -> str:
+def _session_state(row: SessionRow) -> str:
     reason = f": {_safe(row.reason)}" if row.reason else ""
-    return f"session {_safe(row.id)} is {row.state} (heat {row.heat:.0%}){reason}"
+    return f"session {_safe(row.id)} is {row.state} (score {row.score['points']:.0f}/100){reason}"
 
 
 def _refusing(view: View) -> str:
@@ -136,7 +136,7 @@ def _refusing(view: View) -> str:
     return f"circuit {_safe(view.name)} refuses: {_safe(view.verdict.reason)}; {then}"
 
 
-def _told(event: Event) -> str:
+def _event_text(event: Event) -> str:
     return event.why or event.reason
 
 

@@ -72,7 +72,7 @@ def _fields() -> frozenset[str]:
     return frozenset(ToolAnnotations.model_fields)
 
 
-def _named(**values: bool) -> dict[str, Any]:
+def _annotations(**values: bool) -> dict[str, Any]:
     """The annotations under the names of this version of the package."""
     camel = {
         "read_only": "readOnlyHint",
@@ -88,8 +88,8 @@ def _named(**values: bool) -> dict[str, Any]:
 
 
 def _read_only() -> dict[str, Any]:
-    return _named(read_only=True, destructive=False, idempotent=True, open_world=False)
+    return _annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
 def _adding() -> dict[str, Any]:
-    return _named(read_only=False, destructive=False, idempotent=False, open_world=False)
+    return _annotations(read_only=False, destructive=False, idempotent=False, open_world=False)

@@ -113,7 +113,7 @@ class GitTree:
         deadline, before = Deadline(MARK_S), self._flat()
         self._base = GitBase(self._base.home, self._top)
         self._base.create(self._real, deadline)
-        self._look(deadline, first=True)
+        self._scan(deadline, first=True)
         for prefix, base in self._bases().items():
             with suppress(GitError):
                 sources = {source for source, _ in base.ignored(deadline)}
@@ -146,7 +146,7 @@ class GitTree:
         """The state now, ignored files, our own folder and our own output left out."""
         self.prepare()
         deadline = Deadline(MARK_S)
-        state = self._look(deadline)
+        state = self._scan(deadline)
         self._write_start(state, deadline)
         text = json.dumps(state, separators=(",", ":"))
         name = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
@@ -185,7 +185,7 @@ class GitTree:
         try:
             self.prepare()
             # Time must be left to save the files by themselves, should git not come to an end.
-            state = self._look(deadline.part(deadline.left_s / 3))
+            state = self._scan(deadline.part(deadline.left_s / 3))
         except (GitError, OSError) as error:
             return self._keep_recent(target, str(error), deadline)
         reason = (
@@ -194,7 +194,8 @@ class GitTree:
         try:
             if alternates_changed(self._base, self._real):
                 raise GitError(reason)
-            commit, missed = self._commit(state, message, deadline, parent=self._head(deadline))
+            head = self._head(deadline)
+            commit, missed = self._commit(state, message, deadline, parent=head)
             reference = f"refs/switchgear/{name}"
             self._real_git("update-ref", reference, commit, deadline=deadline)
             kept = reference.replace(PREFIX, KEPT, 1)
@@ -206,7 +207,8 @@ class GitTree:
             if read.strip() != commit:
                 raise GitError(f"{reference} is {read.strip()}, not {commit}")
             self._committed = (state, commit)
-            return SavedWork(f"git diff HEAD {reference}", self._unread(missed))
+            view = "git show" if head is None else "git diff HEAD"
+            return SavedWork(f"{view} {reference}", self._unread(missed))
         except (GitError, OSError) as error:
             problem = str(error)
         paths = [path for path, content in state.files.items() if content.now is not None]
@@ -234,13 +236,13 @@ class GitTree:
         return SavedWork(f"tar -xzf {place}", (*missed, why))
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
-        """Lines added and removed since the first mark; `None`: it is not known any more."""
+        """Lines added and removed since the first mark; `None`: it is no longer known."""
         deadline = deadline or Deadline(MARK_S)
         try:
             start = (self._notes / "start").read_text(encoding="ascii").strip()
             if not start:
                 return None
-            state = self._look(deadline)
+            state = self._scan(deadline)
             known = self._committed
             if known is None or known[0] != state:
                 known = (state, self._commit(state, "lines", deadline, parent=None)[0])
@@ -259,13 +261,13 @@ class GitTree:
 
     # What is there
 
-    def _look(self, deadline: Deadline, *, first: bool = False) -> GitState:
+    def _scan(self, deadline: Deadline, *, first: bool = False) -> GitState:
         """The state now. Raises `GitError`."""
         self._read = 0
         self._complaints = {}
         found: dict[str, Content] = {}
         try:
-            self._look_at(self._base, "", found, deadline, first=first)
+            self._scan_folder(self._base, "", found, deadline, first=first)
         except GitError as error:
             if not deadline.is_over:
                 raise
@@ -278,7 +280,7 @@ class GitTree:
         self.too_slow = None
         return GitState(self._base.id, found)
 
-    def _look_at(
+    def _scan_folder(
         self,
         base: GitBase,
         prefix: str,
@@ -308,9 +310,9 @@ class GitTree:
                 self._add(found, prefix + path, None, self._content(base, prefix, path, None))
         if touched:
             base.refresh(deadline)
-        self._look_inside(base, prefix, listed.nested, found, deadline, first=first)
+        self._scan_nested(base, prefix, listed.nested, found, deadline, first=first)
 
-    def _look_inside(
+    def _scan_nested(
         self,
         base: GitBase,
         prefix: str,
@@ -335,7 +337,7 @@ class GitTree:
                     inner.create(repository_at(top) if first else None, deadline)
                     (inner.home / "path").write_bytes(os.fsencode(path))
                     known.add(path)
-                self._look_at(inner, f"{prefix}{path}/", found, deadline, first=first)
+                self._scan_folder(inner, f"{prefix}{path}/", found, deadline, first=first)
             elif (
                 inner.exists
             ):  # it was one: its files are listed above, but for those that are gone
@@ -369,9 +371,9 @@ class GitTree:
     def _file_content(
         self, full: Path, about: os.stat_result, base: GitBase, path: str, blob: str | None
     ) -> str:
-        told = f"{about.st_size} {about.st_mtime_ns}"
+        size_and_time = f"{about.st_size} {about.st_mtime_ns}"
         if about.st_size > HASHED_FILE or self._read + about.st_size > HASHED_BYTES:
-            return told
+            return size_and_time
         identity = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
         known = self._known.get(path)
         if known is not None and known.identity == identity:
@@ -381,7 +383,7 @@ class GitTree:
             with os.fdopen(descriptor, "rb") as file:
                 data = file.read(HASHED_FILE + 1)
         except OSError:
-            return told
+            return size_and_time
         self._read += len(data)
         content = _blob(data, base.algorithm)
         if blob is not None and content != blob and base.has_text_conversion and b"\r\n" in data:
@@ -435,7 +437,9 @@ class GitTree:
         gone = [path for path, content in state.files.items() if content.now is None]
         folders = {str(each) for path in state.files for each in Path(path).parents}
         links = {path: at for path, at in base.gitlinks.items() if path not in folders}
-        head = [f"M {mode} {at} ".encode() + quoted(path) for path, mode, at in _linked(links)]
+        head = [
+            f"M {mode} {at} ".encode() + quoted(path) for path, mode, at in _link_entries(links)
+        ]
         head += [b"D " + quoted(path) for path in gone if path in entries]
         commit, hashes = self._import(*(tree, parent, message, head), (chosen, missed), deadline)
         self._verify(commit, hashes, gone, missed, deadline)
@@ -514,7 +518,7 @@ class GitTree:
                     hashes[entry.path] = _blob(data, self._base.algorithm)
                 stdin.write(b"\ndone\n")
                 stdin.close()
-            said = stderr.read().decode(errors="replace").strip()
+            stderr_text = stderr.read().decode(errors="replace").strip()
             process.wait()
         except BaseException:
             kill_group(process)
@@ -527,7 +531,7 @@ class GitTree:
             stderr.close()
             process.wait()
         if process.returncode or deadline.cancelled:
-            why = said or (
+            why = stderr_text or (
                 "it was cancelled" if deadline.cancelled else f"exit code {process.returncode}"
             )
             raise GitError(f"git fast-import in {self._top}: {why[:500]}")
@@ -554,9 +558,9 @@ class GitTree:
         missed += [LeftOut(path, "not as it is in the folder") for path in sorted(wrong)]
         if not hashes:
             return
-        asked = "".join(f"{blob}\n" for blob in dict.fromkeys(hashes.values()))
-        told = self._real_git("cat-file", "--batch-check", stdin=asked, deadline=deadline)
-        lost = {line.split(" ")[0] for line in told.splitlines() if line.endswith(" missing")}
+        wanted = "".join(f"{blob}\n" for blob in dict.fromkeys(hashes.values()))
+        checked = self._real_git("cat-file", "--batch-check", stdin=wanted, deadline=deadline)
+        lost = {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
         missed += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
 
     def _unread(self, missed: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
@@ -570,8 +574,8 @@ class GitTree:
 
     def _head(self, deadline: Deadline) -> str | None:
         try:
-            asked = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-            return self._real_git(*asked, deadline=deadline).strip() or None
+            arguments = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+            return self._real_git(*arguments, deadline=deadline).strip() or None
         except GitError:
             return None  # a repository without a commit
 
@@ -588,7 +592,7 @@ def _files_below(top: Path, folder: str) -> list[str]:
 
 
 def _odd_rules(top: Path) -> str | None:
-    """A file of rules that is a pipe or the like, which git would read for ever; `None`: there is none."""
+    """A file of rules that is a pipe or the like, which git would read forever; `None`: there is none."""
     until_s = time.monotonic() + 5.0
     for here, folders, files in os.walk(top):
         folders[:] = [each for each in folders if each not in SKIPPED | {OURS, ".git"}]
@@ -607,7 +611,7 @@ def _at_least(deadline: Deadline) -> Deadline:
     return deadline if deadline.cancelled or deadline.left_s > 10.0 else Deadline(10.0)
 
 
-def _linked(links: dict[str, str]) -> list[tuple[str, str, str]]:
+def _link_entries(links: dict[str, str]) -> list[tuple[str, str, str]]:
     return [(path, "160000", commit) for path, commit in links.items()]
 
 

@@ -15,12 +15,14 @@ from switchgear._measure.git_command import (
     Repository,
     repository_at,
     run_git,
-    run_git_told,
+    run_git_with_stderr,
 )
 
 OURS = ".switchgear"
 GITLINK = "160000"
 LARGEST_EXCLUDE = 1_000_000
+COMPARED_BYTES = 10_000_000
+"""Bytes of changed files that are compared here; git compares more."""
 _ATTRIBUTES = "* -text !eol -ident !filter !working-tree-encoding\n"
 
 
@@ -32,7 +34,7 @@ class Listed(NamedTuple):
     others: tuple[str, ...]
     """Files that the base does not have and that are not ignored."""
     nested: tuple[str, ...]
-    """Folders that are repositories of their own."""
+    """Folders that are separate repositories."""
     complaints: str = ""
     """Folders that could not be read, in git's words."""
 
@@ -134,30 +136,47 @@ class GitBase:
     def look(self, deadline: Deadline) -> Listed:
         """What differs, as git determines by the times of files. Raises `GitError`."""
         self._admit_skipped(deadline)
-        listed, complaints = run_git_told(
-            self.top,
-            (
-                *("ls-files", "-t", "-z", "-m", "-d", "-o", "--exclude-per-directory=.gitignore"),
-                *(f"--exclude=/{OURS}/", f"--exclude={OURS}/"),
-                *("--exclude-from", str(self.home / "info" / "exclude")),
-            ),
-            env=self.environment(),
-            deadline=deadline,
+        changed, unreadable = self._changed(deadline)
+        untracked, complaints = self._paths(
+            deadline,
+            *("ls-files", "-z", "-o", "--exclude-per-directory=.gitignore"),
+            *(f"--exclude=/{OURS}/", f"--exclude={OURS}/"),
+            *("--exclude-from", str(self.home / "info" / "exclude")),
         )
-        tracked: dict[str, None] = {}
-        others: list[str] = []
-        nested: list[str] = []
-        for entry in listed.split("\0")[:-1]:
-            tag, path = entry[:1], entry[2:]
-            if OURS in path.split("/"):
-                continue
-            if tag != "?":
-                tracked[path] = None
-            elif path.endswith("/"):
-                nested.append(path.rstrip("/"))
-            else:
-                others.append(path)
-        return Listed(tuple(tracked), tuple(others), tuple(nested), complaints)
+        return Listed(
+            changed,
+            tuple(path for path in untracked if not path.endswith("/")),
+            tuple(path.rstrip("/") for path in untracked if path.endswith("/")),
+            f"{unreadable}\n{complaints}".strip(),
+        )
+
+    def _changed(self, deadline: Deadline) -> tuple[tuple[str, ...], str]:
+        """The tracked paths whose times have changed, and what could not be read.
+
+        diff-files reads times in several threads, which ls-files does not. The caller compares the
+        contents; where that is much to read, git does it, and does not list equal ones again.
+        """
+        arguments = ("diff-files", "--name-only", "-z")
+        changed, unreadable = self._paths(deadline, *arguments)
+        if self._size(changed) > COMPARED_BYTES:
+            self.refresh(deadline)
+            changed, unreadable = self._paths(deadline, *arguments)
+        return tuple(dict.fromkeys(changed)), unreadable
+
+    def _size(self, paths: list[str]) -> int:
+        total = 0
+        for path in paths:
+            with suppress(OSError):
+                total += (self.top / path).lstat().st_size
+        return total
+
+    def _paths(self, deadline: Deadline, *arguments: str) -> tuple[list[str], str]:
+        """The paths that a git command lists, without ours, and its complaints. Raises `GitError`."""
+        listed, complaints = run_git_with_stderr(
+            self.top, arguments, env=self.environment(), deadline=deadline
+        )
+        paths = listed.split("\0")[:-1]
+        return [path for path in paths if OURS not in path.split("/")], complaints
 
     def ignored(self, deadline: Deadline) -> list[tuple[str, str]]:
         """What `.gitignore` files hide, folders that are hidden as a whole with a slash: rule and path.
@@ -171,12 +190,12 @@ class GitBase:
         paths = [path for path in listed.split("\0")[:-1] if OURS not in path.split("/")]
         if not paths:
             return []
-        told = self(
+        output = self(
             *("check-ignore", "--no-index", "-v", "-z", "--stdin"),
             stdin=_lines(paths),
             deadline=deadline,
         ).split("\0")
-        return list(zip(told[::4], told[3::4], strict=False))
+        return list(zip(output[::4], output[3::4], strict=False))
 
     def keep_ignoring(self, files: dict[str, str | None]) -> None:
         """Note the `.gitignore` files that are in force at the start of the run."""
@@ -191,9 +210,14 @@ class GitBase:
         return dict(found) if isinstance(found, dict) else {}
 
     def refresh(self, deadline: Deadline) -> None:
-        """Note the times of files that were touched and not changed, so that they are not read again."""
+        """Note the times of files that were touched and not changed, so that they are not read again.
+
+        Only this process uses the base, so a lock that is left belongs to a git that was killed.
+        """
         with suppress(GitError):
             self("update-index", "-q", "--refresh", deadline=deadline)
+        with suppress(OSError):
+            (self.home / "index.lock").unlink(missing_ok=True)
 
     def __call__(
         self,
@@ -215,8 +239,8 @@ class GitBase:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_ATTR_NOSYSTEM": "1",
         }
-        if objects is None and (told := self._facts()["objects"] if self.exists else None):
-            objects = Path(str(told))
+        if objects is None and (folder := self._facts()["objects"] if self.exists else None):
+            objects = Path(str(folder))
         if objects is not None and objects.is_dir():
             found["GIT_OBJECT_DIRECTORY"] = str(objects)
         return found
@@ -312,7 +336,7 @@ def _lines(items: Iterable[str]) -> str:
 def _settings(real: Repository, deadline: Deadline) -> dict[str, str]:
     """The user's configuration at the start of the run; empty if it cannot be read."""
     try:
-        told = run_git(
+        listed = run_git(
             real.top,
             ("config", "-z", "--list"),
             env={"GIT_DIR": str(real.git_dir)},
@@ -320,7 +344,7 @@ def _settings(real: Repository, deadline: Deadline) -> dict[str, str]:
         )
     except GitError:
         return {}
-    pairs = (entry.partition("\n") for entry in told.split("\0")[:-1])
+    pairs = (entry.partition("\n") for entry in listed.split("\0")[:-1])
     settings = {key: value for key, _, value in pairs}
     mode = settings.get("core.filemode", "true").lower()
     settings["core.filemode"] = "false" if mode in {"false", "no", "off", "0"} else "true"
@@ -329,9 +353,9 @@ def _settings(real: Repository, deadline: Deadline) -> dict[str, str]:
 
 def _excludes(real: Repository | None, settings: dict[str, str]) -> bytes:
     """The exclude files that are not part of the working folder, as they are at the start of the run."""
-    told = settings.get("core.excludesfile")
+    configured = settings.get("core.excludesfile")
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    files = [Path(told or f"{home}/git/ignore").expanduser()]
+    files = [Path(configured or f"{home}/git/ignore").expanduser()]
     if real is not None:
         files.append(real.common_dir / "info" / "exclude")
     found = []

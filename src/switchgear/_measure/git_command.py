@@ -1,4 +1,4 @@
-"""The git command, run so that nothing in the environment or on the way can lead it astray.
+"""The git command, run so that neither the environment nor the repository can redirect it.
 
 An agent may write anything into a repository's configuration: filters, monitors, hooks, aliases. Our
 own repository (see git_base.py) has none of it. Where the user's own repository must be asked, what
@@ -78,7 +78,7 @@ class Deadline:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads a session of its own, with everything in its group."""
+    """Kill a process that leads a separate session, with everything in its group."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ class Repository(NamedTuple):
 def find_repository(folder: Path) -> Repository | None:
     """The repository that a folder is in, by looking for `.git`; `None`: it is in none.
 
-    Git itself is not asked: it refuses folders of other users (`safe.directory`) and obeys
+    Does not run git, which refuses folders of other users (`safe.directory`) and obeys
     configuration that we do not trust.
     """
     here = folder.resolve()
@@ -126,17 +126,17 @@ def repository_at(top: Path) -> Repository | None:
     git_dir = top / ".git"
     try:
         if git_dir.is_file():
-            told = read_regular(git_dir, 4096).decode(errors="surrogateescape")
-            if not told.startswith("gitdir:"):
+            content = read_regular(git_dir, 4096).decode(errors="surrogateescape")
+            if not content.startswith("gitdir:"):
                 return None
-            git_dir = (top / told.removeprefix("gitdir:").strip()).resolve()
+            git_dir = (top / content.removeprefix("gitdir:").strip()).resolve()
         if not (git_dir / "HEAD").is_file():
             return None
         common = git_dir / "commondir"
         shared = git_dir
         if common.is_file():
-            told = read_regular(common, 4096).decode(errors="surrogateescape").strip()
-            shared = (git_dir / told).resolve()
+            content = read_regular(common, 4096).decode(errors="surrogateescape").strip()
+            shared = (git_dir / content).resolve()
         is_whole = (shared / "objects").is_dir() and (shared / "refs").is_dir()
     except (OSError, ValueError):
         return None
@@ -155,9 +155,9 @@ class Git:
         """The repository that a folder is in; `None` if it is in none, or git is missing."""
         if shutil.which("git") is None:
             return None
-        asked = ["rev-parse", "--show-toplevel", "--absolute-git-dir"]
+        arguments = ["rev-parse", "--show-toplevel", "--absolute-git-dir"]
         try:
-            found = run_git(folder, asked).splitlines()
+            found = run_git(folder, arguments).splitlines()
         except GitError:
             return None
         return cls(Path(found[0]), Path(found[1])) if len(found) == 2 else None
@@ -189,10 +189,12 @@ def run_git(
     deadline: Deadline | None = None,
 ) -> str:
     """What a git command prints. Raises `GitError`, also when the time is up."""
-    return run_git_told(folder, arguments, index=index, stdin=stdin, env=env, deadline=deadline)[0]
+    return run_git_with_stderr(
+        folder, arguments, index=index, stdin=stdin, env=env, deadline=deadline
+    )[0]
 
 
-def run_git_told(
+def run_git_with_stderr(
     folder: Path,
     arguments: Sequence[str],
     *,
@@ -225,8 +227,8 @@ def run_git_told(
     with process:
         deadline.watch(process)
         try:
-            told = stdin if isinstance(stdin, bytes) else stdin.encode(errors="surrogateescape")
-            out, said = process.communicate(told, timeout=min(deadline.left_s, TIMEOUT_S))
+            data = stdin if isinstance(stdin, bytes) else stdin.encode(errors="surrogateescape")
+            out, stderr = process.communicate(data, timeout=min(deadline.left_s, TIMEOUT_S))
         except subprocess.TimeoutExpired:
             kill_group(process)
             raise GitError(f"{what}: it did not end in time") from None
@@ -235,7 +237,7 @@ def run_git_told(
             raise
         finally:
             deadline.watch(None)
-    complaint = said.decode(errors="replace").strip()
+    complaint = stderr.decode(errors="replace").strip()
     if process.returncode:
         raise GitError(f"{what}: {complaint or f'exit code {process.returncode}'}")
     return out.decode(errors="surrogateescape"), complaint

@@ -77,7 +77,7 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def says_full(text: str) -> bool:
+def means_disk_full(text: str) -> bool:
     """Whether a program's message means that a disk is full."""
     return any(os.strerror(number).lower() in text.lower() for number in FULL)
 
@@ -90,7 +90,7 @@ def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list
         try:
             found = (folder / path).lstat()
         except OSError:
-            continue  # gone meanwhile
+            continue  # gone in the meantime
         kind = found.st_mode
         if stat.S_ISLNK(kind):
             entries.append(ArchiveEntry(path, "120000", 0))
@@ -257,7 +257,7 @@ def _names(paths: Sequence[str]) -> str:
 def own_output(folder: Path, notes: Path) -> frozenset[str]:
     """Files below a folder that Switchgear's standard output or error goes to, as `switchgear run > night.log`.
 
-    Paths as git writes them. Known where the system tells it (Linux); elsewhere there are none.
+    Paths as git writes them. Known only on Linux; elsewhere there are none.
     `notes` remembers those of the processes before: a resumed run may print elsewhere.
     """
     root = folder.resolve()
@@ -304,20 +304,20 @@ def common_dir(folder: str) -> str | None:
     while True:
         found = os.path.join(here, ".git")
         if os.path.lexists(found):
-            return _followed(found)
+            return _common_git_folder(found)
         above = os.path.dirname(here)
         if above == here:
             return None
         here = above
 
 
-def _followed(git: str) -> str | None:
+def _common_git_folder(git: str) -> str | None:
     """The folder that holds the references, of a worktree or a submodule too."""
     try:
         if os.path.isfile(git):
             with open(git, encoding="utf-8") as file:
-                told = file.read(4096).strip().removeprefix("gitdir:").strip()
-            git = os.path.join(os.path.dirname(git), told)
+                target = file.read(4096).strip().removeprefix("gitdir:").strip()
+            git = os.path.join(os.path.dirname(git), target)
         common = os.path.join(git, "commondir")
         if os.path.isfile(common):
             with open(common, encoding="utf-8") as file:
@@ -348,11 +348,11 @@ def write_refs(git: str, refs: dict[str, str]) -> None:
 def remembered_refs(git: str) -> dict[str, str]:
     """The references that hold saved work of a repository, and their commits."""
     try:
-        told: Any = json.loads(read_private(_place(git), _LARGEST) or b"null")
-        found = {str(name): str(value) for name, value in told["refs"].items()}
+        data: Any = json.loads(read_private(_place(git), _LARGEST) or b"null")
+        found = {str(name): str(value) for name, value in data["refs"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return found if told.get("git") == git else {}
+    return found if data.get("git") == git else {}
 
 
 def _place(git: str) -> str:

@@ -123,9 +123,9 @@ def _go(lines: list[str]) -> SuiteCounts | None:
 
 def _unittest(lines: list[str]) -> SuiteCounts | None:
     # The last summary is the run's, as with pytest. Before its last word stands an empty line.
-    said = [line for line in lines if line]
-    for at in range(len(said) - 2, -1, -1):
-        ran, end = _UNITTEST_RAN.match(said[at]), _UNITTEST_END.match(said[at + 1])
+    printed = [line for line in lines if line]
+    for at in range(len(printed) - 2, -1, -1):
+        ran, end = _UNITTEST_RAN.match(printed[at]), _UNITTEST_END.match(printed[at + 1])
         if ran and end:
             counts = {word: int(n) for word, n in _UNITTEST_COUNT.findall(end["counts"] or "")}
             skipped = counts.pop("skipped", 0)

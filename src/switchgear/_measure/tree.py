@@ -104,7 +104,7 @@ class PlainTree:
 
     def mark(self) -> str:
         """The state now: a digest over paths and contents."""
-        self._last = {path: self._look_at(path, entry) for path, entry in self._files()}
+        self._last = {path: self._read_entry(path, entry) for path, entry in self._files()}
         whole = blake2b(digest_size=16)
         for path in sorted(self._last):
             whole.update(f"{path}\0{self._last[path].digest}\0".encode(errors="surrogateescape"))
@@ -162,7 +162,7 @@ class PlainTree:
                     found.append((path, entry))
         return found
 
-    def _look_at(self, path: str, entry: os.DirEntry[str]) -> _File:
+    def _read_entry(self, path: str, entry: os.DirEntry[str]) -> _File:
         try:
             stat = entry.stat(follow_symlinks=False)
         except OSError:

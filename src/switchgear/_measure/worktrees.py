@@ -13,7 +13,7 @@ from switchgear._measure.git_command import GitError, Repository, repository_at,
 
 
 def add_worktree(top: Path, tree: Path, branch: str, start: str) -> None:
-    """Add a worktree with a branch that begins at `start`, or goes on where it exists. Raises `GitError`.
+    """Add a worktree with a branch that begins at `start`, or continues where it exists. Raises `GitError`.
 
     The folder is renamed into place when it is complete: a kill leaves no half one.
     """
@@ -34,7 +34,7 @@ def _add(found: Repository, tree: Path, branch: str, start: str) -> None:
     try:
         run_git(found.top, ["update-ref", branch, commit, ""])
     except GitError:
-        run_git(found.top, ["rev-parse", "--verify", "--quiet", branch])  # it exists: goes on
+        run_git(found.top, ["rev-parse", "--verify", "--quiet", branch])  # it exists: continues
     tree.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(6)
     admin = found.common_dir / "worktrees" / f"switchgear-{token}"

@@ -49,7 +49,7 @@ _KEPT_FILES = 200
 _LEDGER = "spent.json"
 
 
-class AskingFailed(Exception):
+class NoOpinion(Exception):
     """No usable answer, with the reason."""
 
 
@@ -68,20 +68,20 @@ def consult(
     environ = os.environ if environ is None else environ
     try:
         make_private_folder(folder)
-        cached = _cached(settings, request, folder)
+        cached = _cached_opinion(settings, request, folder)
         if cached is not None:
             return cached._replace(cost_micros=0)
         refused = _reserve(settings, request, folder)
         if refused:
             return no_opinion(refused, settings.source)
-        answer = _asked(settings, request, cwd, environ)
+        answer = _request_opinion(settings, request, cwd, environ)
         found = opinion.parsed(answer.text, settings)
         found = found._replace(cost_micros=_cost(settings, answer))
         _settle(settings, request, folder, found.cost_micros)
         if found.verdict != NONE:
             write_private(_cache_file(settings, request, folder), opinion.dumped(found).encode())
         _tidy(folder)
-    except AskingFailed as error:
+    except NoOpinion as error:
         return no_opinion(str(error), settings.source)
     except (OSError, ValueError) as error:
         return no_opinion(f"not requested: {error}", settings.source)
@@ -108,12 +108,14 @@ def consult_in_thread(
 
 
 def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> str:
-    asked = [settings.command, settings.model, settings.api, {**request, "heat": 0}]
-    key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+    identity = [settings.command, settings.model, settings.api, {**request, "heat": 0}]
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return os.path.join(folder, f"cache-{key}.json")
 
 
-def _cached(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> Opinion | None:
+def _cached_opinion(
+    settings: SecondOpinion, request: Mapping[str, Any], folder: str
+) -> Opinion | None:
     path = _cache_file(settings, request, folder)
     try:
         age_s = time.time() - os.stat(path).st_mtime
@@ -122,7 +124,7 @@ def _cached(settings: SecondOpinion, request: Mapping[str, Any], folder: str) ->
     if not 0 <= age_s < settings.cache_s:
         return None
     found = opinion.loaded(read_private(path, LARGEST_ANSWER), settings)
-    return None if found is None else found._replace(source=f"{settings.source}, cached")
+    return None if found is None else found._replace(source=f"{settings.source}{opinion.CACHED}")
 
 
 class SpendLedger(NamedTuple):
@@ -136,8 +138,8 @@ class SpendLedger(NamedTuple):
     def load(cls, data: bytes | None, now_s: float) -> "SpendLedger":
         """The ledger of a file; a new one where it is older than a day, or cannot be read."""
         try:
-            told = json.loads(data or b"{}")
-            found = cls(float(told["began_s"]), int(told["calls"]), int(told["micros"]))
+            values = json.loads(data or b"{}")
+            found = cls(float(values["began_s"]), int(values["calls"]), int(values["micros"]))
         except (ValueError, TypeError, KeyError, OverflowError):
             return cls(now_s)
         return found if 0 <= now_s - found.began_s < DAY_S else cls(now_s)
@@ -217,7 +219,7 @@ def _tidy(folder: str) -> None:
 # The other side
 
 
-def _asked(
+def _request_opinion(
     settings: SecondOpinion, request: Mapping[str, Any], cwd: str, environ: Mapping[str, str]
 ) -> ModelAnswer:
     due_s = time.monotonic() + settings.timeout_s
@@ -235,7 +237,7 @@ def _from_command(
 ) -> str:
     argv = shlex.split(settings.command or "")
     if not argv:
-        raise AskingFailed("the command is empty")
+        raise NoOpinion("the command is empty")
     with tempfile.TemporaryFile() as given:
         given.write(json.dumps(request).encode())
         given.seek(0)
@@ -253,7 +255,7 @@ def _from_command(
         left_s = max(0.0, due_s - time.monotonic())
         code = process.wait(timeout=left_s)
     except subprocess.TimeoutExpired:
-        raise AskingFailed(f"no answer within {settings.timeout_s:g} s") from None
+        raise NoOpinion(f"no answer within {settings.timeout_s:g} s") from None
     finally:
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -261,25 +263,25 @@ def _from_command(
             process.stdout.close()
         process.wait()
     if code != 0:
-        raise AskingFailed(f"the command ended with exit code {code}")
+        raise NoOpinion(f"the command ended with exit code {code}")
     return output.decode(errors="replace")
 
 
 def _output(process: "subprocess.Popen[bytes]", due_s: float, timeout_s: float) -> bytes:
     if process.stdout is None:
-        raise AskingFailed("the command has no output")
+        raise NoOpinion("the command has no output")
     file = process.stdout.fileno()
     found = b""
     while True:
         left_s = due_s - time.monotonic()
         if left_s <= 0 or not select.select([file], [], [], left_s)[0]:
-            raise AskingFailed(f"no answer within {timeout_s:g} s")
+            raise NoOpinion(f"no answer within {timeout_s:g} s")
         part = os.read(file, 65_536)
         if not part:
             return found
         found += part
         if len(found) > LARGEST_ANSWER:
-            raise AskingFailed(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+            raise NoOpinion(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -290,16 +292,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _from_model(
-    settings: SecondOpinion,
-    request: Mapping[str, Any],
-    environ: Mapping[str, str],
-    due_s: float,
+    settings: SecondOpinion, request: Mapping[str, Any], environ: Mapping[str, str], due_s: float
 ) -> ModelAnswer:
     base = (environ.get(settings.url_variable) or settings.default_url).rstrip("/")
     _check_url(base, settings.url_variable)
     key = environ.get(settings.key_variable, "")
     if not key or not key.isascii() or not key.isprintable():
-        raise AskingFailed(f"no API key in ${settings.key_variable}")
+        raise NoOpinion(f"no API key in ${settings.key_variable}")
     headers = {"content-type": "application/json", "accept": "application/json"}
     if settings.api == ANTHROPIC:
         url = f"{base}/v1/messages"
@@ -314,17 +313,17 @@ def _from_model(
             raw = _read(response, due_s, settings.timeout_s)
     except urllib.error.HTTPError as error:
         with error:
-            raise AskingFailed(f"the model API answered {error.code}") from None
+            raise NoOpinion(f"the model API answered {error.code}") from None
     except TimeoutError:
-        raise AskingFailed(f"no answer within {settings.timeout_s:g} s") from None
+        raise NoOpinion(f"no answer within {settings.timeout_s:g} s") from None
     except (urllib.error.URLError, http.client.HTTPException) as error:
-        raise AskingFailed(f"the model API cannot be reached: {redact(str(error))}") from None
+        raise NoOpinion(f"the model API cannot be reached: {redact(str(error))}") from None
     try:
         found = opinion.answer_in(settings.api, json.loads(raw))
     except (ValueError, RecursionError):
         found = None
     if found is None:
-        raise AskingFailed("the model API answered without a text")
+        raise NoOpinion("the model API answered without a text")
     return found
 
 
@@ -333,9 +332,9 @@ def _read(response: Any, due_s: float, timeout_s: float) -> bytes:
     while part := response.read1(65_536):
         found += part
         if len(found) > LARGEST_ANSWER:
-            raise AskingFailed(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+            raise NoOpinion(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
         if time.monotonic() > due_s:
-            raise AskingFailed(f"no answer within {timeout_s:g} s")
+            raise NoOpinion(f"no answer within {timeout_s:g} s")
     return found
 
 
@@ -345,11 +344,11 @@ def _check_url(url: str, variable: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        raise AskingFailed(f"${variable} contains no URL") from None
+        raise NoOpinion(f"${variable} contains no URL") from None
     if parts.scheme == "https" and host:
         return
     if parts.scheme != "http" or not _is_this_machine(host):
-        raise AskingFailed(f"${variable} must be https://, or http:// to this machine")
+        raise NoOpinion(f"${variable} must be https://, or http:// to this machine")
 
 
 def _is_this_machine(host: str) -> bool:

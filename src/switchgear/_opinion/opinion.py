@@ -5,10 +5,12 @@ Whatever does not have the documented form counts as no opinion, so that the sto
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import wraps
 from typing import Any, NamedTuple
 
 from switchgear._core import values
+from switchgear._core.types import Signal
 from switchgear._text.redact import redact
 
 CONFIRM, DELAY, HINT, NONE = "confirm", "delay", "hint", "none"
@@ -61,12 +63,10 @@ class SecondOpinion(NamedTuple):
 
     @property
     def key_variable(self) -> str:
-        """The environment variable that holds the API key."""
         return self.key_env or _KEY_VARIABLES[self.api]
 
     @property
     def url_variable(self) -> str:
-        """The environment variable that holds the base URL."""
         return self.base_url_env or _URL_VARIABLES[self.api]
 
     @property
@@ -80,54 +80,37 @@ class SecondOpinion(NamedTuple):
         return redact(f"model {self.model}" if self.model else f"command {self.command}", 120)
 
 
-def second_opinion(
-    *,
-    command: str | None = None,
-    model: str | None = None,
-    api: str = ANTHROPIC,
-    key_env: str | None = None,
-    base_url_env: str | None = None,
-    ask_at: float = LEAST_HEAT,
-    timeout_s: float = 20.0,
-    max_delays: int = 1,
-    delay_steps: int = 10,
-    calls_per_day: int = 50,
-    budget_micros: int = 500_000,
-    cache_s: float = 3600.0,
-) -> SecondOpinion:
+@wraps(
+    SecondOpinion, assigned=(), updated=()
+)  # passes the signature on, which are the keys of the section
+def second_opinion(**given: Any) -> SecondOpinion:
     """The source of second opinions before a stuck agent is stopped: a command, or a model over HTTP."""
-    for name, text in (("command", command), ("model", model)):
-        if text is not None:
-            values.check_text(f"SecondOpinion.{name}", text)
-    for name, text in (("key_env", key_env), ("base_url_env", base_url_env)):
+    asked = SecondOpinion(**given)
+    for name in ("command", "model"):
+        if getattr(asked, name) is not None:
+            values.check_text(f"SecondOpinion.{name}", getattr(asked, name))
+    for name in ("key_env", "base_url_env"):
+        text = getattr(asked, name)
         is_name = isinstance(text, str) and text.isascii() and text.isidentifier()
         if text is not None and not is_name:
             raise ValueError(
                 f"SecondOpinion.{name} is {text!r}: it must be the name of an environment variable"
             )
-    if not LEAST_HEAT <= values.check_number("SecondOpinion.ask_at", ask_at) <= 1.0:
-        raise ValueError(f"SecondOpinion.ask_at is {ask_at!r}: it must be from {LEAST_HEAT} to 1")
-    if values.check_seconds("SecondOpinion.timeout_s", timeout_s) > LONGEST_TIMEOUT_S:
+    values.check_one_of("SecondOpinion.api", asked.api, APIS)
+    if not LEAST_HEAT <= values.check_number("SecondOpinion.ask_at", asked.ask_at) <= 1.0:
+        rule = f"it must be from {LEAST_HEAT} to 1"
+        raise ValueError(f"SecondOpinion.ask_at is {asked.ask_at!r}: {rule}")
+    if values.check_seconds("SecondOpinion.timeout_s", asked.timeout_s) > LONGEST_TIMEOUT_S:
         rule = f"it must be at most {LONGEST_TIMEOUT_S:g} s"
-        raise ValueError(f"SecondOpinion.timeout_s is {timeout_s!r}: {rule}")
-    if values.check_int("SecondOpinion.delay_steps", delay_steps) > MOST_STEPS:
-        raise ValueError(
-            f"SecondOpinion.delay_steps is {delay_steps!r}: it must be at most {MOST_STEPS}"
-        )
-    values.check_int("SecondOpinion.budget_micros", budget_micros)
-    return SecondOpinion(
-        command,
-        model,
-        values.check_one_of("SecondOpinion.api", api, APIS),
-        key_env,
-        base_url_env,
-        float(ask_at),
-        float(timeout_s),
-        values.check_int("SecondOpinion.max_delays", max_delays),
-        delay_steps,
-        values.check_int("SecondOpinion.calls_per_day", calls_per_day),
-        budget_micros,
-        values.check_seconds("SecondOpinion.cache_s", cache_s),
+        raise ValueError(f"SecondOpinion.timeout_s is {asked.timeout_s!r}: {rule}")
+    for name in ("max_delays", "delay_steps", "calls_per_day", "budget_micros"):
+        values.check_int(f"SecondOpinion.{name}", getattr(asked, name))
+    if asked.delay_steps > MOST_STEPS:
+        rule = f"it must be at most {MOST_STEPS}"
+        raise ValueError(f"SecondOpinion.delay_steps is {asked.delay_steps!r}: {rule}")
+    cache_s = values.check_seconds("SecondOpinion.cache_s", asked.cache_s)
+    return asked._replace(
+        ask_at=float(asked.ask_at), timeout_s=float(asked.timeout_s), cache_s=cache_s
     )
 
 
@@ -158,15 +141,24 @@ class StuckEvidence(NamedTuple):
         }
 
 
-def step_line(tool: str, arguments: str, outcome: str, *, ok: bool | None) -> str:
-    """One step of an agent as a line of the evidence.
+def with_step(steps: tuple[str, ...], signal: Signal) -> tuple[str, ...]:
+    """The lines of the evidence with one more for the step of an agent, if the signal has one.
 
-    >>> step_line("Bash", "make test", "Error 2", ok=False)
-    'Bash make test -> failed: Error 2'
+    >>> from switchgear._core.types import AgentStep
+    >>> with_step((), Signal(ok=False, error="Error 2", step=AgentStep("Bash", "make test")))
+    ('Bash make test -> failed: Error 2',)
     """
-    result = {True: "ok", False: "failed", None: "unknown"}[ok]
-    text = f"{tool or 'text'} {redact(arguments, 120)} -> {result}: {redact(outcome, 140)}"
-    return redact(text, _LONGEST_STEP)
+    step = signal.step
+    if step is None:
+        return steps
+    result = {True: "ok", False: "failed", None: "unknown"}[signal.ok]
+    outcome = redact(signal.error or step.result or step.thought or "", 140)
+    line = f"{step.tool or 'text'} {redact(step.args, 120)} -> {result}: {outcome}"
+    return (*steps, redact(line, _LONGEST_STEP))[-KEPT_STEPS:]
+
+
+CACHED = ", cached"
+"""What the source of an earlier answer to the same request ends with."""
 
 
 class Opinion(NamedTuple):
@@ -188,6 +180,13 @@ class Opinion(NamedTuple):
         why = self.reason or "no reason given"
         return f"{self.verdict}{extra}: {why}{hint} ({self.source or 'second opinion'})"
 
+    def ruled(self, used: int, settings: SecondOpinion) -> tuple[bool, str]:
+        """Whether it delays the stop, given the number of delays used, and the reason of the event."""
+        if self.verdict != DELAY or used < settings.max_delays:
+            return self.verdict == DELAY, self.sentence()
+        why = f"not granted: {used} of {settings.max_delays} delays are used"
+        return False, f"{self.sentence()}; {why}"
+
 
 def verdict_of(sentence: str) -> str:
     """The verdict that the reason of an event begins with; empty: it is not an opinion.
@@ -200,7 +199,7 @@ def verdict_of(sentence: str) -> str:
 
 
 def no_opinion(why: str, source: str = "") -> Opinion:
-    """There is no opinion, and why: the stop stands."""
+    """No opinion, with the reason: the stop stands."""
     return Opinion(NONE, redact(why, LONGEST_REASON), source=source)
 
 
@@ -247,6 +246,8 @@ def loaded(text: str | bytes | None, settings: SecondOpinion) -> Opinion | None:
     if data.get("verdict") == NONE:
         return no_opinion(_safe(data.get("reason"), LONGEST_REASON), settings.source)
     found = parsed(json.dumps(data), settings)
+    if str(data.get("source")).endswith(CACHED):
+        found = found._replace(source=f"{settings.source}{CACHED}")
     return None if found.verdict == NONE else found
 
 
@@ -316,8 +317,6 @@ def body(settings: SecondOpinion, request: Mapping[str, Any], most_tokens: int) 
 
 
 class ModelAnswer(NamedTuple):
-    """The text of a model, and the tokens it took."""
-
     text: str
     input_tokens: int = 0
     output_tokens: int = 0
@@ -352,8 +351,3 @@ def _text_of(part: Any) -> str:
 def _count(value: object) -> int:
     is_count = isinstance(value, int) and not isinstance(value, bool)
     return min(value, 10**9) if is_count and isinstance(value, int) and value > 0 else 0
-
-
-def tail(steps: Sequence[str], line: str) -> tuple[str, ...]:
-    """The kept steps with one more."""
-    return (*steps, line)[-KEPT_STEPS:]

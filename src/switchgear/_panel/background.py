@@ -1,4 +1,4 @@
-"""The background of a panel whose store pushes changes: pushes arrive, counts leave in time.
+"""The background thread of a panel: receives pushed changes, and reports counts in time.
 
 Over Redis a closed call sends nothing and reads no clock, so a background thread ensures that
 successes are folded about once a second, that the snapshots are read again while no pushes come,
@@ -20,19 +20,19 @@ from switchgear._sinks.dispatch import log_exception
 from switchgear._stores.fallback import Resilient
 
 LOOKS = 4
-"""How often in that time it looks for circuits on which this process begins to make calls: the others
+"""Looks per folding interval for circuits on which this process starts to make calls: other processes
 wait only for the reports of processes that they know."""
 KEPT_BREAKERS = 2000
-"""How many breakers a panel keeps that nothing else refers to."""
+"""Number of breakers that a panel keeps although nothing else refers to them."""
 B = TypeVar("B", bound=Breaker)
 
 
 class KeptBreakers(Mapping[str, B], Generic[B]):
     """The breakers of a panel by name. Thread-safe.
 
-    Those that were used last are kept, and all that cannot be made again from their name alone. The
-    others stay as long as something else refers to them; then they go, after what they have
-    counted is recorded. The circuit itself is in the store.
+    The most recently used ones are kept, and all that cannot be created again from their name
+    alone. The others are kept while something else refers to them; then they are dropped, after
+    their counts are recorded. The circuit itself is in the store.
     """
 
     def __init__(self, most: int, gone: Callable[[str], object]) -> None:
@@ -80,7 +80,7 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return [self._recent.popitem(last=False)[1] for _ in range(over)]
 
     def _release(self, released: list[B]) -> None:
-        """Record what they have counted; drop those that nothing else refers to."""
+        """Record their counts; drop those that nothing else refers to."""
         while released:
             breaker = released.pop()
             name = breaker.name
@@ -94,7 +94,7 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
                 log_exception("background work for %r failed", name)
 
     def forget_fork(self) -> None:
-        """In a forked child: a lock that another thread held stays held for ever."""
+        """Replace the lock in a forked child: one that another thread held is never released there."""
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> B:
@@ -112,10 +112,11 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return [breaker for breaker in alive if breaker is not None]
 
 
-class Keeper:
+class BackgroundThread:
     """Owns at most one daemon thread. Thread-safe; `start` is cheap when it is running.
 
-    With a `timer` it also moves circuits whose time has come, over every kind of store.
+    With a `timer` it also advances circuits whose cooldown or hold is over, with every kind of
+    store.
     """
 
     def __init__(
@@ -128,48 +129,50 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Listen and look after the breakers, if the store is one that pushes."""
+        """Receive pushes and check the breakers, if the store pushes changes."""
         if self._thread is not None or not (self._store.pushes or self._timer):
             return
-        self._thread = threading.Thread(target=self._run, name="switchgear-keeper", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_thread, name="switchgear-keeper", daemon=True
+        )
         if self._store.pushes:
             self._store.is_kept = True
-            self._store.on_change(self._pushed, self._missing)
+            self._store.on_change(self._on_push, self._missing)
             self._store.on_warm(self._failed_elsewhere)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. If it waits for a store that is gone, it ends by itself."""
+        """End the thread. If it waits for an unreachable store, it ends later."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=0.0 if self._store.is_lost else 5.0)
 
     def forget_fork(self) -> None:
-        """In a forked child: the thread stayed with the parent; begin again when needed."""
+        """In a forked child: drop the thread, which stays in the parent; `start` creates a new one."""
         was_running, self._thread = self._thread is not None, None
         self._stopped = threading.Event()
         if was_running:
             self.start()
 
-    def _pushed(self, circuit: Circuit) -> None:
-        for breaker in self._named(circuit.key):
+    def _on_push(self, circuit: Circuit) -> None:
+        for breaker in self._breakers_named(circuit.key):
             breaker.adopt(circuit)
 
     def _failed_elsewhere(self, key: str) -> None:
-        """Report the successes of a circuit that another process saw failing."""
-        for breaker in self._named(key):
+        """Report the successes of a circuit on which another process has recorded a failure."""
+        for breaker in self._breakers_named(key):
             breaker.warm()
 
     def _missing(self, key: str) -> None:
         """Restore a circuit that the store has lost, even if it is not in use now."""
-        for breaker in self._named(key):
+        for breaker in self._breakers_named(key):
             breaker.refresh()
 
-    def _named(self, key: str) -> list[Breaker]:
+    def _breakers_named(self, key: str) -> list[Breaker]:
         named = [kind.get(key) for kind in self._breakers]
         return [breaker for breaker in named if breaker is not None]
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         for number in itertools.count(1):
             if self._stopped.wait(FOLD_EVERY_S / LOOKS):
                 return
@@ -179,13 +182,13 @@ class Keeper:
                 self._introduce()
 
     def _introduce(self) -> None:
-        """Report on circuits on which this process begins to make calls, so that others know it."""
+        """Report circuits on which this process begins to make calls, so that it takes part in shared trips."""
         for breaker in [each for kind in self._breakers for each in list(kind.values())]:
             if breaker.is_unknown_to_others:
                 self._attempt(breaker.flush, breaker.name)
 
     def look(self) -> None:
-        """Look after every breaker, once."""
+        """Check every breaker once."""
         if self._store.pushes:
             self._attempt(self._store.try_again, self._store.label)
         for breaker in [each for kind in self._breakers for each in list(kind.values())]:

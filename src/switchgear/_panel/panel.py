@@ -17,9 +17,17 @@ from switchgear._core import values
 from switchgear._core.errors import Rejected, StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Message, Mode, Override, Verdict
-from switchgear._panel.background import KEPT_BREAKERS, Keeper, KeptBreakers
+from switchgear._panel.background import KEPT_BREAKERS, BackgroundThread, KeptBreakers
 from switchgear._sinks.dispatch import CallHook, Sink, checked_hooks, checked_sinks
-from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Entry, Store, Vacuumed, checked_name
+from switchgear._stores.base import (
+    IDLE_S,
+    KEEP_EVENTS,
+    Entry,
+    Store,
+    Vacuumed,
+    checked_name,
+    ledger_of,
+)
 from switchgear._stores.fallback import Resilient
 from switchgear._stores.operator import OperatorLock
 from switchgear._stores.url import default_url, open_store
@@ -40,11 +48,11 @@ class Retained(Protocol):
 
     @property
     def events(self) -> int:
-        """How many events."""
+        """The number of events."""
 
     @property
     def idle_s(self) -> float:
-        """After how many seconds without a change a circuit is forgotten."""
+        """Seconds without a change after which a circuit is removed."""
 
 
 class Configured(Protocol):
@@ -56,7 +64,7 @@ class Configured(Protocol):
 
     @property
     def operator_token_sha256(self) -> str | None:
-        """The digest of the token that orders need."""
+        """The digest of the token that overrides need."""
 
     @property
     def retention(self) -> Retained:
@@ -74,7 +82,7 @@ _panels: "WeakSet[Panel]" = WeakSet()
 
 
 class BreakerOptions(TypedDict, total=False):
-    """What `Panel.breaker` takes besides a policy, each as `CircuitBreaker` documents it."""
+    """The options of `Panel.breaker` besides a policy; `CircuitBreaker` documents them."""
 
     fallback: Callable[..., Any] | None
     failure_if: ExceptionTest
@@ -94,7 +102,7 @@ class Panel:
     - `store`: `memory:`, `sqlite:///path` or `redis://host`, or a store; default: the SQLite file
       of the project (`.switchgear/state.db`) or, outside any project, of the working folder.
     - `policies`: names to policies, a function or a dictionary. The keys of a dictionary are names
-      or globs (`provider/*`): the name itself comes first, then the globs in their order. What it
+      or globs (`provider/*`): the name itself comes first, then the globs in order. What it
       does not contain has its last stored policy, or that of
       `CircuitBreaker(name)`.
     - `sinks`: called with each `Event` of this process.
@@ -148,9 +156,9 @@ class Panel:
         self.store: Resilient = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._wall = self.store.now_s  # one for all breakers
         self._breakers: KeptBreakers[CircuitBreaker] = KeptBreakers(
-            values.check_int("Panel.keep", keep, least=0), self._released
+            values.check_int("Panel.keep", keep, least=0), self._release_breaker
         )
-        self._keeper = Keeper(self.store, self._breakers, self._loops, timer=timer)
+        self._keeper = BackgroundThread(self.store, self._breakers, self._loops, timer=timer)
         _panels.add(self)
 
     @classmethod
@@ -177,9 +185,8 @@ class Panel:
         """The breaker of this circuit, the same object each time.
 
         `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `failure_if_result`,
-        `ignore`, `success_if`, `on_call` and `sinks`.
-        Raises ValueError when it was made before with another policy or with options, TypeError for
-        other options.
+        `ignore`, `success_if`, `on_call` and `sinks`. Raises ValueError if it was created before
+        with another policy or with options, TypeError for other options.
         """
         if not options.keys() <= _OPTIONS:
             odd = min(options.keys() - _OPTIONS)
@@ -189,10 +196,10 @@ class Panel:
         if known is None:
             plain = policy is None and not options
             hooks = checked_hooks("CircuitBreaker.on_call", options.pop("on_call", ()))
-            shared = self._shared(name, policy, options.pop("sinks", ()), classic)
+            shared = self._breaker_options(name, policy, options.pop("sinks", ()), classic)
             rest: dict[str, Any] = {**shared, **options}
             made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **rest)
-            # Another thread may have been quicker.
+            # Another thread may have created it first.
             known = self._breakers.add(name, made, releasable=plain)
             self._join(known)
         elif options or (policy is not None and policy != known.policy):
@@ -200,14 +207,16 @@ class Panel:
         return known
 
     def _run_breaker(self, name: str, policy: Policy) -> CircuitBreaker:
-        """The breaker of a circuit that matters as long as one run of an agent.
+        """The breaker of a circuit that is used for one run of an agent.
 
-        The panel's own policies come first. It is kept like a breaker without a policy of its own:
+        The panel's own policies come first. It is kept like a breaker without a separate policy:
         there may be a new one for every request of a server.
         """
         known = self._breakers.get(name)
         if known is None:
-            shared = self._shared(name, self._configured(name) or policy, (), classic)
+            shared = self._breaker_options(
+                name, self._configured_policy(name) or policy, (), classic
+            )
             made = CircuitBreaker(name, on_call=self._on_call, **shared)
             known = self._breakers.add(name, made, releasable=True)
             self._join(known)
@@ -232,12 +241,15 @@ class Panel:
         ...     [panel.loop("loop/7f3a").record_failure("no such table") for _ in range(3)]
         [False, False, True]
         """
+        made_of = limits if policy is None else LoopLimits()
         if limits:
             policy = LoopBreaker(name, policy=policy, **limits).policy
         known = self._loops.get(name)
         if known is None:
-            shared = self._shared(name, policy, sinks, loop_policy)
-            known = self._loops.setdefault(name, LoopBreaker(name, **shared))
+            shared = self._breaker_options(name, policy, sinks, loop_policy)
+            if made_of:  # from which the policy is made
+                del shared["policy"]
+            known = self._loops.setdefault(name, LoopBreaker(name, **shared, **made_of))
             self._join(known)
         elif sinks or (policy is not None and policy != known.policy):
             raise _made_otherwise(name)
@@ -270,7 +282,6 @@ class Panel:
         An unavailable store raises an error here, so that no money is spent without a reservation.
         """
         from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only needed for budgets
-        from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
         if self._budgets is None:  # one for all, because it has the listeners
             self._budgets = Budgets(
@@ -282,7 +293,6 @@ class Panel:
     def locks(self) -> "Locks":
         """The locks of the installation, in the same store; see `lock`."""
         from switchgear._locks.locks import Locks  # noqa: PLC0415  only needed for locks
-        from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
         return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
 
@@ -312,11 +322,11 @@ class Panel:
     def _breaker_or(
         self, name: str, policy: Policy | None, renews: Callable[[Policy], bool] | None = None
     ) -> CircuitBreaker:
-        """The breaker of a circuit; the policy is for one of which nothing else is known.
+        """The breaker of a circuit; the policy applies unless another one is configured or stored.
 
-        Where only a policy is known that it `renews`, it takes that one's place.
+        A stored policy that `renews` accepts is replaced.
         """
-        if policy is None or self._configured(name) is not None:
+        if policy is None or self._configured_policy(name) is not None:
             return self.breaker(name)
         if name not in self._breakers and not self._is_stored(name):
             return self.breaker(name, policy)
@@ -325,18 +335,18 @@ class Panel:
             known.set_policy(policy)
         return known
 
-    def _configured(self, name: str) -> Policy | None:
+    def _configured_policy(self, name: str) -> Policy | None:
         return None if self._policies is None else self._policies(name)
 
     def _is_stored(self, name: str) -> bool:
         try:
             return self.store.get(name) is not None
         except StoreError:
-            return True  # whatever it is, it is not handled here
+            return True  # the caller handles it
 
     def policy_of(self, name: str, default: Callable[[], Policy] = classic) -> Policy:
         """The policy of a circuit: configured, else stored with it, else the default."""
-        policy = self._configured(name)
+        policy = self._configured_policy(name)
         if policy is not None:
             return policy
         try:
@@ -354,13 +364,13 @@ class Panel:
     ) -> list[str]:
         """Apply other policies from now on; circuits keep their phase and evidence.
 
-        `sinks` receive the events instead of those of the panel, `retention` is how much the
-        store keeps; `None`: as before. Circuits of which the new policies say nothing are judged as
-        before. Returns the names of those breakers of this process that are judged otherwise now.
+        `sinks` receive the events instead of those of the panel, `retention` is how much the store
+        keeps; `None`: as before. Circuits without a new policy keep theirs. Returns the names of
+        the breakers of this process whose policy changed.
         """
         self._policies = _policy_of(policies) or _no_policy
         if sinks is not None:
-            self._hear(checked_sinks("Panel.sinks", sinks))
+            self._deliver(checked_sinks("Panel.sinks", sinks))
         if retention is not None:
             self._keep_events, self._idle_s = retention.events, retention.idle_s
             self.store.retain(keep_events=retention.events, idle_s=retention.idle_s)
@@ -374,7 +384,7 @@ class Panel:
 
     def add_sink(self, sink: Sink) -> None:
         """Send the events of all breakers to one more sink from now on."""
-        self._hear((*self._sinks, *checked_sinks("sink", [sink])))
+        self._deliver((*self._sinks, *checked_sinks("sink", [sink])))
 
     def add_on_call(self, hook: CallHook) -> None:
         """Call one more hook with the calls and refusals of all breakers from now on."""
@@ -383,7 +393,7 @@ class Panel:
         for breaker in self._breakers.values():
             breaker.add_on_call(checked)
 
-    def _hear(self, sinks: tuple[Sink, ...]) -> None:
+    def _deliver(self, sinks: tuple[Sink, ...]) -> None:
         before, self._sinks = self._sinks, sinks
         for breaker in self._all():
             own = breaker.sinks[len(before) :]
@@ -450,7 +460,7 @@ class Panel:
         """An operator's override, with author and reason. Raises `OverrideRefused` without a needed token.
 
         `for_s`: the mode ends after this many seconds. `probe`: an open circuit probes at
-        once; raises ValueError where its policy recovers without probes.
+        once; raises ValueError if its policy recovers without probes.
         """
         by, why = values.check_text("by", by), values.check_text("why", why)
         if probe:
@@ -462,10 +472,10 @@ class Panel:
         """Send one message to a circuit."""
         return (self._loops.get(name) or self.breaker(name)).send(message)
 
-    # Twins that do not block the event loop
+    # Variants that do not block the event loop
 
     async def acircuits(self, glob: str = "*") -> list[View]:
-        """The views of `circuits`, as a list; raises `StoreCorrupt` where `circuits` does."""
+        """The views of `circuits`, as a list; raises `StoreCorrupt` as `circuits` does."""
         return await beside(lambda: list(self.circuits(glob)))
 
     async def aview(self, name: str) -> View | None:
@@ -523,7 +533,7 @@ class Panel:
     # Life
 
     def flush(self) -> None:
-        """Save what the breakers of this process have counted and not yet saved."""
+        """Save the unsaved counts of the breakers of this process."""
         for breaker in self._all():
             breaker.flush()
 
@@ -555,10 +565,10 @@ class Panel:
     def __repr__(self) -> str:
         return f"<Panel {self.store.label} circuits={len({*self._breakers, *self._loops})}>"
 
-    def _shared(
+    def _breaker_options(
         self, name: str, policy: Policy | None, own: Sequence[Sink], default: Callable[[], Policy]
     ) -> dict[str, Any]:
-        """What every breaker of the panel is made with."""
+        """The arguments of every breaker of the panel."""
         checked_name(name)
         self.store.operator.keep_in(self.store)
         return {
@@ -569,7 +579,7 @@ class Panel:
             "wall": self._wall,
         }
 
-    def _released(self, name: str) -> None:
+    def _release_breaker(self, name: str) -> None:
         if name not in self._loops:
             self.store.release(name)
 
@@ -587,7 +597,7 @@ class Panel:
 
 
 def _policy_of(policies: Any) -> PolicyOf | None:
-    """Names to policies: as they are, else by the first glob that matches. Raises ValueError."""
+    """A function from names to policies: by the exact name, else by the first matching glob. Raises ValueError."""
     if policies is None:
         return None
     if callable(policies) and not isinstance(policies, Mapping):

@@ -78,7 +78,7 @@ def classify(error: BaseException) -> ProviderError | None:
     True
     """
     try:
-        return _classified(error)
+        return _classify_known(error)
     except BaseException as trouble:  # a strange exception is not replaced by another one
         if is_interrupt(trouble):
             raise
@@ -98,7 +98,7 @@ def classify_response(
     >>> classify_response(429, {"Retry-After": "20"}).retry_after_s
     20.0
     """
-    facts = _facts(status, _parsed(body))
+    facts = _facts(status, _parse_body(body))
     if status < 400 and not facts.codes & CODES.keys():
         return None
     kind = (
@@ -158,7 +158,7 @@ class _Headers(Exception):
         self.headers = headers
 
 
-def _classified(error: BaseException) -> ProviderError | None:
+def _classify_known(error: BaseException) -> ProviderError | None:
     if is_no_evidence(error):
         return None
     found = next(filter(None, map(_understood, _with_causes(error))), None)
@@ -210,7 +210,7 @@ def _facts_of(error: BaseException) -> _Facts:
     status = next(filter(_is_status, _statuses(error, response)), None)
     bodies = [getattr(error, name, None) for name in ("body", "details", "error")]
     bodies += [response, *({name: getattr(error, name, None)} for name in ("code", "type"))]
-    parts = [_facts(status, _parsed(body)) for body in bodies if isinstance(body, dict | list)]
+    parts = [_facts(status, _parse_body(body)) for body in bodies if isinstance(body, dict | list)]
     codes = frozenset(word for part in parts for word in part.codes)
     if status is None and not codes & CODES.keys():
         return _Facts(None, frozenset(), "", None)  # its text may be any exception's
@@ -232,7 +232,7 @@ def _is_status(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599
 
 
-def _parsed(body: Any) -> Any:
+def _parse_body(body: Any) -> Any:
     if isinstance(body, bytes | bytearray):
         body = bytes(body[: LARGEST_BODY + 1]).decode("utf-8", "replace")
     if not isinstance(body, str):

@@ -52,7 +52,7 @@ class Rates(NamedTuple):
     """How many tokens the model can hold."""
 
     def cost_micros(
-        self, sent: int, said: int, read: int = 0, written: int = 0, written_1h: int = 0
+        self, sent: int, output: int, read: int = 0, written: int = 0, written_1h: int = 0
     ) -> int:
         """What tokens cost, rounded up; `sent` includes what was read from and written to a cache.
 
@@ -65,7 +65,7 @@ class Rates(NamedTuple):
         6000
         """
         fresh = max(0, sent - read - written - written_1h)
-        total = fresh * self.input + said * self.output
+        total = fresh * self.input + output * self.output
         total += read * self.cache_read + written * self.cache_write
         total += written_1h * self.cache_write * 8 // 5
         return -(-total // _MILLION)
@@ -143,16 +143,18 @@ def _list_name(*, is_package: bool) -> str:
 
 def _package() -> Any:
     """The package genai-prices; `None`: it is not installed."""
-    return sys.modules["genai_prices"] if "genai_prices" in sys.modules else _imported()
+    return _import_package() if "genai_prices" in sys.modules else _find_package()
 
 
-@cache
-def _imported() -> Any:
+def _import_package() -> Any:
     try:
-        import genai_prices  # noqa: PLC0415 - an extra, and slow to import
+        import genai_prices  # noqa: PLC0415 - an extra, and slow; waits for another thread that imports it
     except ImportError:
         return None
     return genai_prices
+
+
+_find_package = cache(_import_package)  # to look for a package that is not installed takes long
 
 
 def window_of(model: str) -> int | None:

@@ -147,7 +147,7 @@ def read_request(
     protocol = protocol_of(path) if method.upper() == "POST" else None
     if protocol is None:
         return None
-    text = _decoded(headers, body)
+    text = _decode_body(headers, body)
     payload = _payload(text)
     return ModelRequest(
         protocol,
@@ -178,7 +178,7 @@ def estimate_tokens(body: bytes) -> int:
 _HIGH_BYTES = bytes(range(128, 256))
 
 
-def _decoded(headers: Mapping[str, str], body: bytes) -> bytes:
+def _decode_body(headers: Mapping[str, str], body: bytes) -> bytes:
     if isinstance(headers, dict):
         found = (value for name, value in headers.items() if name.lower() == "content-encoding")
         encoding = next(found, "")

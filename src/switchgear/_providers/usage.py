@@ -25,7 +25,11 @@ _NULL_USAGE = re.compile(rb'"usage"\s*:\s*null')
 _RESPONSES_END = re.compile(
     rb'"type"\s*:\s*"(response\.(?:completed|incomplete|failed|cancelled|created)|error)"'
 )
+_CHAT_CONTENT = re.compile(rb'"(?:content|arguments)"\s*:\s*"[^"]')
+_CHAT_FINISHED = re.compile(rb'"finish_reason"\s*:\s*"\w')
+"""The end of a choice; some servers send an empty reason with each chunk before it."""
 _FINISHED = re.compile(rb'"(?:finishReason|finish_reason|blockReason)"\s*:\s*"[A-Z_]+"')
+_IN_BACKGROUND = frozenset(("queued", "in_progress"))
 _REQUEST_ERRORS = {"invalid_request_error": 400, "not_found_error": 404, "invalid_prompt": 400}
 
 
@@ -217,6 +221,10 @@ class ResponseMeter:
                 return
             self._model = self._model or _text(event.get("model"))
             self._add_usage(event.get("usage") or _part(event, "x_groq").get("usage"))
+        if _CHAT_FINISHED.search(data):
+            self._is_done = True  # some servers send no [DONE]
+        elif self._is_done and _CHAT_CONTENT.search(data):
+            self._is_done = False  # another choice continues
         self._count(data)
 
     def _read_responses(self, data: bytes) -> None:
@@ -226,7 +234,7 @@ class ResponseMeter:
             return
         event = _object(data)
         if not event and self._is_cut:
-            self._model = self._model or _named(data, rb"model")
+            self._model = self._model or _first_text(data, rb"model")
             self._add_usage(_last_object(data, b'"usage"'))
             self._is_done = found[1] in {b"response.completed", b"response.incomplete"}
             return
@@ -277,7 +285,7 @@ class ResponseMeter:
                 self._take_response(parsed)
         else:
             self._is_done = self._is_cut and body.rstrip()[-1:] == b"}"
-            self._model = _named(body, rb"model")
+            self._model = _first_text(body, rb"model")
             self._add_usage(_last_object(body, b'"usage"'))
 
     def _read_gemini_body(self, body: bytes, parsed: Any) -> None:
@@ -299,14 +307,17 @@ class ResponseMeter:
     def _take_response(self, response: Mapping[str, Any]) -> None:
         self._model = _text(response.get("model")) or self._model
         self._add_usage(response.get("usage"))
-        if response.get("status") == "failed":
+        status = response.get("status")
+        if status == "failed":
             self._fail(response)
-        else:
-            self._is_done = True
+            return
+        self._is_done = True
+        if status in _IN_BACKGROUND:
+            self._bytes = 0  # its output comes later: what it costs is unknown
 
     def _take_gemini(self, data: bytes) -> None:
         self._add_usage(_last_object(data, b'"usageMetadata"'))
-        self._model = _named(data, rb"modelVersion") or self._model
+        self._model = _first_text(data, rb"modelVersion") or self._model
 
     def _add_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
@@ -403,7 +414,7 @@ def _part(value: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _named(data: bytes, key: bytes) -> str:
+def _first_text(data: bytes, key: bytes) -> str:
     """The first text under a key, wherever it is."""
     found = re.search(rb'"' + key + rb'"\s*:\s*"([^"\\]{1,200})"', data)
     return "" if found is None else found[1].decode("utf-8", "replace")

@@ -68,7 +68,7 @@ class _Allotment:
         self.micros = micros
         self.made_s = self.renewed_s = now_s
         self.calls = 0
-        """Calls that are under way."""
+        """Calls that are in progress."""
         self.taken = 0
         """Calls that it was used for."""
         self.reserved = 0
@@ -133,7 +133,7 @@ class NodeBudget:
                 return None
             if self._clock() - current.made_s > SETTLE_S:
                 return None
-            return self._taken(current, estimate.micros)
+            return self._take_share(current, estimate.micros)
 
     def take(self, estimate: CallEstimate) -> BudgetShare:
         """A share for one call. Raises `BudgetShort`, `BudgetRefused`, `StoreError`. Blocks on the store."""
@@ -154,9 +154,9 @@ class NodeBudget:
             allotment = _Allotment(reservation, amount, self._clock())
             with self._lock:
                 self._current = allotment
-                return self._taken(allotment, share_micros)
+                return self._take_share(allotment, share_micros)
 
-    def _taken(self, allotment: _Allotment, micros: int) -> BudgetShare:
+    def _take_share(self, allotment: _Allotment, micros: int) -> BudgetShare:
         allotment.calls += 1
         allotment.taken += 1
         allotment.reserved += micros
@@ -234,7 +234,7 @@ class NodeBudget:
                 self._retired.append(retired)
 
     def _flush(self) -> None:
-        """Settle the allotments without calls under way. Raises `StoreError`: they are kept then."""
+        """Settle the allotments without calls in progress. Raises `StoreError`: they are kept then."""
         with self._lock:
             done = [each for each in self._retired if not each.calls]
             self._retired = [each for each in self._retired if each.calls]
@@ -251,12 +251,12 @@ class NodeBudget:
             done.pop()
 
     def close(self) -> None:
-        """Settle everything, calls under way included: at the end of the process."""
+        """Settle everything, calls in progress included: at the end of the process."""
         self._retire()
         with self._lock:
             rest, self._retired = self._retired, []
         for allotment in rest:
-            # What is under way counts as it was reserved.
+            # What is running counts as it was reserved.
             cost = allotment.spent + allotment.reserved
             try:
                 allotment.reservation.settle(cost)

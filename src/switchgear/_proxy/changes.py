@@ -1,4 +1,4 @@
-"""The circuits that other processes moved, read from the stream of events in a thread of its own.
+"""The circuits that other processes moved, read from the stream of events in a separate thread.
 
 So no request has to read the store to learn that a session is held or that a circuit has opened.
 """
@@ -52,7 +52,7 @@ class ChangeFeed:
                 self.look()
                 wait_s = LOOK_S
             except StoreError:
-                wait_s = _TROUBLE_S  # requests read by themselves meanwhile
+                wait_s = _TROUBLE_S  # requests read by themselves in the meantime
             except Exception:  # noqa: BLE001  the next look may succeed
                 log_exception("changes of %r could not be read", self._store.label)
                 wait_s = _TROUBLE_S

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to upstreams: kept connections, responses passed on as they come, no copy and no task of its own.
+"""HTTP/1.1 to upstreams: kept connections, responses passed on as they arrive, no copy and no task of its own.
 
 Nothing is sent twice: a request that an upstream may have received is never repeated here.
 """
@@ -134,7 +134,7 @@ class UpstreamClient:
             is_chunked = True
             lines.append(b"Transfer-Encoding: chunked\r\n")
         lines.append(b"\r\n")
-        link = self._kept(origin) or await self._connected(origin)
+        link = self._reuse_connection(origin) or await self._connect(origin)
         try:
             link.begin(is_head=method == b"HEAD")
             if isinstance(body, bytes):
@@ -147,7 +147,7 @@ class UpstreamClient:
             link.abort()
             raise
 
-    def _kept(self, origin: Origin) -> "_UpstreamConnection | None":
+    def _reuse_connection(self, origin: Origin) -> "_UpstreamConnection | None":
         idle = self._idle.get(origin)
         while idle:
             link = idle.pop()
@@ -156,7 +156,7 @@ class UpstreamClient:
             link.abort()
         return None
 
-    async def _connected(self, origin: Origin) -> "_UpstreamConnection":
+    async def _connect(self, origin: Origin) -> "_UpstreamConnection":
         tls = None
         if origin.is_secure:
             if self._tls is None:

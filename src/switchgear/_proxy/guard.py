@@ -67,7 +67,7 @@ CHECK_S = 0.25
 _STORE_S = 2.0
 """How long a request waits for the store, for money and for its steps."""
 _AWAY_S = 1.0
-"""How long the store is left alone after it did not answer; requests do not wait for it meanwhile."""
+"""How long the store is left alone after it did not answer; requests do not wait for it in the meantime."""
 
 
 class GuardSettings(NamedTuple):
@@ -176,7 +176,7 @@ class Guard:
         self._sessions: OrderedDict[str, Known] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
-        self._changes = ChangeFeed(panel.store, self._changed)
+        self._changes = ChangeFeed(panel.store, self._note_changes)
         self.counts = ProxyCounts()
         self._returning: set[asyncio.Future[None]] = set()
         """Probes that are being given back."""
@@ -222,14 +222,14 @@ class Guard:
 
     async def _check_session(self, admission: AdmittedCall) -> None:
         identity = admission.call.identity
-        known = self._known(identity.session)
+        known = self._known_session(identity.session)
         admission.session = known
         known.identity = identity
         if self._is_due(known):
             known.checked_s = time.monotonic()
             with suppress(StoreError, TimeoutError):  # else: as it stood when it was last read
                 async with asyncio.timeout(_READ_S):
-                    known.refusal = await self.beside(lambda: self._standing(identity))
+                    known.refusal = await self.beside(lambda: self._current_refusal(identity))
         if known.refusal is not None:
             raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
@@ -241,7 +241,7 @@ class Guard:
             return time.monotonic() - known.checked_s > CHECK_S
         return not self._changes.is_current and time.monotonic() - known.checked_s > CHECK_S
 
-    def _changed(self, names: set[str] | None) -> None:
+    def _note_changes(self, names: set[str] | None) -> None:
         """Take note of circuits that moved; `None`: any may have. Called in the thread of the feed."""
         if names is None:
             breakers = list(self._breakers.values())[-_RECENT_NAMES:]
@@ -261,9 +261,9 @@ class Guard:
             if stored is not None:
                 breaker.adopt(store.seen(stored.circuit))
         for known in sessions:
-            known.refusal = self._standing(known.identity)
+            known.refusal = self._current_refusal(known.identity)
 
-    def _standing(self, identity: Identity) -> ProxyRefusal | None:
+    def _current_refusal(self, identity: Identity) -> ProxyRefusal | None:
         """Whether the session, or the one that started it, is held or open now."""
         for name in dict.fromkeys((identity.parent, identity.session)):
             found = self.panel.store.get(f"session/{name}") if name else None
@@ -283,7 +283,7 @@ class Guard:
         if known.keys and turns[-1].key in known.keys and _have_ids(turns):
             return  # the last step is recorded, and with it all before it
         keys = [turn.key for turn in turns]
-        if known.keys == frozenset(_numbered(keys)):
+        if known.keys == frozenset(_number_duplicates(keys)):
             return  # without ids: the same history again
         if time.monotonic() < self._away_until_s:
             return  # loops are judged again when the store is back; see docs/proxy.md
@@ -313,7 +313,9 @@ class Guard:
         def work(tx: Transaction) -> Fed:
             notes = Notes.load(tx.note)
             if notes.host:  # the agent's hooks record its steps
-                return Fed(frozenset(_numbered(keys)), 0.0, "", "", session, notes.spent_micros)
+                return Fed(
+                    frozenset(_number_duplicates(keys)), 0.0, "", "", session, notes.spent_micros
+                )
             known_lanes = lanes.load(notes.more.get(place, {}))
             found = lanes.new_turns(known_lanes, keys, have_ids=has_ids, continues=continues)
             agent = identity.session if identity.parent else found.lane
@@ -348,7 +350,9 @@ class Guard:
                 more={**notes.more, place: lanes.dump(found.lanes)},
             )
             tx.note = notes.dump()
-            return Fed(frozenset(_numbered(keys)), heat, warning, _loop_text(tripped), name, spent)
+            return Fed(
+                frozenset(_number_duplicates(keys)), heat, warning, _loop_text(tripped), name, spent
+            )
 
         try:
             return self.panel.store.inner.transact(session, work)
@@ -372,7 +376,7 @@ class Guard:
         call = admission.call
         estimate = self._estimate(call)
         if estimate is not None and not estimate.is_learned:
-            estimate = await self._learned(call) or estimate
+            estimate = await self._learned_estimate(call) or estimate
         if estimate is None:
             if self.settings.allow_unknown_price:
                 return
@@ -383,7 +387,7 @@ class Guard:
                 share = await self._take(node, estimate, call)
             admission.shares.append(share)
 
-    async def _learned(self, call: ProxiedCall) -> CallEstimate | None:
+    async def _learned_estimate(self, call: ProxiedCall) -> CallEstimate | None:
         """An estimate by what calls of this model cost elsewhere; `None`: nothing is known of them."""
         model = call.request.model
         with suppress(StoreError, ValueError):
@@ -432,7 +436,7 @@ class Guard:
             if not estimate.is_learned:
                 estimate = self._estimate(call) or estimate
                 if not estimate.is_learned:
-                    estimate = await self._learned(call) or estimate
+                    estimate = await self._learned_estimate(call) or estimate
 
     async def _take_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
         loop = asyncio.get_running_loop()
@@ -450,7 +454,7 @@ class Guard:
         known = self._sessions.get(call.identity.session)
         recent = known.costs.get(request.model) if known is not None else None
         recent = recent or self._model_costs.get(request.model)
-        most = self._priced(request, request.most_usage(), rates)
+        most = self._price(request, request.most_usage(), rates)
         if most is None:
             return None
         if not recent:
@@ -459,7 +463,7 @@ class Guard:
         highest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
         return CallEstimate(max(1, round(highest * _MARGIN)), is_learned=True)
 
-    def _priced(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
+    def _price(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
         if rates is not None:
             return rates.cost_micros(*usage)
         return request.most_cost().micros
@@ -633,7 +637,7 @@ class Guard:
             return  # known to this worker
 
     def _keep_response(self, response_id: str, session: str, calls: list[PendingCall]) -> None:
-        known = self._known(session)
+        known = self._known_session(session)
         for call in calls:
             known.calls[call.id] = call
             while len(known.calls) > _MOST_CALLS:
@@ -644,7 +648,7 @@ class Guard:
 
     # What is known
 
-    def _known(self, session: str) -> Known:
+    def _known_session(self, session: str) -> Known:
         known = self._sessions.get(session)
         if known is None:
             known = self._sessions[session] = Known()
@@ -749,7 +753,7 @@ def _have_ids(turns: list[ToolTurn]) -> bool:
     return len(ids) == len(turns) and all(turn.has_ids for turn in turns)
 
 
-def _numbered(keys: list[str]) -> list[str]:
+def _number_duplicates(keys: list[str]) -> list[str]:
     """Keys that distinguish equal turns by their number."""
     counts: dict[str, int] = {}
     found = []

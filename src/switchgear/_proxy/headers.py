@@ -26,7 +26,7 @@ def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False)
 
     `is_metered`: only encodings are accepted in which usage can be read.
     """
-    dropped = _HOP_BY_HOP | _OURS_IN | _listed(headers)
+    dropped = _HOP_BY_HOP | _OURS_IN | _connection_headers(headers)
     if to.key:
         dropped |= _KEYS
     kept = []
@@ -44,7 +44,7 @@ def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False)
 
 def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     listed = list(headers)
-    dropped = _HOP_BY_HOP | _listed(listed)
+    dropped = _HOP_BY_HOP | _connection_headers(listed)
     return [
         (name, value)
         for name, value in listed
@@ -71,7 +71,7 @@ def is_token(given: str, digest: bytes) -> bool:
     return hmac.compare_digest(sha256(given.encode("utf-8", "surrogateescape")).digest(), digest)
 
 
-def _listed(headers: Headers) -> frozenset[bytes]:
+def _connection_headers(headers: Headers) -> frozenset[bytes]:
     """The headers that `Connection` names: they belong to that connection, too."""
     return frozenset(
         part.strip().lower()

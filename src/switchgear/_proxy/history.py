@@ -82,7 +82,7 @@ class ToolTurn(NamedTuple):
 
     @property
     def has_ids(self) -> bool:
-        """Whether every call has an id of its own."""
+        """Whether every call has its own id."""
         return all(call.id for call in self.calls)
 
     def signal(self) -> Signal:
@@ -110,7 +110,7 @@ def turns_of(
     payload: Mapping[str, Any],
     made: Mapping[str, PendingCall] | None = None,
 ) -> list[ToolTurn]:
-    """The finished tool calls in a request, in their order. Never raises for what is in it.
+    """The finished tool calls in a request, in order. Never raises for what is in it.
 
     `made` has the calls of earlier responses by their ids: a request that continues a stored response
     contains only the results.
@@ -159,7 +159,7 @@ def _anthropic(messages: Any) -> Iterator[ToolTurn]:
                 if _str(block.get("type")).endswith("tool_result")
             }
             done = [
-                _finished(call, found.get("content"), thought, found.get("is_error"))
+                _finish_call(call, found.get("content"), thought, found.get("is_error"))
                 for call in open_calls
                 if (found := results.get(call.id)) is not None
             ]
@@ -178,7 +178,7 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
             found = next((call for call in open_calls if call.id == wanted), None)
             if found is not None:
                 open_calls.remove(found)
-                done.append(_finished(found, message.get("content"), thought, None))
+                done.append(_finish_call(found, message.get("content"), thought, None))
             continue
         if done:
             yield ToolTurn(tuple(done))
@@ -205,7 +205,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn
         if kind.endswith("_output"):
             call = known.get(_str(item.get("call_id")))
             if call is not None:
-                done.append(_finished(call, item.get("output"), thought, None))
+                done.append(_finish_call(call, item.get("output"), thought, None))
             continue
         if done:  # what follows results belongs to the next reply
             yield ToolTurn(tuple(done))
@@ -228,7 +228,7 @@ def pending_call(item: Mapping[str, Any]) -> PendingCall:
 
 def dump_response(session: str, calls: list[PendingCall]) -> str:
     """The session and the calls of a stored response, without secrets, for all workers."""
-    texts = [[call.id, call.tool, _clipped(_encode(call.args))] for call in calls[:_MOST_CALLS]]
+    texts = [[call.id, call.tool, _clip(_encode(call.args))] for call in calls[:_MOST_CALLS]]
     return _encode([session, texts])
 
 
@@ -241,7 +241,7 @@ def load_response(note: str) -> tuple[str, list[PendingCall]]:
     return _str(found[0]), [PendingCall(_str(a), _str(b), _args(c)) for a, b, c in calls]
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     """A text that is short and has no secrets; different ones stay different."""
     if len(text) <= LONGEST_TEXT:
         return redact_lines(text)
@@ -277,25 +277,25 @@ def _gemini(contents: Any) -> Iterator[ToolTurn]:
                 open_calls.remove(found)
                 response = about.get("response")
                 failed = isinstance(response, dict) and bool(response.get("error"))
-                done.append(_finished(found, response, thought, True if failed else None))
+                done.append(_finish_call(found, response, thought, True if failed else None))
         if done:
             yield ToolTurn(tuple(done))
 
 
-def _finished(call: PendingCall, content: Any, reply: Any, is_error: Any) -> FinishedCall:
+def _finish_call(call: PendingCall, content: Any, reply: Any, is_error: Any) -> FinishedCall:
     return FinishedCall(call.id, call.tool, call.args, content, is_error, reply)
 
 
 def _result(content: Any) -> str:
     if isinstance(content, str):
-        text = content
-        if text.startswith("{"):  # Codex wraps the output of commands: {"output": …, "metadata": …}
+        text, code = fields.command_output(content)
+        if code is None and text.startswith("{"):
+            # Older versions of Codex write {"output": …, "metadata": …}.
             parsed = _args(text)
             if isinstance(parsed, dict) and isinstance(parsed.get("output"), str):
                 about = parsed.get("metadata")
-                code = about.get("exit_code") if isinstance(about, dict) else None
-                text = parsed["output"] + ("" if code is None else f"\nExit code: {code}")
-        return text[-_LONGEST:]
+                text, code = parsed["output"], fields.at(about, "exit_code")
+        return (text if code is None else f"{text}\nExit code: {code}")[-_LONGEST:]
     if isinstance(content, dict):
         inner = content.get("output", content.get("error", content.get("content")))
         return _result(inner) if isinstance(inner, str) else json.dumps(content)[:_LONGEST]

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to the client: requests parsed strictly, responses written as they come, deadlines for both.
+"""HTTP/1.1 to the client: requests parsed strictly, responses written as they arrive, deadlines for both.
 
 A parser that accepts less than the upstream's leaves no room for request smuggling: llhttp rejects
 conflicting lengths, folded headers and bare line feeds, and what it leaves open is rejected here.
@@ -206,7 +206,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """One connection of a client: requests in their order, one response at a time."""
+    """One connection of a client: requests in order, one response at a time."""
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server

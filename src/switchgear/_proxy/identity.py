@@ -109,8 +109,8 @@ def _in_body(payload: Mapping[str, Any]) -> tuple[str, str]:
     if isinstance(user, str) and user:
         if user.startswith("{"):
             try:
-                told = json.loads(user)
-                inner = told.get("session_id") if isinstance(told, dict) else None
+                data = json.loads(user)
+                inner = data.get("session_id") if isinstance(data, dict) else None
             except (ValueError, RecursionError):
                 inner = None
             if isinstance(inner, str) and inner:

@@ -58,7 +58,7 @@ class RelaySettings(NamedTuple):
 
     upstreams: Mapping[str, Upstream]
     fallbacks: Mapping[str, tuple[str, ...]] = {}
-    """The upstreams that take the place of one whose circuit is open, in their order."""
+    """The upstreams that take the place of one whose circuit is open, in order."""
     token_digest: bytes | None = None
     """The SHA-256 of the token that every request needs; `None`: none, and only local hosts."""
     hosts: frozenset[str] = frozenset()
@@ -118,7 +118,7 @@ class Relay:
             if found.protocol is None or request.method != "POST":
                 await self._pass_through(request, connection, found, to, entry)
             else:
-                await self._guarded(request, connection, found, to, entry)
+                await self._forward_guarded(request, connection, found, to, entry)
         except (Disconnected, asyncio.CancelledError):
             entry.note = "disconnected"
             raise
@@ -213,7 +213,7 @@ class Relay:
 
     # Model calls
 
-    async def _guarded(
+    async def _forward_guarded(
         self,
         request: Request,
         connection: Connection,
@@ -327,7 +327,7 @@ class Relay:
                 await record(None)
                 return Forwarded(is_done=False, failed=failure(502, moved, None, to.family))
             if response.status >= 400:
-                return await self._failed(it, response, record, has_next=has_next)
+                return await self._forward_error(it, response, record, has_next=has_next)
             return await self._stream(it, response, record, entered)
         except _TROUBLES as error:
             verdict = _trouble(error)
@@ -344,7 +344,7 @@ class Relay:
             if not is_recorded:
                 self._spawn(self._guard.record(entered, None, 0.0))
 
-    async def _failed(
+    async def _forward_error(
         self,
         it: "_Forwarding",
         response: UpstreamResponse,
@@ -418,7 +418,7 @@ class Relay:
         if is_ordinary:
             self._settle_money(it, metered, verdict)
         else:  # it is recorded even if the client goes now
-            await asyncio.shield(self._spawn(self._recorded(it, metered, verdict, record)))
+            await asyncio.shield(self._spawn(self._record_outcome(it, metered, verdict, record)))
         if stored is not None and is_whole and it.call.identity.session:
             response_id, calls = stored.read()
             if response_id:
@@ -437,7 +437,7 @@ class Relay:
             await self._record_key(it, verdict)
         return Forwarded(is_done=True)
 
-    async def _recorded(
+    async def _record_outcome(
         self, it: "_Forwarding", metered: Metered, verdict: ResponseVerdict, record: Any
     ) -> None:
         await self._settle(it, metered, verdict)

@@ -36,10 +36,10 @@ class Inherited(NamedTuple):
 
 def inherited(environ: dict[str, str] | os._Environ[str] = os.environ) -> Inherited | None:
     """What this worker inherits; `None`: this process is no worker."""
-    told = environ.get(WORKER_VARIABLE)
-    if not told:
+    value = environ.get(WORKER_VARIABLE)
+    if not value:
         return None
-    sock, parent, report = map(int, told.split(","))
+    sock, parent, report = map(int, value.split(","))
     return Inherited(socket.socket(fileno=sock), parent, report)
 
 
@@ -70,7 +70,7 @@ class WorkerSupervisor:
         signal.signal(signal.SIGHUP, self._on_restart)
         alive, kept_open = os.pipe()  # closed with this process, whatever ends it
         try:
-            self._workers = self._started(alive, self._count)
+            self._workers = self._start_workers(alive, self._count)
             if len(self._workers) < self._count:
                 return 1
             ready()
@@ -94,7 +94,7 @@ class WorkerSupervisor:
         self._leaving = [worker for worker in self._leaving if worker.poll() is None]
         if self._restarts and not self._stops:
             self._restarts = False
-            fresh = self._started(alive, self._count)
+            fresh = self._start_workers(alive, self._count)
             if len(fresh) < self._count:
                 self._say("the new workers did not start; the old ones go on")
                 for worker in fresh:
@@ -112,17 +112,17 @@ class WorkerSupervisor:
             if self._stops:
                 continue
             self._say(f"worker {worker.pid} ended with code {worker.returncode}; it is replaced")
-            fresh = self._started(alive, 1)
+            fresh = self._start_workers(alive, 1)
             self._workers += fresh
             self._failures = 0 if fresh else self._failures + 1
         while len(self._workers) < self._count and not self._stops and not dead:
-            fresh = self._started(alive, 1)
+            fresh = self._start_workers(alive, 1)
             self._failures = 0 if fresh else self._failures + 1
             self._workers += fresh
             if not fresh:
                 break
 
-    def _started(self, alive: int, count: int) -> list[subprocess.Popen[bytes]]:
+    def _start_workers(self, alive: int, count: int) -> list[subprocess.Popen[bytes]]:
         """New workers that are ready; fewer than `count` if some did not start."""
         made = [self._start(alive) for _ in range(count)]
         ready = []

@@ -27,7 +27,7 @@ class WorkerSettings(NamedTuple):
     guard: GuardSettings
     limits: Limits = Limits()
     drain_s: float = 600.0
-    """How long responses under way may take after the signal to end."""
+    """How long responses in progress may take after the signal to end."""
     tls: ssl.SSLContext | None = None
 
 
@@ -44,7 +44,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """Accept no more connections and end when those under way have ended. From any thread. Idempotent."""
+        """Accept no more connections and end when those in progress have ended. From any thread. Idempotent."""
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
             with suppress(RuntimeError):  # it has ended
@@ -81,7 +81,7 @@ class Worker:
         finally:
             accepting.close()
             server.drain()
-            await _drained(server, settings.drain_s)
+            await _drain(server, settings.drain_s)
             server.close()
             ticking.cancel()
             await relay.close()
@@ -99,7 +99,7 @@ class Worker:
                 await guard.beside(guard.save_counts)
 
 
-async def _drained(server: Server, most_s: float) -> None:
+async def _drain(server: Server, most_s: float) -> None:
     ends_s = asyncio.get_running_loop().time() + most_s
     while server.busy and asyncio.get_running_loop().time() < ends_s:  # noqa: ASYNC110  seconds
         await asyncio.sleep(0.05)

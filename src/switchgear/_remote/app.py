@@ -80,6 +80,9 @@ def application(broker: Broker, execute: Callable[[str], str] | None = None) -> 
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,
+        # RabbitMQ closes the channel of a message that is not acknowledged within half an hour.
+        broker_channel_error_retry=True,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
         accept_content=["json"],
         task_serializer="json",
     )

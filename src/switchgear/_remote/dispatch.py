@@ -6,6 +6,7 @@ its circuit and its records are the same in both modes.
 
 import os
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -37,12 +38,7 @@ from switchgear._remote.transfer import (
     write_end,
     write_iterations,
 )
-from switchgear._run.batch.attempt import (
-    Attempt,
-    AttemptDependencies,
-    AttemptOutcome,
-    options_of,
-)
+from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, options_of
 from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announcement, clear_announcement
@@ -51,7 +47,7 @@ from switchgear._run.loop import take_locks
 from switchgear._run.record import RunFolder, circuit_of, process_began
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
-from switchgear._run.view import GuardedView
+from switchgear._run.view import RunView, guarded
 
 T = TypeVar("T")
 FIRST_LOOK_S, LAST_LOOK_S, LOOK_SHARE = 0.02, 1.0, 0.1
@@ -89,11 +85,13 @@ class RemoteAttempts:
         """Runs whose work did not arrive: it stays in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
+        self._waited_for: set[tuple[str, ...]] = set()
+        """Labels whose workers were reported as missing or busy."""
 
     def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         """Order the attempt, wait for its end, and bring its work home.
 
-        Holds the locks of the run meanwhile: no other process of this host may resume it.
+        Holds the locks of the run in the meantime: no other process of this host may resume it.
         """
         record, folder = _record_of(place, attempt), Path(attempt.progress.folder or "")
         try:
@@ -108,7 +106,7 @@ class RemoteAttempts:
 
     def _performed(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         name, run = attempt.task.name, attempt.progress.run or ""
-        attempt = attempt._replace(view=GuardedView(attempt.view))
+        attempt = attempt._replace(view=guarded(attempt.view, RunView()))
         adopt = name in self._adopt
         self._adopt.discard(name)  # once: the next attempt of this process is a new one
         try:
@@ -159,6 +157,7 @@ class RemoteAttempts:
             attempt.progress.timeout_s,
             self._context.labels.get(task.name, ()),
             self._context.repository,
+            place.owner_of(options.agent_label),
         )
         if job is not None:  # the same run again: from its own start, with the folder as it is now
             return jobs.order(spec, work=parcel)
@@ -191,8 +190,8 @@ class RemoteAttempts:
         if not self._context.repository:
             return ()
         try:
-            asked = ["for-each-ref", "--format=%(objectname)", "refs/remotes"]
-            return tuple(dict.fromkeys(run_git(folder, asked).split()))
+            arguments = ["for-each-ref", "--format=%(objectname)", "refs/remotes"]
+            return tuple(dict.fromkeys(run_git(folder, arguments).split()))
         except GitError:
             return ()
 
@@ -200,7 +199,7 @@ class RemoteAttempts:
         """Wait until the job is finished; send its id again when no worker claims it."""
         jobs, run = self._context.jobs, job.spec.run
         interrupt = mirror.attempt.interrupt or Interrupt()
-        sending = _Sending(self._context, job.spec.labels, self._time)
+        sending = _Sending(self._context, job.spec.labels, self._time, self._waited_for)
         lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
@@ -228,9 +227,9 @@ class RemoteAttempts:
             share_s = LOOK_SHARE * (time.monotonic() - changed_s)
             time.sleep(max(FIRST_LOOK_S, min(share_s, LAST_LOOK_S)))
 
-    def _stop(self, job: RemoteJob, asked: int) -> None:
+    def _stop(self, job: RemoteJob, requests: int) -> None:
         jobs = self._context.jobs
-        jobs.request_stop(job.spec.run, Stop.GENTLY if asked == 1 else Stop.NOW)
+        jobs.request_stop(job.spec.run, Stop.GENTLY if requests == 1 else Stop.NOW)
         jobs.withdraw(job.spec.run, _interrupted(job))
 
     def _brought_home(
@@ -248,7 +247,8 @@ class RemoteAttempts:
                 self._missing.add(run)
                 values = without_work(values, missing)
             else:
-                how = f"git -C {folder} diff {job.spec.folder.commit[:12]} {reference}"
+                where = shlex.quote(str(folder))
+                how = f"git -C {where} diff {job.spec.folder.commit[:12]} {reference}"
                 self._apply_work(attempt, job, reference)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
         if outcome.result is not None:
@@ -286,8 +286,15 @@ class RemoteAttempts:
 class _Sending:
     """Sends one id, and again when it may have been lost. Duplicates are harmless: a claim is exclusive."""
 
-    def __init__(self, context: RemoteContext, labels: tuple[str, ...], on: Time) -> None:
+    def __init__(
+        self,
+        context: RemoteContext,
+        labels: tuple[str, ...],
+        on: Time,
+        waited_for: set[tuple[str, ...]],
+    ) -> None:
         self._context, self._labels, self._time = context, labels, on
+        self._waited_for, self._sent = waited_for, False
         self._due_s, self._wait_s = on.clock(), FIRST_REPEAT_S
         self._claim = 0
         self._trouble = ""
@@ -310,6 +317,21 @@ class _Sending:
             self._due_s = self._time.clock() + 1.0
         else:
             self._trouble = ""
+            if self._sent and not job.claim:
+                self._report_waiting(job)
+            self._sent = True
+
+    def _report_waiting(self, job: RemoteJob) -> None:
+        """Show once per labels that no worker takes a task: nothing else would show why it waits."""
+        if self._labels in self._waited_for:
+            return
+        self._waited_for.add(self._labels)
+        which = f" with the labels {', '.join(self._labels)}" if self._labels else ""
+        task = job.spec.task["name"]
+        self._context.said(
+            f"[{task}] no worker{which} has taken it for {FIRST_REPEAT_S:g} s: all are busy, or none is "
+            "running; waiting"
+        )
 
 
 class _Mirror:
@@ -375,7 +397,7 @@ def _spent(run: Mapping[str, Any] | None) -> int:
 
 
 def _interrupted(job: RemoteJob) -> dict[str, Any]:
-    """The outcome of a job that was stopped before a worker took it up."""
+    """The outcome of a job that was stopped before a worker claimed it."""
     return _ended_here(job, ExitReason.INTERRUPTED, "stopped before a worker continued it")
 
 

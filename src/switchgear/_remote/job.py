@@ -20,8 +20,6 @@ MOST_LOSSES = 10
 
 
 class JobState(StrEnum):
-    """Where a job is."""
-
     WAITING = "waiting"
     RUNNING = "running"
     """Claimed; the claim may have expired."""
@@ -73,6 +71,8 @@ class JobSpec(NamedTuple):
     """A worker must have all of them."""
     repository: str = ""
     """The URL that every host can fetch from and push to; empty: all work travels through the store."""
+    owner: str = ""
+    """The person to notify about the run, as on the host of the batch; empty: unknown."""
 
 
 class RemoteJob(NamedTuple):
@@ -128,7 +128,7 @@ class LeaseLost(Exception):
 
 
 def is_open(job: RemoteJob | None, *, adopt: bool) -> bool:
-    """Whether the batch need not order this attempt: it is under way, or its outcome is to be adopted.
+    """Whether the batch need not order this attempt: it is running, or its outcome is to be adopted.
 
     A batch that was killed and resumed thus finds its attempts where they are.
     """

@@ -143,7 +143,6 @@ class Jobs:
         return self._change(run, withdrawn) is not None
 
     def forget(self, job: RemoteJob) -> None:
-        """Remove a job and its parcels."""
         for parcel in (job.spec.start, job.spec.folder, job.work):
             self.drop(parcel.name)
         self._ledger.remove(JOBS, job.spec.run)

@@ -44,8 +44,6 @@ class TransferError(SwitchgearError):
 
 
 class Snapshot(NamedTuple):
-    """The state of a folder as a commit."""
-
     commit: str
     """Its tree is the folder; where nothing is uncommitted, HEAD itself."""
     head: str
@@ -80,8 +78,8 @@ def snapshot(folder: Path, name: str) -> Snapshot:
 
 def _status(git: Git) -> tuple[str, bool]:
     """HEAD, and whether nothing is uncommitted. Raises `TransferError` before the first commit."""
-    asked = ["--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none"]
-    lines = git("status", *asked).splitlines()
+    arguments = ["--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none"]
+    lines = git("status", *arguments).splitlines()
     heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
     if not heads or heads[0] == "(initial)":
         raise TransferError(f"{git.top} has no commit yet: its work cannot move to another host")
@@ -144,12 +142,20 @@ def unpack(bundle: bytes, folder: Path, parcel: Parcel, repository: str = "") ->
     try:
         run_git(folder, ["init", "--quiet", "--template=", "--initial-branch", BRANCH])
         if repository:
-            run_git(folder, ["remote", "add", "origin", repository])
-            run_git(folder, ["fetch", "--quiet", "--no-tags", "origin"])
+            _fetch_commits(folder, repository)
         receive(bundle, folder, parcel.reference, f"{REFERENCE}/start")
         _check_out(folder, parcel)
     except GitError as error:
         raise TransferError(f"the work could not be unpacked in {folder}: {error}") from error
+
+
+def _fetch_commits(folder: Path, repository: str) -> None:
+    run_git(folder, ["remote", "add", "origin", repository])
+    try:
+        run_git(folder, ["fetch", "--quiet", "--no-tags", "origin"])
+    except GitError as error:
+        why = str(error).removeprefix(f"git fetch in {folder}: ")  # the cause fits into one line
+        raise TransferError(f"{redact(repository)} could not be fetched: {why}") from error
 
 
 def _check_out(folder: Path, parcel: Parcel) -> None:
@@ -162,7 +168,7 @@ def _check_out(folder: Path, parcel: Parcel) -> None:
 class UnpackedStarts:
     """Unpacks parcels, and keeps the repositories of the latest ones: many tasks start from one commit.
 
-    Thread-safe. Each folder has a copy of its own, so that no agent can change the start of another task.
+    Thread-safe. Each folder has its own copy, so that no agent can change the start of another task.
     """
 
     def __init__(self, root: Path) -> None:
@@ -181,7 +187,7 @@ class UnpackedStarts:
     def _copied(self, kept: Path, folder: Path, parcel: Parcel) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            with self._lock:  # so that it is not removed meanwhile
+            with self._lock:  # so that it is not removed in the meantime
                 os.utime(kept)
                 shutil.copytree(kept, folder / ".git", symlinks=True)
             _check_out(folder, parcel)

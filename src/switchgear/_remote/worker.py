@@ -1,7 +1,7 @@
 """The worker's side: claims a job, rebuilds its folder, runs the attempt, and saves every iteration.
 
 While an attempt runs, a thread renews the claim. If the claim is lost, or cannot be renewed in time, the
-agent is stopped and nothing more is saved: another worker may be at work on the job.
+agent is stopped and nothing more is saved: another worker may have claimed the job.
 """
 
 import os
@@ -35,12 +35,7 @@ from switchgear._remote.transfer import (
     task_of,
     write_iterations,
 )
-from switchgear._run.batch.attempt import (
-    Attempt,
-    AttemptDependencies,
-    AttemptOutcome,
-    run_attempt,
-)
+from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, run_attempt
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
@@ -75,7 +70,7 @@ def host_name() -> str:
 
 
 def execute(context: WorkerContext, run: str) -> str:
-    """Execute the job of a run, if there is something to do. Returns what became of it."""
+    """Execute the job of a run, if there is something to do. Returns the result as a text."""
     job = context.jobs.claim(run, host_name(), context.lease_s)
     if job is None:
         return "nothing to do"
@@ -290,7 +285,6 @@ def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
 
 
 def head_of(folder: Path) -> str:
-    """HEAD of a folder. Raises `GitError`."""
     return run_git(folder, ["rev-parse", "HEAD"]).strip()
 
 
@@ -311,14 +305,16 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         Status.RUNNING, run=spec.run, folder=str(folder / spec.inside), timeout_s=spec.timeout_s
     )
     attempt = Attempt(
-        task, progress, spec.grant_micros, saving, renewal.interrupt, circuit=spec.circuit
+        *(task, progress, spec.grant_micros, saving, renewal.interrupt),
+        circuit=spec.circuit,
+        owner=spec.owner,
     )
     outcome = run_attempt(context.place, _within_grant(attempt, job))
     if renewal.lost:
         raise LeaseLost("the claim was not renewed in time")
     if isinstance(
         outcome.error, StoreError
-    ):  # not a fault of the task: another claim goes on with it
+    ):  # not a fault of the task: another claim continues with it
         raise LeaseLost(outcome.problem)
     _finish(saving, outcome, context.lease_s)
     return "done" if outcome.result is None else str(outcome.result.exit_reason)

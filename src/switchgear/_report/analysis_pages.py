@@ -32,9 +32,9 @@ def backtest_page(found: BacktestFindings) -> str:
         formats=", ".join(f"{name} {many:,}" for name, many in found.tally.formats.most_common()),
         policies=[(counts.policy, "") for counts in found.counts],
         lines=[(rows[0][0], [value for _, value in rows]) for rows in zip(*lines, strict=True)],
-        runs=[_run(row) for row in found.most_important()],
+        runs=[_shown_run(row) for row in found.most_important()],
         remarks=_remarks(found),
-        told=_told,
+        told=_step_result,
     )
 
 
@@ -66,17 +66,17 @@ def _lines(counts: Counts) -> list[tuple[str, str]]:
         ("would stop", f"{counts.stopped:,} of {count(counts.runs, 'run')}"),
         ("by", by or "-"),
         ("tripped only at the end", f"{counts.too_late:,}"),
-        ("steps saved", _share(counts.saved_steps, counts.steps)),
-        ("tokens saved", _share(counts.saved_tokens, counts.tokens)),
+        ("steps saved", _share_text(counts.saved_steps, counts.steps)),
+        ("tokens saved", _share_text(counts.saved_tokens, counts.tokens)),
         ("money saved", saved),
         ("false stops", _rate(counts.false_stop_rate, "solved")),
         ("harmful false stops", harmful if counts.solved else "unknown"),
         ("unsolved runs caught", _rate(counts.catch_rate, "unsolved")),
-        ("of their steps saved", _share(counts.unsolved_saved, counts.unsolved_steps)),
+        ("of their steps saved", _share_text(counts.unsolved_saved, counts.unsolved_steps)),
     ]
 
 
-def _share(part: int, whole: int) -> str:
+def _share_text(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "unknown"
 
 
@@ -88,8 +88,6 @@ def _rate(rate: Rate, what: str) -> str:
 
 
 class ShownRun(NamedTuple):
-    """A run on the page."""
-
     what: str
     colour: str
     facts: list[str]
@@ -97,7 +95,7 @@ class ShownRun(NamedTuple):
     """What each policy would have done: in words, why, a picture, and the steps before it."""
 
 
-def _run(row: RunRow) -> ShownRun:
+def _shown_run(row: RunRow) -> ShownRun:
     run = row.run
     how, colour = _outcome(row)
     why = f" ({run.cost_unknown})" if run.cost_unknown else ""
@@ -108,7 +106,12 @@ def _run(row: RunRow) -> ShownRun:
         f"cost: {money(run.cost_micros)}{why}",
     ]
     judged = [
-        (f"{each.policy}: {_done(row, each)}", each.reason, _picture(row, each), each.evidence)
+        (
+            f"{each.policy}: {_outcome_text(row, each)}",
+            each.reason,
+            _picture(row, each),
+            each.evidence,
+        )
         for each in row.judged
     ]
     return ShownRun(f"{run.id}: {count(run.steps, 'step')}, {how}", colour, facts, judged)
@@ -123,14 +126,14 @@ def _outcome(row: RunRow) -> tuple[str, str]:
     return ("unsolved, caught", "best") if stopped else ("unsolved, not caught", "idle")
 
 
-def _done(row: RunRow, judged: Judged) -> str:
+def _outcome_text(row: RunRow, judged: Judged) -> str:
     if judged.tripped_at is None:
         warned = f", warned after step {judged.warned_at:,}" if judged.warned_at else ""
         return f"would not have stopped it{warned}"
     saved = money(judged.saved_micros) if row.run.format != "live" else ""
     parts = [count(judged.saved_steps, "step"), f"{judged.saved_tokens:,} tokens", saved]
-    told = ", ".join(part for part in parts if part and not part.startswith("0 tokens"))
-    return f"stops after step {judged.tripped_at:,} of {row.run.steps:,}; saves {told}"
+    amounts = ", ".join(part for part in parts if part and not part.startswith("0 tokens"))
+    return f"stops after step {judged.tripped_at:,} of {row.run.steps:,}; saves {amounts}"
 
 
 def _picture(row: RunRow, judged: Judged) -> Markup | None:
@@ -157,32 +160,12 @@ def _place(numbers: Sequence[int], number: int) -> int:
 
 
 def _point(number: int, kinds: Sequence[str], heats: Sequence[float] | None) -> Done:
-    readings = () if heats is None else tuple(map(_reading, kinds, heats))
-    return Done(
-        number=number,
-        outcome="",
-        seconds=0.0,
-        began_s=None,
-        phase="",
-        heat=max(heats or (0.0,)),
-        readings=readings,
-        cost_micros=None,
-        tests_passing=None,
-        output_chars=None,
-        files_changed=None,
-        steps=None,
-        error="",
-        nudge="",
-        would_stop=False,
-        raw={},
-    )
+    held = () if heats is None else zip(kinds, heats, strict=False)
+    readings = tuple(DetectorHeat(kind, heat, "") for kind, heat in held)
+    return Done(number, heat=max(heats or (0.0,)), readings=readings)
 
 
-def _reading(kind: str, heat: float) -> DetectorHeat:
-    return DetectorHeat(kind, heat, "")
-
-
-def _told(step: Shown) -> str:
+def _step_result(step: Shown) -> str:
     word = {True: "ok", False: "failed", None: ""}[step.ok]
     return ": ".join(part for part in (word, step.told) if part)
 
@@ -243,7 +226,7 @@ def _chart(tally: Tally, most: int, length_s: float) -> tuple[Markup, list[tuple
         keys.append((key(colour, dash), f"{words}: {sum(counts):,}"))
     hours = [(0, "0"), (SLOTS // 2, duration(length_s / 2)), (SLOTS - 1, duration(length_s))]
     parts += [
-        element("text", said, x=plot.x(at), y=_HEIGHT - 10, class_="axis", text_anchor="middle")
-        for at, said in hours
+        element("text", label, x=plot.x(at), y=_HEIGHT - 10, class_="axis", text_anchor="middle")
+        for at, label in hours
     ]
     return drawing(WIDE, _HEIGHT, f"Calls over {duration(length_s)}", *parts), keys

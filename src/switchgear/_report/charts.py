@@ -64,8 +64,8 @@ def joined(*parts: str) -> Markup:
 
 
 def _value(value: str | float) -> str:
-    said = value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
-    return f"{escape(printable(said))}"
+    shown = value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{escape(printable(shown))}"
 
 
 WIDE = 960.0
@@ -97,7 +97,6 @@ class Plot(NamedTuple):
 
     @property
     def step(self) -> float:
-        """The width of one iteration."""
         return (self.width - LEFT - RIGHT) / max(self.places, 1)
 
 
@@ -137,7 +136,7 @@ def _block(done: Done, x: float, width: float) -> Markup:
     middle = x + width / 2
     wide = width - (2 if width > 8 else 0.3)
     parts = [
-        element("title", _told(done)),
+        element("title", _done_label(done)),
         element(
             "rect", x=x, y=14.0, width=wide, height=40.0, rx=3.0, class_=f"t-{tone(done.outcome)}"
         ),
@@ -153,7 +152,7 @@ def _block(done: Done, x: float, width: float) -> Markup:
 
 
 def _lamp(x: float, y: float, phase: str) -> Markup:
-    """Full: closed; half: worried or probing; empty: open."""
+    """Full: closed; half: warning or probing; empty: open."""
     colour = PHASES.get(phase, "idle")
     ring = element("circle", cx=x, cy=y, r=5.5, class_=f"ring s-{colour}")
     if phase == "open":
@@ -164,7 +163,7 @@ def _lamp(x: float, y: float, phase: str) -> Markup:
     return joined(ring, element("path", d=half, class_=f"t-{colour}"))
 
 
-def _told(done: Done) -> str:
+def _done_label(done: Done) -> str:
     parts = [
         f"iteration {done.number}: {done.outcome} in {span(done.seconds)}",
         f"{phase_name(done.phase)}, heat {percent(done.heat)}",
@@ -214,7 +213,6 @@ def heat(
 
 
 def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
-    """What was spent in all, against the budget."""
     sums, total = [], 0
     for done in iterations:
         total += done.cost_micros or 0
@@ -251,7 +249,6 @@ def tests(iterations: Sequence[Done], before: int | None) -> Markup:
 
 
 def output(iterations: Sequence[Done]) -> Markup:
-    """The length of the agent's output."""
     most = max((max(done.output_chars or 0, 0) for done in iterations), default=0) or 1
     plot = Plot(HALF, 170, len(iterations), most * 1.12)
     width = max(plot.step * 0.7, 0.6)
@@ -296,7 +293,6 @@ def key(name: str, dash: str | None) -> Markup:
 
 
 def lamp(phase: str) -> Markup:
-    """A lamp in a line of text."""
     inside = _lamp(7.0, 7.0, phase)
     return element("svg", inside, width=14.0, height=14.0, viewBox="0 0 14 14", aria_hidden="true")
 
@@ -305,7 +301,6 @@ def lamp(phase: str) -> Markup:
 
 
 def drawing(width: float, height: float, label: str, *inside: Markup) -> Markup:
-    """A picture and its text alternative."""
     return element(
         "svg", *inside, viewBox=f"0 0 {width:.0f} {height:.0f}", role="img", aria_label=label
     )
@@ -341,7 +336,7 @@ def _mark(plot: Plot, mark: Mark) -> Markup:
     x = plot.x(mark.place)
     end = "end" if x > plot.width / 2 else "start"
     beside = x - 5 if end == "end" else x + 5
-    # Each at a height of its own, so that two that are close together can be read.
+    # Each at a separate height, so that two that are close together can be read.
     y = plot.height - (62 if mark.colour == "warn" else 40)
     line = element("line", x1=x, x2=x, y1=12.0, y2=plot.height - 28, class_=f"mark-{mark.colour}")
     words = _text(beside, y, mark.words, class_=f"axis word-{mark.colour}", text_anchor=end)
@@ -388,7 +383,6 @@ def line(
 
 
 def area(plot: Plot, points: Sequence[tuple[float, float]], name: str) -> Markup:
-    """A line and what is below it."""
     if not points:
         return Markup("")
     floor = plot.y(0)

@@ -24,7 +24,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalized,
+        finalize=_finalize,
     )
     made.globals.update(
         charts=charts,
@@ -47,5 +47,5 @@ def _environment() -> Environment:
     return made
 
 
-def _finalized(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     return value if isinstance(value, Markup) else charts.printable(str(value))

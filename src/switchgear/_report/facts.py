@@ -42,23 +42,18 @@ KINDS = {
 
 
 def tone(outcome: str) -> str:
-    """The colour of an outcome."""
     return TONES.get(outcome, "idle")
 
 
 def kind_name(kind: str) -> str:
-    """A detector as a person calls it."""
     return KINDS.get(kind, kind.replace("_", " "))
 
 
 def phase_name(phase: str) -> str:
-    """`half_open` as a person writes it."""
     return phase.replace("_", "-") or "not known"
 
 
-def money(micros: int | None) -> str:
-    """What it cost, as far as that is known."""
-    return price(micros)
+money = price
 
 
 def about(micros: int) -> str:
@@ -97,7 +92,7 @@ MOST = 1e15
 
 
 class DetectorHeat(NamedTuple):
-    """What one detector held."""
+    """The heat of one detector."""
 
     kind: str
     heat: float
@@ -105,37 +100,36 @@ class DetectorHeat(NamedTuple):
 
 
 class Done(NamedTuple):
-    """One iteration."""
+    """One iteration; `None`: not measured."""
 
     number: int
-    outcome: str
-    seconds: float
-    began_s: float | None
-    phase: str
-    heat: float
-    readings: tuple[DetectorHeat, ...]
-    cost_micros: int | None
-    tests_passing: int | None
-    output_chars: int | None
-    files_changed: int | None
-    steps: int | None
-    error: str
-    nudge: str
-    would_stop: bool
-    raw: Mapping[str, Any]
-    """The rest of it, to be read with the functions below."""
+    outcome: str = ""
+    seconds: float = 0.0
+    began_s: float | None = None
+    phase: str = ""
+    heat: float = 0.0
+    readings: tuple[DetectorHeat, ...] = ()
+    cost_micros: int | None = None
+    tests_passing: int | None = None
+    output_chars: int | None = None
+    files_changed: int | None = None
+    steps: int | None = None
+    error: str = ""
+    nudge: str = ""
+    would_stop: bool = False
+    raw: Mapping[str, Any] = {}
+    """The recorded facts, to be read with the functions below."""
 
 
 def text(value: object, longest: int = 4000) -> str:
     """A text; anything else that was written in its place is shown as it is."""
     if value is None:
         return ""
-    said = value if isinstance(value, str) else repr(value)
-    return said if len(said) <= longest else f"{said[: longest - 1]}…"
+    shown = value if isinstance(value, str) else repr(value)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def number(value: object) -> float | None:
-    """A number that can be drawn."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) <= MOST else None
@@ -165,7 +159,7 @@ def moment(value: object) -> float | None:
 
 
 def readings(value: object) -> tuple[DetectorHeat, ...]:
-    """What the detectors held, in the order of the record."""
+    """The heats of the detectors, in the order of the record."""
     return tuple(
         DetectorHeat(
             text(each.get("kind"), 60), _heat(each.get("heat")), text(each.get("reason"), 1000)
@@ -199,7 +193,7 @@ def done(facts: Mapping[str, Any], place: int) -> Done:
 
 
 def _cost(facts: Mapping[str, Any]) -> int | None:
-    """What never reached its provider cost nothing, and nothing unknown."""
+    """The cost; 0 for an iteration that never reached its provider."""
     tokens = mapping(facts.get("tokens"))
     if facts.get("outcome") == "provider" and not any(whole(each) for each in tokens.values()):
         return whole(facts.get("cost_micros")) or 0

@@ -1,6 +1,5 @@
 """The report of a run: one HTML file in its folder, written whole, at once, for the user only."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from switchgear._report.facts import (
 )
 from switchgear._run.formats import spent as spent_words
 from switchgear._run.record import RunFolder
+from switchgear._system.files import write_whole
 
 FILES = 50
 _HIDDEN = frozenset({"task", "prompt"})
@@ -57,7 +57,7 @@ def page(run: Mapping[str, Any], iterations: Sequence[Mapping[str, Any]]) -> str
         colour=ENDS.get(status, "warn" if end else "idle"),
         listed=_facts(run),
         kept=kept,
-        kept_words=_kept(kept),
+        kept_words=_kept_text(kept),
         kept_files=[text(path, 300) for path in items(kept.get("files"))][:40],
         notes=items(end.get("notes")),
         made=made,
@@ -66,7 +66,7 @@ def page(run: Mapping[str, Any], iterations: Sequence[Mapping[str, Any]]) -> str
         has_break=any(is_break for _, _, is_break in charts.spans(made)),
         told=[each for each in made if each.nudge],
         evidence=[
-            said for each in items(end.get("evidence")) if (said := text(each)) not in in_table
+            line for each in items(end.get("evidence")) if (line := text(each)) not in in_table
         ],
         held=held,
         trends=_trends(run, made),
@@ -77,7 +77,7 @@ def page(run: Mapping[str, Any], iterations: Sequence[Mapping[str, Any]]) -> str
             if name not in _HIDDEN and value is not None
         ],
         agent_words=_agent,
-        counted=_counted,
+        counted=_test_counts,
         date=_date,
         files_of=_files,
     )
@@ -108,11 +108,11 @@ def _budget(run: Mapping[str, Any]) -> int | None:
 
 
 def _date(value: object) -> str:
-    said = text(value, 40)
-    return said[:19].replace("T", " ") + (" UTC" if said.endswith("+00:00") else "") or "now"
+    shown = text(value, 40)
+    return shown[:19].replace("T", " ") + (" UTC" if shown.endswith("+00:00") else "") or "now"
 
 
-def _kept(kept: Mapping[str, Any]) -> str:
+def _kept_text(kept: Mapping[str, Any]) -> str:
     words = f"{count(whole(kept.get('changed')), 'file')} changed since the start"
     added, removed = whole(kept.get("added_lines")), whole(kept.get("removed_lines"))
     return words if added is None else f"{words}, +{added} -{removed or 0} lines"
@@ -155,7 +155,7 @@ def _files(done: Done) -> list[str]:
     return [*paths[:FILES], *([f"and {more:,} more"] if paths and more > 0 else [])]
 
 
-def _counted(validation: Mapping[str, Any]) -> str:
+def _test_counts(validation: Mapping[str, Any]) -> str:
     numbers = [
         f"{found} {name}"
         for name in ("passed", "failed")
@@ -170,22 +170,5 @@ NAME = "report.html"
 def write_report(record: RunFolder) -> Path:
     """Write the report of a run and return where it is. Raises `RunUnreadable` and OSError."""
     place = record.path / NAME
-    put_in_place(place, page(record.read(), list(record.iterations())))
+    write_whole(str(place), page(record.read(), list(record.iterations())))
     return place
-
-
-def put_in_place(path: str | Path, whole: str) -> None:
-    """Write a file beside its place and put it there at once. Raises OSError."""
-    place = Path(path)
-    beside = place.parent / f".{place.name}.{os.getpid()}"
-    # What an agent may have put there, a link above all, is not written through.
-    beside.unlink(missing_ok=True)
-    try:
-        with beside.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            beside.chmod(0o600)
-            file.write(whole)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 Data only. Each group can be switched off, or excused by an allow-list, in the configuration.
 """
 
+from switchgear._rules.patterns import word_list
 from switchgear._rules.programs import DECODED, OPERATED
 from switchgear._rules.rules import GUARD, LOOPBACK, SECRET, Rule
 
@@ -11,54 +12,38 @@ TEMPORARY = (
     *("/private/tmp/**", "/private/var/tmp/**", "/var/folders/**", "/private/var/folders/**"),
 )
 """Where every program may write and delete."""
-SECRET_FILES = (
-    *("**/.env", "**/.env.*", "**/.envrc", "**/.netrc", "**/_netrc", "**/.pgpass", "**/.my.cnf"),
-    *("**/.ssh", "**/.ssh/**", "**/id_rsa", "**/id_ed25519", "**/id_ecdsa", "**/id_dsa"),
-    *("**/.aws", "**/.aws/credentials", "**/.git-credentials", "**/.config/git/credentials"),
-    *(
-        "**/.kube",
-        "**/.kube/config",
-        "**/.gnupg",
-        "**/.gnupg/**",
-        "**/*.pem",
-        "**/*.p12",
-        "**/*.pfx",
-    ),
-    *("**/.config/gcloud/**", "**/.config/gcloud", "**/.config/gh/hosts.yml", "**/.config/gh"),
-    *("**/.azure/**", "**/.claude/.credentials.json", "**/.codex/auth.json", "**/.claude.json"),
-    *("**/.gemini/oauth_creds.json", "**/.qwen/oauth_creds.json", "**/.config/op/**"),
-    *("**/.local/share/opencode/auth.json", "**/.pi/agent/auth.json", "**/keyrings/**"),
-    *(
-        "**/.password-store/**",
-        "**/credentials.json",
-        "**/service-account*.json",
-        "**/.vault-token",
-    ),
-    *("/etc/shadow", "/proc/*/environ", "**/.terraformrc", "**/.cargo/credentials*"),
-)
-"""Files that hold secrets by custom."""
+SECRET_FILES = word_list("""
+    **/.env **/.env.* **/.envrc **/.netrc **/_netrc **/.pgpass **/.my.cnf **/.ssh **/.ssh/**
+    **/id_rsa **/id_ed25519 **/id_ecdsa **/id_dsa **/.aws **/.aws/credentials **/.git-credentials
+    **/.config/git/credentials **/.kube **/.kube/config **/.gnupg **/.gnupg/** **/*.pem **/*.p12
+    **/*.pfx **/.config/gcloud/** **/.config/gcloud **/.config/gh/hosts.yml **/.config/gh
+    **/.azure/** **/.claude/.credentials.json **/.codex/auth.json **/.claude.json
+    **/.gemini/oauth_creds.json **/.qwen/oauth_creds.json **/.config/op/**
+    **/.local/share/opencode/auth.json **/.pi/agent/auth.json **/keyrings/** **/.password-store/**
+    **/credentials.json **/service-account*.json **/.vault-token /etc/shadow /proc/*/environ
+    **/.terraformrc **/.cargo/credentials*
+""")
+"""Files that usually contain secrets."""
 SECRET_SETTINGS = ("**/.npmrc", "**/.pypirc", "**/.docker/config.json", "**/.yarnrc.yml")
-"""Settings that may hold a token, and which projects keep as well."""
+"""Settings that may contain a token and are also common in projects."""
 NOT_SECRET = (
     *("**/.env.example", "**/.env.sample", "**/.env.template", "**/.env.dist", "**/.env.defaults"),
     *("**/*.pub", "**/.ssh/known_hosts*", "**/.ssh/config", "**/.ssh/authorized_keys"),
     *("**/.env.*.example", "**/.env.*.sample", "**/.env.*.template", "**/.env.test", "**/.env.ci"),
 )
-"""Files beside them that hold none."""
-PROTECTED = (
-    *("**/switchgear.yaml", "**/switchgear.yml", "**/switchgear.toml"),
-    *("**/.switchgear/**", "~/.config/switchgear/**", "~/.local/state/switchgear/**"),
-    *("**/.claude/settings.json", "**/.claude/settings.local.json", "~/.claude/settings.json"),
-    *("**/.claude/hooks/**", "**/.codex/config.toml", "**/.codex/hooks.json"),
-    *("~/.claude/hooks/**", "~/.claude/settings.local.json", "~/.codex/config.toml"),
-    *("~/.codex/hooks.json", "~/.gemini/settings.json", "~/.qwen/settings.json"),
-    *("**/.gemini/settings.json", "**/.qwen/settings.json", "**/opencode.json"),
-    *("**/.opencode/plugin/**", "**/.opencode/plugins/**", "~/.config/opencode/**"),
-    *("**/.pi/extensions/**", "**/.pi/settings.json", "~/.pi/agent/**"),
-    *("**/refs/switchgear/**", "**/bin/switchgear", "**/bin/switchgear-hook"),
-    *("**/site-packages/switchgear/**", "**/site-packages/switchgear-*/**"),
-)
-"""What the guard and its hooks live in; `Place.protected` adds the paths of this installation."""
+"""Similar files without secrets."""
+PROTECTED = word_list("""
+    **/switchgear.yaml **/switchgear.yml **/switchgear.toml **/.switchgear/**
+    ~/.config/switchgear/** ~/.local/state/switchgear/** **/.claude/settings.json
+    **/.claude/settings.local.json ~/.claude/settings.json **/.claude/hooks/** **/.codex/config.toml
+    **/.codex/hooks.json ~/.claude/hooks/** ~/.claude/settings.local.json ~/.codex/config.toml
+    ~/.codex/hooks.json ~/.gemini/settings.json ~/.qwen/settings.json **/.gemini/settings.json
+    **/.qwen/settings.json **/opencode.json **/.opencode/plugin/** **/.opencode/plugins/**
+    ~/.config/opencode/** **/.pi/extensions/** **/.pi/settings.json ~/.pi/agent/**
+    **/refs/switchgear/** **/bin/switchgear **/bin/switchgear-hook **/site-packages/switchgear/**
+    **/site-packages/switchgear-*/**
+""")
+"""Files of the guard and its hooks; `Place.protected` adds the paths of this installation."""
 _LOCAL = (LOOPBACK,)
 _KEY_IN_SIGHT = "a key must not leave this machine"
 _UNGUARD = "a guarded agent must not switch its guard off"
@@ -77,13 +62,7 @@ _UNINSTALLS: dict[str, tuple[str, ...]] = {
 
 BUILTIN: dict[str, tuple[Rule, ...]] = {
     "secrets": (
-        Rule(
-            "secrets/sent",
-            _KEY_IN_SIGHT,
-            hosts=("*",),
-            contents=(SECRET,),
-            allow_hosts=_LOCAL,
-        ),
+        Rule("secrets/sent", _KEY_IN_SIGHT, hosts=("*",), contents=(SECRET,), allow_hosts=_LOCAL),
         Rule(
             "secrets/file-sent",
             "a file of secrets must not leave this machine",
@@ -139,11 +118,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         ),
     ),
     "guard": (
-        Rule(
-            "guard/orders",
-            _UNGUARD,
-            commands=(OPERATED,),
-        ),
+        Rule("guard/orders", _UNGUARD, commands=(OPERATED,)),
         Rule(
             "guard/uninstall",
             _UNGUARD,
@@ -291,16 +266,7 @@ GUARD_RULES = (
         commands=tuple(
             f"{program} {verb} *switchgear*"
             for program in ("systemctl", "launchctl", "service", "supervisorctl")
-            for verb in (
-                "stop",
-                "kill",
-                "disable",
-                "mask",
-                "restart",
-                "unload",
-                "bootout",
-                "remove",
-            )
+            for verb in word_list("stop kill disable mask restart unload bootout remove")
         ),
     ),
     Rule(
@@ -355,16 +321,7 @@ SHARED_STORE = Rule(
     commands=tuple(
         f"{program} {verb}"
         for program in _REDIS
-        for verb in (
-            "flushall",
-            "flushdb",
-            "shutdown",
-            "swapdb",
-            "config",
-            "debug",
-            "acl",
-            "script",
-        )
+        for verb in word_list("flushall flushdb shutdown swapdb config debug acl script")
     ),
 )
 """Judged where the store is a Redis server."""

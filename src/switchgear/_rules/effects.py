@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from switchgear._rules.hosts import host_of, hosts_in
 from switchgear._rules.interpreter_code import joined
+from switchgear._rules.patterns import word_set
 from switchgear._rules.program_effects import paths_in
 from switchgear._rules.programs import GUARD_NAME, OPERATED, Effects, effects_of, effects_of_words
 from switchgear._rules.shell.parser import UNKNOWN, Setting, TooLong, Work, join
@@ -33,20 +34,16 @@ _NAMED_KEYS = {
     "c-d": "\x04",
     **dict.fromkeys(("up", "down", "left", "right", "home", "end", "escape", "c-a", "c-r"), "\x1b"),
 }
-_PATH_KEYS = frozenset(
-    (
-        *("file_path", "path", "notebook_path", "filepath", "filename", "file", "target_file"),
-        *("absolute_path", "relative_path", "dir_path", "directory", "dir", "folder", "paths"),
-        *("source", "destination", "old_path", "new_path", "target", "uri", "files", "file_paths"),
-    )
-)
-_TEXT_KEYS = frozenset(
-    (
-        *("content", "contents", "new_string", "new_str", "old_string", "old_str", "text", "body"),
-        *("file_text", "insert_text", "new_source", "patch", "diff", "input", "data", "message"),
-        *("code", "replacement", "replace", "prompt", "description", "title", "comment"),
-    )
-)
+_PATH_KEYS = word_set("""
+    file_path path notebook_path filepath filename file target_file absolute_path relative_path
+    dir_path directory dir folder paths source destination old_path new_path target uri files
+    file_paths
+""")
+_TEXT_KEYS = word_set("""
+    content contents new_string new_str old_string old_str text body file_text insert_text
+    new_source patch diff input data message code replacement replace prompt description title
+    comment
+""")
 _PLACE_KEYS = ("cwd", "workdir", "working_directory", "directory", "dir_path", "dir", "folder")
 """Inputs that are the folder in which a command runs; the last ones only beside a command."""
 _FOLDER_KEYS = ("folder", "dir", "directory", "dir_path", "parent")
@@ -54,71 +51,40 @@ _NAME_KEYS = ("name", "filename", "file_name", "file", "basename")
 _EDITORS = frozenset(("edit", "editor"))
 """Words of tools with several commands, one of which is `view`."""
 _VIEW_KEYS = frozenset(("command", "path", "view_range"))
-"""The inputs of that command: another tool could ignore it, and take the others."""
+"""The inputs of that command: with any other input, the tool may do something else."""
 _SENDING = frozenset(("post", "put", "upload", "send", "publish", "share", "attach", "request"))
 """Words of tools that send what they are given."""
 _URL_KEYS = frozenset(("url", "uri", "urls", "endpoint", "href", "host", "hostname", "base_url"))
-_READING = frozenset(
-    (
-        *("read", "view", "cat", "open", "ls", "list", "glob", "grep", "search", "find", "get"),
-        *("fetch", "stat", "show", "look", "diff", "tree", "rg", "query", "describe", "head"),
-        *("ripgrep", "notebookread", "ls", "inspect", "count", "check", "lookup", "preview"),
-    )
-)
+_READING = word_set("""
+    read view cat open ls list glob grep search find get fetch stat show look diff tree rg query
+    describe head ripgrep notebookread ls inspect count check lookup preview
+""")
 """Verbs of tools that only read."""
-_CHANGING = frozenset(
-    (
-        *("write", "edit", "replace", "update", "create", "insert", "apply", "set", "put", "patch"),
-        *("save", "append", "modify", "change", "add", "make", "mkdir", "copy", "upload", "import"),
-        *("execute", "exec", "run", "eval", "rewrite", "fix", "format", "sort", "sync", "truncate"),
-        *("overwrite", "substitute", "sub", "sed", "transform", "refactor", "merge", "commit"),
-        *("push", "restore", "checkout", "revert", "reset", "clean", "clear", "empty", "touch"),
-        *("chmod", "chown", "link", "symlink", "install", "uninstall", "send", "post", "and"),
-        *("then", "or", "toggle", "swap", "mutate", "batch", "fill", "generate", "move", "rename"),
-        *("stash", "store", "persist", "dump", "prepend", "inject", "alter", "strip", "wipe"),
-    )
-)
+_CHANGING = word_set("""
+    write edit replace update create insert apply set put patch save append modify change add make
+    mkdir copy upload import execute exec run eval rewrite fix format sort sync truncate overwrite
+    substitute sub sed transform refactor merge commit push restore checkout revert reset clean
+    clear empty touch chmod chown link symlink install uninstall send post and then or toggle swap
+    mutate batch fill generate move rename stash store persist dump prepend inject alter strip wipe
+""")
 """Words in the name of a tool that does more than read, whatever else it is called."""
-_DELETING = frozenset(
-    (
-        *("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop", "prune"),
-        *("purge", "wipe", "erase", "shred"),
-    )
-)
+_DELETING = word_set("""
+    delete remove unlink rm rmdir trash destroy drop prune purge wipe erase shred
+""")
 _ALTERING = frozenset(("chmod", "chown", "chattr", "permissions", "symlink", "link", "mount"))
 """Words of tools that change a folder with all that is in it."""
 _MOVING = frozenset(("move", "rename", "mv"))
-_SHELL_WORDS = frozenset(
-    (
-        "bash",
-        "shell",
-        "sh",
-        "terminal",
-        "exec",
-        "execute",
-        "console",
-        "zsh",
-        "stdin",
-        "keys",
-        "keystrokes",
-        "tty",
-        "pty",
-        "term",
-        "tmux",
-        "iterm",
-    )
-)
+_SHELL_WORDS = word_set("""
+    bash shell sh terminal exec execute console zsh stdin keys keystrokes tty pty term tmux iterm
+""")
 _TERMINALS = frozenset(("terminal", "term", "tmux", "iterm", "shell", "console", "tty", "screen"))
 """Servers whose tools type into a shell."""
 _PROCESSES = frozenset(("process", "subprocess", "repl", "pane"))
 _TYPING = frozenset(("interact", "send", "write", "type", "input", "feed", "communicate"))
-"""A tool with one word of each types into a program that runs, which may be a shell."""
-_CODE_WORDS = frozenset(
-    (
-        *("python", "ipython", "jupyter", "notebook", "cell", "interpreter", "repl", "run"),
-        *("execute", "exec", "node", "javascript", "js"),
-    )
-)
+"""A tool with one word of each types into a running program, which may be a shell."""
+_CODE_WORDS = word_set("""
+    python ipython jupyter notebook cell interpreter repl run execute exec node javascript js
+""")
 """Tools that run the program text they are given as `code`."""
 _PATCH = "*** Begin Patch"
 _PATCH_FILES = (
@@ -157,7 +123,7 @@ class Place(NamedTuple):
     """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
 
 
-class Deed(NamedTuple):
+class CallEffects(NamedTuple):
     """What a tool call would do, as far as known without executing it."""
 
     tool: str
@@ -175,7 +141,7 @@ class Deed(NamedTuple):
     alters: tuple[str, ...] = ()
     """Paths whose rights or place in their folder change, with all that is below."""
     sweeps: tuple[str, ...] = ()
-    """What git throws away, as `kind:folder`: `untracked`, `ignored` or `modified` files."""
+    """What git discards, as `kind:folder`: `untracked`, `ignored` or `modified` files."""
     patches: tuple[str, ...] = ()
     """Files with patches that are applied."""
     variables: tuple[str, ...] = ()
@@ -188,10 +154,10 @@ class Deed(NamedTuple):
     """Why some of it could not be judged, if it could not."""
 
 
-def deed_of(tool: str, inputs: Any, place: Place) -> Deed:
+def call_effects(tool: str, inputs: Any, place: Place) -> CallEffects:
     """What a call of this tool with these inputs would do; inputs as parsed from JSON.
 
-    >>> deed_of("Write", {"file_path": "../x", "content": "1"}, Place("/w")).writes
+    >>> call_effects("Write", {"file_path": "../x", "content": "1"}, Place("/w")).writes
     ('/x',)
     """
     gathering = _Gathering(tool, place)
@@ -220,14 +186,13 @@ class _Gathering:
             names_in=place.names_in,
             work=Work(),
         )
-        self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
+        self._found: dict[str, dict[Any, None]] = {field: {} for field in CallEffects._fields[1:-1]}
         self._access = _access(tool)
         self._is_shell = _is_terminal(tool)
         self._named: list[str] = []  # by inputs with unknown names of a tool that reads
         self._runs_code = _has_word(tool, _CODE_WORDS)
 
-    def deed(self) -> Deed:
-        """All that was found, each once."""
+    def deed(self) -> CallEffects:
         for paths in ("reads", "writes", "deletes", "given", "runs", "alters"):
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
@@ -236,7 +201,7 @@ class _Gathering:
             if _has_word(self._tool, _SENDING):  # a file that is uploaded
                 self._found["sends"].update(self._found["writes"])
         found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
-        return Deed(self._tool, **found, unread=self.unread)
+        return CallEffects(self._tool, **found, unread=self.unread)
 
     def take(self, inputs: Any) -> None:
         if isinstance(inputs, str):
@@ -259,7 +224,7 @@ class _Gathering:
             self._take(key.lower(), value)
 
     def _take_names(self, inputs: Mapping[str, Any]) -> None:
-        """A file whose folder and name are two inputs."""
+        """A file whose folder and name are separate inputs."""
         for folder in (inputs.get(key) for key in _FOLDER_KEYS):
             for name in (inputs.get(key) for key in _NAME_KEYS):
                 if isinstance(folder, str) and isinstance(name, str) and len(name) < LONGEST_LINE:
@@ -267,21 +232,21 @@ class _Gathering:
                     self._add(**{self._access: [path]})
 
     def _take_git(self, inputs: Mapping[str, Any]) -> None:
-        """A tool of git that discards files or pushes, as the command that it stands for."""
+        """A git tool that discards files or pushes, as the equivalent command."""
         words = _words_of(self._tool.replace("__", "_"))
         if "git" not in words or not words & {"clean", "stash", "reset", "push"}:
             return
         if "push" in words:
             self._effects(effects_of_words(("git", "push", *_push_options(inputs)), self._setting))
             return
-        told = {f"{key}={_plain(value)}".lower() for key, value in _values(inputs)}
+        arguments = {f"{key}={_plain_text(value)}".lower() for key, value in _values(inputs)}
         if "clean" in words:
             self._effects(effects_of_words(("git", "clean", "-fd"), self._setting))
         elif "stash" in words:
-            untracked = any("untracked=true" in each or each == "all=true" for each in told)
+            untracked = any("untracked=true" in each or each == "all=true" for each in arguments)
             order = ("git", "stash", *(["-u"] if untracked else []))
             self._effects(effects_of_words(order, self._setting))
-        elif any(each.endswith("=hard") or each == "hard=true" for each in told):
+        elif any(each.endswith("=hard") or each == "hard=true" for each in arguments):
             self._effects(effects_of_words(("git", "reset", "--hard"), self._setting))
 
     def _take(self, key: str, value: Any) -> None:
@@ -290,12 +255,12 @@ class _Gathering:
             self._text(" ".join(words))
             self._effects(effects_of_words(words, self._setting))
         elif not isinstance(value, str):
-            self._add(inputs=[f"{key}={_plain(value)}"])
+            self._add(inputs=[f"{key}={_plain_text(value)}"])
         elif key in _SHELL_KEYS:
             self._text(value)
             self._effects(effects_of(value, self._setting))
         elif self._is_shell and key in _TYPED_KEYS:
-            self._typed(value)
+            self._add_typed_text(value)
         elif key == "code" and self._runs_code:
             self._text(value)
             self._effects(effects_of_words(("python", "-c", value), self._setting))
@@ -313,8 +278,8 @@ class _Gathering:
             self._text(value)
             self._other(value)
 
-    def _typed(self, value: str) -> None:
-        """What is typed into a shell that runs: a command, or the beginning of one."""
+    def _add_typed_text(self, value: str) -> None:
+        """Text typed into a running shell: a command, or the beginning of one."""
         self._text(value)
         text = "".join(sign for sign in value if sign.isprintable() or sign in "\n\t")
         lines = text.replace("\r", "\n")
@@ -333,7 +298,7 @@ class _Gathering:
                 self._add(commands=[(OPERATED, first)])
 
     def _other(self, value: str) -> None:
-        """An input with an unknown name: it may name a file, or be a command to the guard."""
+        """An input with an unknown name: it may be a path, or a command to the guard."""
         paths = [] if " " in value else paths_in(value)
         paths = [join(self._cwd, self._at_home(path)) for path in paths]
         if self._access == "reads":
@@ -349,7 +314,7 @@ class _Gathering:
             self._add(commands=effects_of(value, self._setting).commands)
 
     def _text(self, value: str, *, is_patch: bool = False) -> None:
-        """A text; of a patch, the files that it names too."""
+        """A text; of a patch, also the files that it names."""
         self._add(texts=[value, joined(value)])
         if is_patch or _PATCH in value:
             self._patch(value)
@@ -359,7 +324,7 @@ class _Gathering:
             self._add(hosts=hosts_in(value))
             return
         if value.startswith("file://"):
-            value = _unquoted(value.removeprefix("file://").removeprefix("localhost"))
+            value = _unquote(value.removeprefix("file://").removeprefix("localhost"))
         path = join(self._cwd, self._at_home(value))
         self._add(**{self._access: [path]})
 
@@ -409,11 +374,11 @@ def _is_terminal(tool: str) -> bool:
 
 
 def _push_options(inputs: Mapping[str, Any]) -> Iterator[str]:
-    """The options and forced references among the inputs of a tool that pushes."""
+    """The options and forced references in the inputs of a push tool."""
     for key, value in _values(inputs):
         name = key.lower()
         forces = "force" in name and "lease" not in name and "include" not in name
-        if value is True and forces and name != "force":  # which has a rule of its own
+        if value is True and forces and name != "force":  # which has its own rule
             yield "--force"
         elif isinstance(value, str) and name not in _TEXT_KEYS:
             yield from (word for word in value.split() if word.startswith(("-", "+")))
@@ -434,7 +399,7 @@ def _lower(name: Any) -> str:
 
 
 def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value with the name it has, those in lists and mappings too; a command may be a list."""
+    """Every value with its name, also inside lists and mappings; a command may be a list."""
     waiting: list[tuple[str, Any, int]] = [("", inputs, 0)]
     while waiting:
         key, value, depth = waiting.pop()
@@ -454,7 +419,7 @@ def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
-    """A command whose words are beside it: `{"command": "git", "args": ["push", "-f"]}`."""
+    """A command whose arguments are a separate input: `{"command": "git", "args": ["push", "-f"]}`."""
     for name in ("args", "argv", "arguments"):
         words = inputs.get(name)
         if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
@@ -463,7 +428,7 @@ def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
             yield [*([program] if program else []), *words]
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """A path of a URL: `%2E` is a dot."""
     first, *parts = text.split("%")
     for part in parts[:LONGEST_LINE]:
@@ -474,7 +439,7 @@ def _unquoted(text: str) -> str:
     return first
 
 
-def _plain(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     return {None: "null", True: "true", False: "false"}.get(value) or str(value)
 
 

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator
 
+from switchgear._rules.patterns import word_set
 from switchgear._rules.shell.parser import UNKNOWN, ShellCommand
 
-_CALLS = frozenset(
-    (
-        *("curl", "wget", "http", "https", "xh", "nc", "ncat", "netcat", "telnet", "ssh", "scp"),
-        *("sftp", "rsync", "ftp", "lftp", "aria2c", "socat", "openssl", "websocat", "ping"),
-        *("dig", "nslookup", "host", "drill", "wscat", "grpcurl", "rclone", "sshpass", "curlie"),
-        *("getent", "whois", "traceroute", "logger", "redis-cli", "psql", "mysql", "snmptrap"),
-        *("mosquitto_pub", "mongosh", "kdig", "resolvectl"),
-    )
-)
+_CALLS = word_set("""
+    curl wget http https xh nc ncat netcat telnet ssh scp sftp rsync ftp lftp aria2c socat openssl
+    websocat ping dig nslookup host drill wscat grpcurl rclone sshpass curlie getent whois
+    traceroute logger redis-cli psql mysql snmptrap mosquitto_pub mongosh kdig resolvectl
+""")
 """Programs whose words may be hosts without a scheme before them."""
 _CLOUDS: dict[str, str] = {
     **dict.fromkeys(("aws", "s3cmd", "s5cmd"), "amazonaws.com"),
@@ -23,7 +20,7 @@ _CLOUDS: dict[str, str] = {
     **dict.fromkeys(("wormhole", "croc", "transfer", "pastebinit", "termbin"), "a receiver"),
     "gist": "gist.github.com",
 }
-"""Programs that send files to a place of their own."""
+"""Programs that send files to a fixed service."""
 _UPLOADS = frozenset(("cp", "mv", "sync", "put", "upload", "rsync", "send", "share"))
 _PROVIDERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ANTHROPIC", "CLAUDE"), ("anthropic.com", "claude.ai", "claude.com")),
@@ -66,18 +63,15 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
     "SSH": (),
     "SWITCHGEAR": (),
 }
-"""By the first word of a variable that holds a key: the domains whose key it is."""
+"""The domains of a provider, by the first word of the variables with its keys."""
 SOMEWHERE = "an unknown host"
 """Stands for a host that is known only at run time."""
-_CALL_VALUED = frozenset(
-    (
-        *("-o", "-O", "-H", "-d", "-X", "-A", "-F", "-T", "-b", "-c", "-e", "-K", "-w", "-m", "-i"),
-        *("-E", "-P", "-l", "-p", "--output", "--header", "--data", "--data-raw", "--request"),
-        *("--data-binary", "--data-urlencode", "--form", "--user-agent", "--upload-file"),
-        *("--cookie", "--cookie-jar", "--json", "--max-time", "--retry", "--write-out"),
-        *("--output-document", "--post-data", "--post-file", "--body-data", "--directory-prefix"),
-    )
-)
+_CALL_VALUED = word_set("""
+    -o -O -H -d -X -A -F -T -b -c -e -K -w -m -i -E -P -l -p --output --header --data --data-raw
+    --request --data-binary --data-urlencode --form --user-agent --upload-file --cookie --cookie-jar
+    --json --max-time --retry --write-out --output-document --post-data --post-file --body-data
+    --directory-prefix
+""")
 
 
 _RELAYS = frozenset(("--resolve", "--connect-to"))
@@ -169,7 +163,7 @@ def _number(part: str) -> int | None:
 
 
 def called_by(command: ShellCommand) -> Iterator[str]:
-    """The hosts that a command would call, by its words and its redirections."""
+    """The hosts that a command calls, by its words and redirections."""
     program, *rest = command.words
     found = list(_hosts(program, rest))
     yield from found
@@ -199,11 +193,11 @@ def _hosts(program: str, rest: list[str]) -> Iterator[str]:
     if program in {"kubectl", "oc"} and "cp" in rest:
         yield "a cluster"
     if program in _CALLS:
-        yield from _named(program, rest)
+        yield from _hosts_in_words(program, rest)
 
 
-def _named(program: str, rest: list[str]) -> Iterator[str]:
-    """Hosts among the words of a program that calls one; one that is not known is `SOMEWHERE`."""
+def _hosts_in_words(program: str, rest: list[str]) -> Iterator[str]:
+    """The hosts in the words of a program that calls one; an unknown one is `SOMEWHERE`."""
     if program == "openssl" and "s_client" not in rest:
         return
     before, found = "", False

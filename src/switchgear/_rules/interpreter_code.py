@@ -6,6 +6,7 @@ writes, deletes or starts something. Texts that are put together of pieces are j
 
 from typing import TYPE_CHECKING
 
+from switchgear._rules.patterns import word_list
 from switchgear._rules.shell.words import TooLong, holds_key, unescaped
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _COMPUTES = (
     *("atob(", "fromcharcode", "'base64'", '"base64"', "'hex'", '"hex"', "pack(", "codecs.decode"),
     *("reverse()", "decode64", "base64_decode", "hex2bin", "strrev", "map(chr", "chrfor"),
 )
-"""Ways to make a text of something else."""
+"""Words of code that decodes or computes a text."""
 _RUNS = (
     *("exec", "eval", "system", "popen", "run", "call", "check_output", "execsync", "spawn"),
     *("spawnsync", "__import__", "import_module", "function", "getattr", "compile", "shell_exec"),
@@ -47,16 +48,15 @@ _OPENS = (
 _CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print", "--run", "--execute")
 _CODE_OPTIONS = tuple(f"{flag}=" for flag in _CODE_FLAGS if flag.startswith("--"))
 _CODE_SIGNS = (" ", "(", "'", '"', "`", ";")
-"""What makes code of the letters of a short option: `-c'import os'`."""
+"""A short option with one of these has code attached: `-c'import os'`."""
 _PIECES = ("'+'", '"+"', "' + '", '" + "', "' . '", '" . "', "''", '""', "' '", '" "')
 _DOTS = ("'.'", '"."')
 """Between two texts they are joined; alone it is the current folder."""
 
 
 def code_of(command: "ShellCommand") -> str:
-    """The program text that an interpreter is given: behind or attached to `-c` or `-e`, or as its input."""
-    texts = [target for op, target in command.redirects if op == "<<<"]
-    words = command.words
+    """The program text of an interpreter: after or attached to `-c` or `-e`, or its input."""
+    texts, words = command.here_texts, command.words
     for at, flag in enumerate(words):
         is_short = flag[:1] == "-" != flag[1:2]
         if (is_short and flag[-1:] in {"c", "e"}) or flag in _CODE_FLAGS:
@@ -72,7 +72,7 @@ def code_of(command: "ShellCommand") -> str:
 
 
 def joined(code: str) -> str:
-    """The code with texts in one piece that stand in it in several: `'a' + 'b'` as `'ab'`."""
+    """The code with split texts joined: `'a' + 'b'` becomes `'ab'`."""
     for pieces in _PIECES:
         if pieces in code:
             code = code.replace(pieces, "")
@@ -86,11 +86,11 @@ def joined(code: str) -> str:
 
 
 _AROUND = ("", *" ,()[]{};:=\n")
-"""What stands beside a text, and not in it."""
+"""Characters next to a complete text."""
 
 
 def quoted_in(code: str) -> list[str]:
-    """The different texts in quotes in a piece of code, of any language. Raises `TooLong`."""
+    """The distinct quoted texts in code of any language. Raises `TooLong`."""
     found: dict[str, None] = {}
     mask = code.replace('"', "'").replace("`", "'")
     at = mask.find("'")
@@ -116,13 +116,13 @@ def quoted_in(code: str) -> list[str]:
 
 
 _CODES = ("\\x", "\\u", "\\0", "\\1")
-"""How a character by its number begins."""
+"""The beginning of numeric escapes."""
 _PAIRS = {"(": ")", "{": "}", "[": "]", "<": ">"}
 _QUOTES = ("qx", "qq", "qw", "q", "%x", "%q", "%Q", "%w", "%W")
 
 
 def bracketed_in(code: str) -> list[str]:
-    """The texts in the other quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`. Raises `TooLong`."""
+    """The texts in other quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`. Raises `TooLong`."""
     found: list[str] = []
     for quote in (*_QUOTES, "unlink "):
         parts = code.split(quote)[1:]
@@ -135,19 +135,7 @@ def bracketed_in(code: str) -> list[str]:
     return [text for text in found if text]
 
 
-_PRINTS = (
-    "print",
-    "puts",
-    "say",
-    "echo",
-    "console",
-    "log",
-    "process",
-    "stdout",
-    "write",
-    "n",
-    "io",
-)
+_PRINTS = word_list("print puts say echo console log process stdout write n io")
 """The words of code that only prints."""
 
 
@@ -170,7 +158,7 @@ def printed_by(code: str) -> str | None:
 
 
 def reads_input(command: "ShellCommand") -> bool:
-    """Whether a piece of code handles its input line by line: `perl -ne`, `sys.stdin`."""
+    """Whether code processes its input line by line: `perl -ne`, `sys.stdin`."""
     flags = [word for word in command.words[1:4] if word[:1] == "-" != word[1:2]]
     code = "\n".join(command.words[1:]).lower()
     by_flag = command.words[0].startswith(("perl", "ruby")) and any(
@@ -205,7 +193,7 @@ def variables_in(code: str) -> list[str]:
 
 
 def computes_code(code: str) -> bool:
-    """Whether code runs, opens or deletes what it has decoded or put together of numbers."""
+    """Whether code runs, opens or deletes something that it has decoded or computed."""
     small = code[:LONGEST_CODE].lower()
     if not any(word in small for word in _COMPUTES):
         return False

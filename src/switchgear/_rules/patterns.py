@@ -15,13 +15,21 @@ ANY = "\ue004"
 """Any text, also one that begins with a dot: what `find -name '*'` finds."""
 
 
+def word_list(text: str) -> tuple[str, ...]:
+    """The words of a table that is written as one text."""
+    return tuple(text.split())
+
+
+def word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 def is_wild(text: str) -> bool:
-    """Whether a pattern stands for more than itself."""
     return "*" in text or "?" in text
 
 
 def is_glob(path: str) -> bool:
-    """Whether a shell or `find` would complete a path."""
+    """Whether a shell or `find` would expand a path."""
     return "*" in path or "?" in path or "[" in path or ANY in path
 
 
@@ -83,10 +91,10 @@ def path_matches(pattern: str, path: str) -> bool:
     return _matches(_parts(pattern), _parts(path), "**", _same_part)
 
 
-def telling_part(pattern: str) -> str:
+def required_text(pattern: str) -> str:
     """A text that every path has in it which matches: looking for it is quicker than matching.
 
-    >>> telling_part("**/.claude/settings*.json"), telling_part("**")
+    >>> required_text("**/.claude/settings*.json"), required_text("**")
     ('.claude', '')
     """
     return max((part for part in _parts(pattern) if not is_wild(part)), key=len, default="")
@@ -113,7 +121,7 @@ def path_is_above(path: str, pattern: str) -> bool:
 
 
 def _is_above_somewhere(parts: list[str], found: list[str]) -> bool:
-    """The same for a path with `**`: its last names may be those of any folder that is above."""
+    """The same for a path with `**`: its last names may be those of any folder above."""
     at = parts.index("**")
     last = [part for part in parts[at + 1 :] if part != "**"]
     if not last or "**" in found[:-1] or not all(map(_either, parts[:at], found[:at])):
@@ -153,7 +161,7 @@ def paths_meet(wild: str, pattern: str) -> bool:
 
 
 def _meets_at_end(parts: list[str], last: list[str]) -> bool:
-    """The same for a pattern that begins anywhere: its first folder must be there as it is."""
+    """The same for a pattern that begins with `**`: its first folder must occur literally."""
     if len(last) < 2 or len(parts) < len(last):
         return False
     found = parts[len(parts) - len(last) :]
@@ -195,7 +203,7 @@ def _same_part(pattern: str, part: str) -> bool:
 
 
 def _either(one: str, other: str) -> bool:
-    """Whether there is a name that both can stand for; a star at the front is no leading dot."""
+    """Whether a name can match both; a leading star does not match a leading dot."""
     if one == other:
         return True
     one = unbracketed(one)
@@ -221,7 +229,7 @@ def _either(one: str, other: str) -> bool:
 def _matches(
     pattern: Sequence[T], found: Sequence[T], star: T, same: Callable[[T, T], bool]
 ) -> bool:
-    """Go along both; where they part, let the last star take one more."""
+    """Compare from left to right; after a mismatch, the last star takes one more item."""
     at = looked = 0
     star_at, star_looked = -1, 0
     while looked < len(found):

@@ -20,7 +20,7 @@ from switchgear._rules.interpreter_code import (
     quoted_in,
     reads_input,
 )
-from switchgear._rules.patterns import ANY
+from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds
 from switchgear._rules.shell.parser import LONGEST_PATH, ShellCommand, TooLong, join
@@ -48,7 +48,7 @@ _BACKUPS = tuple(
 """Copies of the guard's files in folders that are no project's, see `without_backups`."""
 _GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
 _LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
-"""Parts of long options whose value names what is left alone."""
+"""Parts of long options that exclude something."""
 _LEAVES_OUT_SHORT: dict[str, tuple[str, ...]] = {
     "tree": ("-I",),
     "fd": ("-E",),
@@ -56,37 +56,26 @@ _LEAVES_OUT_SHORT: dict[str, tuple[str, ...]] = {
     "bandit": ("-x",),
     "tokei": ("-e",),
     "nodemon": ("-i",),
-    "entr": (),
     "7z": ("-x",),
-    "grep": (),
     "du": ("-X",),
-    "flake8": (),
 }
-_SAYS = frozenset(
-    (
-        *("-m", "--message", "--title", "--body", "--description", "--comment", "--subject"),
-        *("--notes", "--summary", "--reason", "--why", "--label", "--author", "--grep", "--name"),
-    )
-)
+_SAYS = word_set("""
+    -m --message --title --body --description --comment --subject --notes --summary --reason --why
+    --label --author --grep --name
+""")
 """Options whose value is a text for people."""
-_PROMPTED = frozenset(
-    (
-        *("claude", "codex", "gemini", "qwen", "opencode", "aider", "llm", "goose"),
-        *("redis-cli", "valkey-cli", "keydb-cli", "xargs"),
-    )
-)
-"""Programs whose words are no files: agents are given a task in words, servers a query."""
+_PROMPTED = word_set("""
+    claude codex gemini qwen opencode aider llm goose redis-cli valkey-cli keydb-cli xargs
+""")
+"""Programs whose words are not files: prompts for agents, queries for servers."""
 _USED_HERE_BY = (
     *("--cacert=", "--cert=", "--key=", "--ca-certificate=", "--private-key=", "--cafile="),
     *("--defaults-file=", "--defaults-extra-file=", "--ssl-", "--tls"),
 )
-_USED_HERE = frozenset(
-    (
-        *("-i", "--cacert", "--cert", "--key", "-E", "--netrc-file", "--capath", "--identity"),
-        *("--ca-certificate", "--certificate", "--private-key", "--rsh", "--proxy-cacert"),
-        *("--cafile", "--ssl-ca", "--ssl-cert", "--ssl-key"),
-    )
-)
+_USED_HERE = word_set("""
+    -i --cacert --cert --key -E --netrc-file --capath --identity --ca-certificate --certificate
+    --private-key --rsh --proxy-cacert --cafile --ssl-ca --ssl-cert --ssl-key
+""")
 """Options whose file is a credential of the client, and is not sent."""
 _SEPARATORS = "\"'`()[]{}<>|;&,=\n\t"
 _GENTLE_MODES = frozenset("+rwxXugoast=,01234567")
@@ -111,7 +100,7 @@ class Touch(NamedTuple):
     alters: tuple[str, ...] = ()
     """Paths whose rights, owner or place in their folder change, with all that is below."""
     sweeps: tuple[str, ...] = ()
-    """What git throws away, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
+    """What git discards, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
     patches: tuple[str, ...] = ()
     """Files with patches that are applied."""
 
@@ -124,19 +113,18 @@ class _Call(NamedTuple):
 
     command: ShellCommand
     rest: list[str]
-    """The words behind the program, without what they leave out."""
+    """The words after the program, without exclusions."""
     words: list[str]
-    """Those that are no options."""
+    """The words that are not options."""
     paths: list[str]
     """The same as paths."""
 
     def seen(self, word: str) -> str:
-        """A word as a path."""
         return join(self.command.cwd, word)
 
 
 def touched_by(command: ShellCommand) -> Touch:
-    """What one command touches, by what is known of its program."""
+    """What one command touches, as far as its program is known."""
     program, *given = command.words
     rest = list(_significant(program, given))
     plain = [word for word in rest if word and not word.startswith("-")]
@@ -144,7 +132,7 @@ def touched_by(command: ShellCommand) -> Touch:
         plain = [line for word in plain for line in word.split("\n")]
     call = _Call(command, rest, plain, [join(command.cwd, path) for path in plain])
     hosts = tuple(called_by(command))
-    found = _found(program, call)
+    found = _known_effect(program, call)
     reads = _read_by(call, is_calling=bool(hosts) or may_call(program))
     return Touch(
         (*reads, *found.reads),
@@ -171,18 +159,18 @@ def without_backups(touch: Touch, live: Sequence[str]) -> Touch:
 
 
 def handled_by(command: ShellCommand) -> Touch:
-    """What a program touches that only starts another, by its own words."""
+    """What a program that only starts another one touches, by its own words."""
     program, *given = command.words
     rest = list(_significant(program, given))
     found = tuple(_tokens(_Call(command, rest, [], []), rest))
     return Touch(found, given=found)
 
 
-def _found(program: str, call: _Call) -> Touch:
+def _known_effect(program: str, call: _Call) -> Touch:
     if call.command.foreign:  # a file of that name, which may be any program
         return _handles(call)
     if program.startswith(INTERPRETERS):
-        return _interpreted(call)
+        return _program_text_effect(call)
     how = _HOW.get(program)
     if how is not None:
         return how(call)
@@ -192,7 +180,7 @@ def _found(program: str, call: _Call) -> Touch:
 
 
 def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
-    """The words, without the values of options that exclude or describe."""
+    """The words, without the values of options that exclude or describe something."""
     skips = False
     short = _LEAVES_OUT_SHORT.get(program, ())
     for word in rest:
@@ -221,7 +209,7 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
         return ()  # their words are texts
     if not is_calling:
         return tuple(call.seen(word) for word in words if word and "://" not in word)
-    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    texts = call.command.here_texts
     used = [value for name, value in zip(words, words[1:], strict=False) if name in _USED_HERE]
     sent = [
         path
@@ -237,7 +225,7 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
 
 
 def _sent_in(word: str) -> Iterator[str]:
-    """The files that a word may have sent: `@file`, `name=<file`, `--post-file=file`, `-Tfile`."""
+    """The files that a word may send: `@file`, `name=<file`, `--post-file=file`, `-Tfile`."""
     if " " not in word:
         yield word
     for sign in "=@<:":
@@ -249,13 +237,11 @@ def _sent_in(word: str) -> Iterator[str]:
 
 
 def _handles(call: _Call) -> Touch:
-    """It is not known what it does with what it is given, in its words or as a here document."""
-    texts = [target for op, target in call.command.redirects if op == "<<<"]
-    texts.append(call.command.piped or "")
-    return Touch(given=tuple(_tokens(call, [*call.rest, *texts])))
+    """An unknown program may do anything to the paths in its words and here documents."""
+    return Touch(given=tuple(_tokens(call, [*call.rest, *call.command.input_texts])))
 
 
-def _others(call: _Call, *known: str) -> tuple[str, ...]:
+def _other_paths(call: _Call, *known: str) -> tuple[str, ...]:
     """The paths in words that the known syntax of the program does not cover."""
     plain = set(known)
     return tuple(_tokens(call, [word for word in call.rest if word not in plain]))
@@ -313,15 +299,15 @@ def _paths_in_text(text: str) -> list[str]:
 
 
 def _deletes(call: _Call) -> Touch:
-    return Touch(deletes=tuple(call.paths), given=_others(call, *call.words))
+    return Touch(deletes=tuple(call.paths), given=_other_paths(call, *call.words))
 
 
 def _writes(call: _Call) -> Touch:
-    return Touch(writes=tuple(call.paths), given=_others(call, *call.words))
+    return Touch(writes=tuple(call.paths), given=_other_paths(call, *call.words))
 
 
 def _alters(call: _Call) -> Touch:
-    """Rights that are only added leave a whole project as usable as it was."""
+    """Adding rights leaves a project usable; removing them does not."""
     program = call.command.words[0]
     modes = [
         word
@@ -334,7 +320,7 @@ def _alters(call: _Call) -> Touch:
 
 
 def _takes_away(mode: str) -> bool:
-    """Whether a mode of `chmod` takes rights of the owner away: `000`, `a-w`, `u=`."""
+    """Whether a mode of `chmod` removes rights of the owner: `000`, `a-w`, `u=`."""
     if mode.isdigit():
         owner = mode[-3:-2] or "0"
         return owner not in {"7", "6"}
@@ -342,10 +328,10 @@ def _takes_away(mode: str) -> bool:
 
 
 def _links(call: _Call) -> Touch:
-    """What has a second name can be changed by that one; what is replaced by a link is gone."""
+    """A file with a second name can be changed by that name; a file replaced by a link is lost."""
     if len(call.paths) < 2 and "-t" not in call.rest:
-        return Touch(given=_others(call), writes=tuple(call.paths))
-    return Touch(writes=_target(call), alters=tuple(call.paths[-1:]), given=_others(call))
+        return Touch(given=_other_paths(call), writes=tuple(call.paths))
+    return Touch(writes=_target(call), alters=tuple(call.paths[-1:]), given=_other_paths(call))
 
 
 def _finding(call: _Call) -> Touch:
@@ -366,7 +352,7 @@ def _moves(call: _Call) -> Touch:
         writes=_target(call),
         deletes=tuple(sources),
         alters=tuple(call.paths[-1:]),
-        given=_others(call, *call.words),
+        given=_other_paths(call, *call.words),
     )
 
 
@@ -390,7 +376,7 @@ def _copies(call: _Call) -> Touch:
     return Touch(
         writes=(*target, *(sources if links else ()), *(below if spreads else ())),
         deletes=deletes,
-        given=(*_others(call, *call.words), *ours, *(sources if links else ())),
+        given=(*_other_paths(call, *call.words), *ours, *(sources if links else ())),
         alters=target[1:] if whole else (),
     )
 
@@ -401,7 +387,7 @@ def _has_flag(rest: Sequence[str], letter: str, name: str) -> bool:
 
 
 def _unpacks(call: _Call) -> Touch:
-    """What is packed is only read; what is unpacked lands in a folder, or is named."""
+    """Packing only reads files; unpacking writes to a folder or to the named files."""
     program, first = call.command.words[0], call.rest[0] if call.rest else ""
     letters = first.lstrip("-") if not first.startswith("--") else ""
     short = [word for word in call.rest if word[:1] == "-" != word[1:2] or word == first]
@@ -434,7 +420,7 @@ def _archives(call: _Call) -> Iterator[str]:
 
 
 def _zips(call: _Call) -> Touch:
-    """The archive is written, the files are read; unless they are moved into it."""
+    """The archive is written and the files are read, unless they are moved into it."""
     if only_reads("zip", call.command.words[1:]):
         return Touch(writes=tuple(call.paths[:1]))
     moved = _has_flag(call.rest, "m", "--move")
@@ -448,7 +434,7 @@ def _trashes(call: _Call) -> Touch:
 
 
 def _synchronizes(call: _Call) -> Touch:
-    """`rclone sync from to`: what is only there goes; what is somewhere else is named `host:path`."""
+    """`rclone sync from to` deletes files that are only in the target; `host:path` is remote."""
     verbs = {"sync", "purge", "delete", "deletefile", "rmdir", "rmdirs", "move", "moveto"}
     here = [
         path for word, path in zip(call.words[1:], call.paths[1:], strict=True) if ":" not in word
@@ -458,10 +444,9 @@ def _synchronizes(call: _Call) -> Touch:
 
 
 def _patches(call: _Call) -> Touch:
-    """The files that are named, and those of a patch that is known."""
+    """The files that are named, and those of a patch whose text is known."""
     read = [path for op, path in call.command.redirects if op == "<"]
-    texts = [target for op, target in call.command.redirects if op == "<<<"]
-    lines = "\n".join((*texts, call.command.piped or "")).split("\n")
+    lines = "\n".join(call.command.input_texts).split("\n")
     named = [line[4:].split("\t")[0].strip() for line in lines if line[:4] in {"+++ ", "--- "}]
     plain = [name[2:] if name[:2] in {"a/", "b/"} else name for name in named[:MOST_PATHS]]
     files = (*map(call.seen, read), *call.paths)
@@ -469,7 +454,7 @@ def _patches(call: _Call) -> Touch:
 
 
 def _edits_by_lines(call: _Call) -> Touch:
-    """Its file, and what the orders that it reads name: `w file`, `!rm file`."""
+    """Its file, and the files in the commands that it reads: `w file`, `!rm file`."""
     return _handles(call)._replace(writes=tuple(call.paths))
 
 
@@ -482,15 +467,15 @@ def _queries(call: _Call) -> Touch:
     if {"-readonly", "--readonly"} & set(call.rest):
         return Touch()
     orders = [word for word in call.words if word.startswith(".") or "'" in word]
-    given = (*_others(call, *call.words), *_tokens(call, orders))
+    given = (*_other_paths(call, *call.words), *_tokens(call, orders))
     return Touch(writes=tuple(call.paths), given=given)
 
 
 def _edits(call: _Call) -> Touch:
-    """The script names what it writes (`w file`); its other paths are patterns."""
+    """The script names the files that it writes (`w file`); its other paths are patterns."""
     scripts = _scripts_of_sed(call)
     named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
-    if any(_says_in_place(word) for word in call.rest):
+    if any(_is_in_place(word) for word in call.rest):
         named += [word for word in call.words if word not in scripts]
     elif any(True for _ in run_by_sed(call.command)):
         return _handles(call)
@@ -507,19 +492,18 @@ def _behind_w(text: str) -> Iterator[str]:
 
 
 _ESCAPED = "\ue009"
-"""Stands for a separator in a text that it separates."""
+"""Replaces an escaped separator."""
 
 
 def read_script(command: ShellCommand) -> list[str]:
-    """The program text that `awk -f -` or `sed -f /dev/stdin` reads on its input, if it is known."""
+    """The program that `awk -f -` or `sed -f /dev/stdin` reads on its input, if it is known."""
     words = command.words
     named = [word for name, word in zip(words, words[1:], strict=False) if name in {"-f", "--file"}]
     named += [word.partition("f")[2] for word in words if word[:1] == "-" != word[1:2]]
     named += [word.partition("=")[2] for word in words if word.startswith("--file=")]
     if not {"-", "/dev/stdin"} & set(named):
         return []
-    texts = [target for op, target in command.redirects if op == "<<<"]
-    return [*texts, command.piped or ""]
+    return command.input_texts
 
 
 def run_by_sed(command: ShellCommand) -> Iterator[str]:
@@ -556,7 +540,7 @@ def run_by_sed(command: ShellCommand) -> Iterator[str]:
 
 
 def _scripts_of_sed(call: _Call) -> list[str]:
-    """Behind `-e`, `-ne` or `--expression`, or attached to them, or in a file; else the first word."""
+    """The scripts after `-e` or `--expression`, or in a file; else the first word."""
     given = read_script(call.command)
     is_named = bool(given)
     for name, value in zip(call.rest, [*call.rest[1:], ""], strict=False):
@@ -571,8 +555,8 @@ def _scripts_of_sed(call: _Call) -> list[str]:
     return given if given or is_named else call.words[:1]
 
 
-def _says_in_place(word: str) -> bool:
-    """`-i`, `-i.bak`, `-pi`, `--in-place=…`, `--inplace`; what is behind an `e` or `c` is program text."""
+def _is_in_place(word: str) -> bool:
+    """`-i`, `-i.bak`, `-pi`, `--in-place=…`; letters after an `e` or `c` are program text."""
     letters = word.partition(".")[0].partition("e")[0].partition("c")[0]
     is_short = word[:1] == "-" != word[1:2] and "i" in letters
     return is_short or word.startswith(("--in-place", "--inplace"))
@@ -595,11 +579,11 @@ def _git(call: _Call) -> Touch:
 def _git_removes(call: _Call, paths: tuple[str, ...]) -> Touch:
     if call.rest[0] == "rm" and {"--cached", "-n", "--dry-run"} & set(call.rest):
         return Touch()
-    return Touch(deletes=paths, given=_others(call, *call.words))
+    return Touch(deletes=paths, given=_other_paths(call, *call.words))
 
 
 def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
-    """Files as they were; without paths, or with the whole project, what was changed in it."""
+    """The named files; without paths, or for the whole project, its modified files."""
     if "--staged" in call.rest and "--worktree" not in call.rest:
         return Touch()
     root = call.command.cwd
@@ -613,7 +597,7 @@ def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
     forced = {"-f", "--force", "--discard-changes"} & set(call.rest)
     sweeps = _undone(root) if forced else (f"modified:{root}",) if whole else ()
     below = tuple(f"{path}/*" for path in named)
-    return Touch(writes=(*named, *below), given=_others(call, *call.words), sweeps=sweeps)
+    return Touch(writes=(*named, *below), given=_other_paths(call, *call.words), sweeps=sweeps)
 
 
 def _is_top(word: str) -> bool:
@@ -629,7 +613,7 @@ def _below_top(word: str) -> str:
 
 
 def _anywhere(call: _Call, paths: Sequence[str]) -> list[str]:
-    """Paths of git with those that begin at the top of the project, which may be any folder above."""
+    """Paths of git; those relative to the top of the project may be in any folder above."""
     top = {call.seen(word): f"/**/{below}" for word in call.words if (below := _below_top(word))}
     top |= dict.fromkeys([call.seen(word) for word in call.words if _is_top(word)], "/")
     return [top.get(path, path) for path in paths]
@@ -642,12 +626,12 @@ def _git_resets(call: _Call, paths: tuple[str, ...]) -> Touch:
 
 
 def _undone(folder: str) -> tuple[str, ...]:
-    """What goes where tracked files are made those of a commit."""
+    """What is lost when tracked files are reset to those of a commit."""
     return (f"modified:{folder}", f"uncommitted:{folder}")
 
 
 def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
-    """What is not tracked goes, and with `-x` what is ignored, too."""
+    """Untracked files, and with `-x` ignored ones."""
     if _has_flag(call.rest[1:], "n", "--dry-run"):
         return Touch()
     kinds = ["untracked"]
@@ -678,28 +662,28 @@ def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
         kinds.append("ignored")
     if call.words[1:2] == ["save"]:
         named = ()  # what follows is a message
-    said = [
+    messages = [
         call.seen(value)
         for name, value in zip(call.rest, call.rest[1:], strict=False)
         if name[:1] == "-" != name[1:2] and name.endswith("m")
     ]
-    named = tuple(path for path in named if path not in said)
+    named = tuple(path for path in named if path not in messages)
     where = _anywhere(call, named or (call.command.cwd,))
     return Touch(
         deletes=named,
-        given=_others(call, *call.words),
+        given=_other_paths(call, *call.words),
         sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where),
     )
 
 
 def _git_writes_all(call: _Call, paths: tuple[str, ...]) -> Touch:
-    """`git read-tree -u`, `git checkout-index -fa`: tracked files as they were."""
+    """`git read-tree -u`, `git checkout-index -fa`: resets tracked files."""
     found = Touch(sweeps=_undone(call.command.cwd))
-    return found._replace(given=_others(call, *call.words), writes=paths)
+    return found._replace(given=_other_paths(call, *call.words), writes=paths)
 
 
 def _git_narrows(call: _Call, paths: tuple[str, ...]) -> Touch:
-    """`git sparse-checkout set folder`: tracked files elsewhere go."""
+    """`git sparse-checkout set folder` removes tracked files elsewhere."""
     del paths
     verbs = {"set", "init", "reapply"}
     return Touch(sweeps=(f"tracked:{call.command.cwd}",) if set(call.words[1:2]) & verbs else ())
@@ -717,10 +701,10 @@ def _git_clones(call: _Call, paths: tuple[str, ...]) -> Touch:
 
 
 def _git_configures(call: _Call, paths: tuple[str, ...]) -> Touch:
-    """What a setting runs is checked as a command; here only which file is written."""
+    """Commands in settings are checked elsewhere; this is about the file that is written."""
     del paths
     values = call.words[2:]
-    return Touch(given=_others(call, *values))
+    return Touch(given=_other_paths(call, *values))
 
 
 def _git_patches(call: _Call, paths: tuple[str, ...]) -> Touch:
@@ -765,36 +749,17 @@ def _downloads(call: _Call) -> Touch:
         written += names
     if call.command.words[0] == "wget":
         written += names
-    others = _others(call, *sent)
+    others = _other_paths(call, *sent)
     if any(word.startswith(("-K", "--config")) for word in call.rest):
-        texts = [target for op, target in call.command.redirects if op == "<<<"]
-        others += tuple(_tokens(call, [*texts, call.command.piped or ""]))
+        others += tuple(_tokens(call, call.command.input_texts))
     return Touch(writes=tuple(map(call.seen, written)), given=others)
 
 
-_SENDING = frozenset(
-    (
-        *("-d", "-F", "-H", "-T", "-b", "-A", "-e", "-u", "-X", "--data", "--data-raw", "--header"),
-        *(
-            "--data-binary",
-            "--data-urlencode",
-            "--form",
-            "--form-string",
-            "--upload-file",
-            "--json",
-        ),
-        *("--cookie", "--user-agent", "--referer", "--user", "--request", "--post-data", "--url"),
-        *(
-            "--post-file",
-            "--body-data",
-            "--body-file",
-            "--cacert",
-            "--cert",
-            "--key",
-            "--netrc-file",
-        ),
-    )
-)
+_SENDING = word_set("""
+    -d -F -H -T -b -A -e -u -X --data --data-raw --header --data-binary --data-urlencode --form
+    --form-string --upload-file --json --cookie --user-agent --referer --user --request --post-data
+    --url --post-file --body-data --body-file --cacert --cert --key --netrc-file
+""")
 
 
 def _is_option_for(word: str, letters: str, names: Sequence[str]) -> bool:
@@ -834,8 +799,8 @@ def _target(call: _Call) -> tuple[str, ...]:
     return (last, *inside)
 
 
-def _interpreted(call: _Call) -> Touch:
-    """What a line of program text touches: the texts in quotes, if it writes or deletes at all."""
+def _program_text_effect(call: _Call) -> Touch:
+    """What a program text touches: its quoted texts, if it writes or deletes at all."""
     code = code_of(call.command)
     small = code.lower()
     texts = quoted_in(code)
@@ -857,8 +822,8 @@ def _interpreted(call: _Call) -> Touch:
     given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
     if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
         given += tuple(map(call.seen, _paths_in_text(code)))
-    in_place = any(_says_in_place(word) for word in call.rest)
-    others = _others(call) if script else ()
+    in_place = any(_is_in_place(word) for word in call.rest)
+    others = _other_paths(call) if script else ()
     if code:
         # Words behind the program text are its arguments, which it may change.
         at = len(call.rest)
@@ -866,8 +831,7 @@ def _interpreted(call: _Call) -> Touch:
         others = tuple(_tokens(call, args)) if changes or in_place else ()
         if "argv" in small and any(word in small for word in DELETES):
             deletes += tuple(map(call.seen, args))
-    texts_in = [target for op, target in call.command.redirects if op == "<<<"]
-    piped = call.command.piped or "\n".join(texts_in)
+    piped = call.command.piped or "\n".join(call.command.here_texts)
     if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
         others = (*others, *_tokens(call, list(dict.fromkeys(piped.split()))))
     if changes and ("switchgear.__path__" in code or "switchgear.__file__" in code):
@@ -881,7 +845,7 @@ def _interpreted(call: _Call) -> Touch:
 
 
 def _filled_in(texts: Sequence[str]) -> Iterator[str]:
-    """Texts with places for others, filled in with those behind them: `"{}.c".format("a")`."""
+    """Format strings with the texts after them filled in: `"{}.c".format("a")`."""
     for at, text in enumerate(texts[:MOST_TOKENS]):
         if len(text) > 200 or not ("%s" in text or "{" in text):
             continue
@@ -908,7 +872,7 @@ _HERE = ('(".")', "('.')", "listdir()", "scandir()", "path()", "cwd()", "'.',", 
 
 
 def _listed_names(code: str, texts: Sequence[str]) -> list[str]:
-    """The names that code may find in the folder where it runs, or anywhere below with `rglob`."""
+    """The names that code may find in its working directory, or below it with `rglob`."""
     if not any(word in code for word in _HERE):
         return []
     names = [text for text in texts if "/" not in text and " " not in text and len(text) > 2]
@@ -918,7 +882,7 @@ def _listed_names(code: str, texts: Sequence[str]) -> list[str]:
 
 
 def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
-    """Paths that code may put together of its texts: `join(".claude", "settings.json")`."""
+    """Paths that code may join from its texts: `join(".claude", "settings.json")`."""
     parts = [text for text in texts if text and " " not in text and len(text) < 200]
     for first, second in zip(parts, parts[1:], strict=False):
         yield f"{first}/{second}"
@@ -929,7 +893,7 @@ def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _awk(call: _Call) -> Touch:
-    """The same for awk, which redirects within its text; `-i inplace` writes its files."""
+    """The same for awk, which has its own redirections; `-i inplace` writes its files."""
     texts = [word for word in call.rest if " " in word or "{" in word]
     code = " ".join((*texts, *read_script(call.command)))
     if any("inplace" in word for word in call.rest if " " not in word):
@@ -972,4 +936,4 @@ _HOW: dict[str, Callable[[_Call], Touch]] = {
     "dd": _blocks,
     "git": _git,
 }
-"""By the program, what its words mean."""
+"""The function that interprets the words of each program."""

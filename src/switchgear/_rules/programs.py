@@ -21,6 +21,7 @@ from switchgear._rules.interpreter_code import (
     reads_input,
     variables_in,
 )
+from switchgear._rules.patterns import word_list, word_set
 from switchgear._rules.program_effects import (
     COPIES,
     DELETES_ALL,
@@ -50,11 +51,11 @@ from switchgear._rules.shell.parser import (
 )
 
 GUARD_NAME = "switchgear"
-"""The command that must not be given orders, by whomever it is carried."""
+"""The command that agents must not give orders to, directly or through another program."""
 DECODED = "run-decoded"
-"""Stands for a shell that runs what a decoder in the same pipe puts out, with its name behind it."""
+"""Replaces the words of a shell that runs decoded text; followed by the name of the decoder."""
 OPERATED = "operate-guard"
-"""Stands for an order to Switchgear that is not known to only look, with its words behind it."""
+"""Prefix of a command of Switchgear that may do more than read."""
 
 _VALUED: dict[str, str] = {
     "sudo": "-u -g -h -p -C -T -U -D -R -r -t --user --group --host --prompt --chdir --chroot",
@@ -68,55 +69,32 @@ _VALUED: dict[str, str] = {
     "strace": "-e -o -p -s -u -E -P",
     "ltrace": "-e -o -p -s -u",
     "time": "-f -o --format --output",
-    "chrt": "",
-    "taskset": "",
     "flock": "-w -E --timeout",
-    "nohup": "",
-    "setsid": "",
-    "command": "",
-    "builtin": "",
     "exec": "-a",
-    "unbuffer": "",
-    "unshare": "",
     "nsenter": "-t --target -S -G",
-    "chroot": "",
-    "setpriv": "",
     "runuser": "-u -g -G",
     "pkexec": "--user",
-    "rlwrap": "",
-    "torsocks": "",
     "proxychains": "-f",
     "proxychains4": "-f",
-    "catchsegv": "",
-    "valgrind": "",
     "xvfb-run": "-n -s -e -f",
-    "faketime": "",
-    "firejail": "",
-    "dbus-run-session": "",
-    "setarch": "",
-    "prlimit": "",
-    "numactl": "",
     "gtimeout": "-k -s",
     "sshpass": "-p -f -e",
     "systemd-run": "-p -u --property --unit --uid --gid --slice --description",
     "systemd-inhibit": "--what --who --why --mode",
     "caffeinate": "-t -w",
-    "busybox": "",
-    "toybox": "",
-    "shx": "",
-    "fakeroot": "",
-    "chronic": "",
-    "shell": "",  # of make: $(shell …)
-    "then": "",
-    "do": "",
-    "else": "",
+    **dict.fromkeys(
+        word_list("""
+            chrt taskset nohup setsid command builtin unbuffer unshare chroot setpriv rlwrap
+            torsocks catchsegv valgrind faketime firejail dbus-run-session setarch prlimit numactl
+            busybox toybox shx fakeroot chronic shell then do else
+        """),
+        "",
+    ),
 }
 """Programs that run the command behind them, with their options that take a value."""
-_OWN_WORDS = {
-    **dict.fromkeys(("timeout", "gtimeout", "taskset", "chrt", "flock", "chroot", "faketime"), 1),
-}
-"""Words of their own between the options and the command."""
-_FOLDERS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir"), "doas": ()}
+_OWN_WORDS = dict.fromkeys(word_list("timeout gtimeout taskset chrt flock chroot faketime"), 1)
+"""The number of words between their options and the command."""
+_FOLDERS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir")}
 """Options that change the folder."""
 _RUNNERS = {
     *((name, "run") for name in ("uv", "poetry", "pipenv", "pdm", "rye", "pipx", "hatch", "conda")),
@@ -160,69 +138,27 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Options whose value is a shell text."""
 _SSH_COMMANDS = ("proxycommand", "localcommand", "knownhostscomma")
-"""How settings of ssh begin that are commands."""
+"""Prefixes of ssh settings that are commands."""
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
-"""Those of which `-c` may be the last of several letters."""
+"""Programs whose `-c` may be the last of several letters."""
 _CLUSTERED = _CLUSTERS | {"ex", "vi", "vim", "nvim", "view"}
 """The same, and editors."""
 _PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
-"""Agents, which are given a task in words."""
+"""Agents: their words are prompts."""
 _PACKAGERS = frozenset(("pip", "pip3", "uv", "poetry", "pdm", "conda", "mamba", "apt", "brew"))
-"""Package managers, to which a name is that of a package."""
+"""Package managers: their words are names of packages."""
 _ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
-"""Those that do nothing themselves to what the text names."""
+"""Programs that do not touch the paths in the text themselves."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
 """Programs whose words are shell texts."""
 _SESSIONS = frozenset(("tmux", "screen", "zellij", "dtach", "abduco"))
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
-_CONTAINER_VALUED = [
-    "-v",
-    "--volume",
-    "-w",
-    "--workdir",
-    "-e",
-    "--env",
-    "-u",
-    "--user",
-    "--name",
-    "--network",
-    "--net",
-    "--entrypoint",
-    "-p",
-    "--publish",
-    "--mount",
-    "--env-file",
-    "--platform",
-    "-l",
-    "--label",
-    "-m",
-    "--memory",
-    "--cpus",
-    "--add-host",
-    "-h",
-    "--hostname",
-    "--tmpfs",
-    "--shm-size",
-    "--gpus",
-    "--device",
-    "--cap-add",
-    "--cap-drop",
-    "--security-opt",
-    "--restart",
-    "--pull",
-    "--ulimit",
-    "--volumes-from",
-    "--ip",
-    "--dns",
-    "--log-driver",
-    "--log-opt",
-    "--pid",
-    "--ipc",
-    "--userns",
-    "--cidfile",
-    "-f",
-    "--file",
-]
+_CONTAINER_VALUED = word_list("""
+    -v --volume -w --workdir -e --env -u --user --name --network --net --entrypoint -p --publish
+    --mount --env-file --platform -l --label -m --memory --cpus --add-host -h --hostname --tmpfs
+    --shm-size --gpus --device --cap-add --cap-drop --security-opt --restart --pull --ulimit
+    --volumes-from --ip --dns --log-driver --log-opt --pid --ipc --userns --cidfile -f --file
+""")
 _SANDBOXES = frozenset(("bwrap", "proot", "systemd-nspawn", "nsjail", "minijail0", "sandbox-exec"))
 """Programs that run a command with other folders in place of those of this machine, or the same."""
 _BINDS = ("--bind", "--bind-try", "--dev-bind", "--dev-bind-try", "-b", "-B", "--bindmount")
@@ -233,11 +169,11 @@ _CMAKE = {
     "create_symlink": ("ln", "-s"),
     "chdir": ("env", "-C"),
 }
-"""The commands of `cmake -E` that have another name elsewhere."""
+"""The equivalents of the commands of `cmake -E`."""
 _DISKS = ("sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "md", "dm-", "mapper/")
 """How the names of disks begin in `/dev`."""
 MOST_LINKS = 16
-"""Links that one text makes whose ends are known to the commands behind them."""
+"""Links created by one text that are followed for later commands."""
 MOST_FOLLOWED = 20_000
 """Paths that are compared with them."""
 _DECODERS: dict[str, tuple[str, ...]] = {
@@ -253,10 +189,8 @@ _DECODERS: dict[str, tuple[str, ...]] = {
     "gzip": ("-d", "-dc", "-cd"),
     "rot13": (),
 }
-"""Programs that make another text of one, with the options by which they do."""
-_SHOWS = frozenset(
-    ("pdb", "cProfile", "profile", "trace", "runpy", "coverage", "timeit", "viztracer")
-)
+"""Programs that transform text, with the options that make them decode."""
+_SHOWS = word_set("pdb cProfile profile trace runpy coverage timeit viztracer")
 """Modules of Python that run another one."""
 _PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 _LOOKS = frozenset(
@@ -274,31 +208,20 @@ _LOOKS = frozenset(
 )
 """Orders to Switchgear that look, run or guard; every other one is the operator's.
 
-`record` has a rule of its own."""
-_ORDERS = frozenset(
-    (
-        *("release", "reset", "hold", "import", "vacuum", "intervene", "trust", "record"),
-        *("requests", "label"),
-        *("config", "hooks", "budgets", "locks", "fleet", "incidents", "--store", "--config"),
-    )
-)
+`record` has its own rule."""
+_ORDERS = word_set("""
+    release reset hold import vacuum intervene trust record requests label config hooks budgets
+    locks fleet incidents --store --config
+""")
 """Verbs of Switchgear to search for in a text that is not a command."""
 _WRITES_GIVEN = frozenset(("tee", "sponge", "dd", "cp", "mv", "install", "ln"))
 """Programs that write what they read."""
 MOST_SOURCES = 32
-"""Files that another is made of."""
-RUN_FILES = (
-    ".bashrc",
-    ".zshrc",
-    ".profile",
-    ".bash_profile",
-    ".zprofile",
-    ".bash_login",
-    ".zshenv",
-)
+"""Source files that are tracked for one target."""
+RUN_FILES = word_list(".bashrc .zshrc .profile .bash_profile .zprofile .bash_login .zshenv")
 """Files whose text the next shell runs."""
 MOST_WRAPPERS = 64
-"""Programs that start another, one in the other."""
+"""Maximum number of nested wrappers."""
 MOST_TOKENS = 64
 """Words from a pipe that are tried one by one."""
 
@@ -317,13 +240,13 @@ class Effects(NamedTuple):
     alters: tuple[str, ...] = ()
     """Paths whose rights or place in their folder change, with all that is below."""
     sweeps: tuple[str, ...] = ()
-    """What git throws away, as `kind:folder`."""
+    """What git discards, as `kind:folder`."""
     patches: tuple[str, ...] = ()
     """Files with patches that are applied."""
     runs: tuple[str, ...] = ()
     """Files that are run: scripts given to a shell, programs named by their path."""
     sends: tuple[str, ...] = ()
-    """Of what is read, that which goes into a pipe or a command that calls a host."""
+    """The files read that go to a host, through a pipe or a command."""
     variables: tuple[str, ...] = ()
     """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
 
@@ -339,7 +262,7 @@ def effects_of(text: str, setting: Setting) -> Effects:
 
 
 def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
-    """The same for a command that is given as its words."""
+    """The same for a command given as its words."""
     if len(words) > MOST_WORDS:
         raise TooLong(f"more than {MOST_WORDS} words in one command")
     setting = setting._replace(work=setting.work or Work())
@@ -354,7 +277,7 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     calling: dict[str, list[str]] = {}
     copied: dict[str, list[str]] = {}  # files, and what they were made of
     linking: list[tuple[tuple[str, ...], str]] = []
-    ran = list(_looked_through(commands, setting, 0))
+    ran = list(_commands_run(commands, setting, 0))
     runs = dict.fromkeys(path for command in (*commands, *ran) for path in _scripts(command))
     for command in ran:
         if command.words[:1] in {(DECODED,), (OPERATED,)}:
@@ -383,7 +306,7 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
                 copied.setdefault(path, []).extend(sources)
         if touch.hosts:
             calling.setdefault(command.pipe, []).extend(touch.hosts)
-    sends = [path for pipe, path in read if path != UNKNOWN and _goes_into(pipe, calling)]
+    sends = [path for pipe, path in read if path != UNKNOWN and _called_from(pipe, calling)]
     for path in sends if copied else ():
         if len(sends) < MOST_WORDS:
             sends += copied.pop(path, [])  # what a file was made of goes with it
@@ -416,12 +339,12 @@ def _adds_all(words: Sequence[str]) -> bool:
 
 
 def _is_disk(path: str) -> bool:
-    """Whether a path is a disk: what is written to it replaces all that was on it."""
+    """Whether a path is a disk: writing to it replaces everything on it."""
     return path.startswith("/dev/") and path[len("/dev/") :].startswith(_DISKS)
 
 
 def _links_made(words: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
-    """The links that `ln -s` makes, and where they lead: as that name, or in the folder of that name."""
+    """The links that `ln -s` creates, and their targets."""
     plain = [word for word in words[1:] if not word.startswith("-")]
     if not plain or len(plain) > MOST_LINKS or not any("s" in word for word in words[1:]):
         return
@@ -433,7 +356,7 @@ def _links_made(words: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
 
 
 def _follow(paths: dict[str, None], links: Sequence[tuple[str, str]]) -> None:
-    """Add the paths to which links lead that the same text makes; also a link behind a link."""
+    """Add the targets of links that the same text creates, also of a link to a link."""
     for _ in range(2):
         if len(paths) * len(links) > MOST_FOLLOWED:
             raise TooLong(f"more than {MOST_FOLLOWED} paths in one call")
@@ -444,12 +367,12 @@ def _follow(paths: dict[str, None], links: Sequence[tuple[str, str]]) -> None:
 
 
 _WRAPPER = "\ue007"
-"""Before the name of a program whose own words are checked, and which starts another."""
+"""Prefix of a wrapper whose own words are checked."""
 
 
 def _touch_of(command: ShellCommand) -> Touch:
     """What a command touches; in a container, only what it sees of this machine."""
-    touch = _redirected(command)
+    touch = _redirection_effect(command)
     if command.words and command.words[0].startswith(_WRAPPER):
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
@@ -476,18 +399,23 @@ def _is_in(path: str, command: ShellCommand) -> bool:
 
 
 def _keys_of(command: ShellCommand) -> Sequence[str]:
-    """The variables with keys that a command has in its words or its program text."""
+    """The variables with keys in the words or the program text of a command."""
     if command.words[:1] and command.words[0].startswith(INTERPRETERS):
         return (*command.secrets, *variables_in(code_of(command)))
     return command.secrets
 
 
-def _leaks(pipe: str, name: str, calling: dict[str, list[str]]) -> Iterator[str]:
+def _called_from(pipe: str, calling: dict[str, list[str]]) -> list[str]:
+    """The hosts that receive what is read in a pipe: called in the same pipe, or in one around it."""
     while pipe not in calling:
         pipe = pipe.rpartition("/")[0]
         if not pipe:
-            return
-    for host in calling[pipe]:
+            return []
+    return calling[pipe]
+
+
+def _leaks(pipe: str, name: str, calling: dict[str, list[str]]) -> Iterator[str]:
+    for host in _called_from(pipe, calling):
         if not is_own_key(name, host) and not is_loopback(host):
             yield f"{name} to {host}"
 
@@ -503,8 +431,8 @@ def _scripts(command: ShellCommand) -> Iterator[str]:
             yield join(command.cwd, script)
 
 
-def _decoded(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
-    """A word for each shell that runs what was decoded, or made of a plain text, on the way to it."""
+def _decoded_markers(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
+    """A marker for each shell that runs decoded text, or text changed on its way to the shell."""
     runs: dict[str, bool] = {}  # pipes in which a text is run; whether by more than `eval`
     for command in commands:
         if command.words and _runs_given(command):
@@ -537,7 +465,7 @@ def _decoded(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
 def _computes_text(
     command: ShellCommand, commands: list[ShellCommand], runs: dict[str, bool]
 ) -> bool:
-    """Whether a shell runs all that a piece of code prints, which is not known."""
+    """Whether a shell runs the unknown output of a piece of code."""
     code = code_of(command)
     if not code or reads_input(command) or printed_by(code) is not None:
         return False
@@ -552,13 +480,13 @@ _LISTS = frozenset(("find", "ls", "dir", "fd", "fdfind", "compgen", "locate", "t
 
 
 def _by_xargs(pipe: str, commands: list[ShellCommand]) -> bool:
-    """Whether what is listed in a pipe is given to a shell as its words, and not as its input."""
+    """Whether the listed names become arguments of a shell, and not its input."""
     last = [command for command in commands if command.pipe == pipe and _runs_given(command)]
     return all(command.words[0].rpartition("/")[2] in {"xargs", "parallel"} for command in last)
 
 
 def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
-    """Whether what is printed in a pipe is run; what `eval` itself runs prints to others."""
+    """Whether the output in a pipe is run; the output of what `eval` runs goes elsewhere."""
     same_shell = False
     while pipe not in runs or (same_shell and not runs[pipe]):
         pipe, _, last = pipe.rpartition("/")
@@ -569,7 +497,7 @@ def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
 
 
 def _runs_given(command: ShellCommand) -> bool:
-    """Whether a command runs a text that it is given by others: by a pipe or a substitution."""
+    """Whether a command runs text from a pipe or a substitution."""
     program, *rest = _bare(command.words) or ("",)
     if program not in _RUNS_TEXT:
         return UNKNOWN in program
@@ -579,28 +507,19 @@ def _runs_given(command: ShellCommand) -> bool:
     return any("c" in word for word in rest if word[:1] == "-" != word[1:2]) or UNKNOWN in plain[0]
 
 
-def _redirected(command: ShellCommand) -> Touch:
+def _redirection_effect(command: ShellCommand) -> Touch:
     files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
     reads = tuple(path for op, path in files if op in {"<", "<&"})
     return Touch(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
 
 
-def _goes_into(pipe: str, calling: dict[str, list[str]]) -> bool:
-    """Whether what is read in a pipe goes to a program that sends it: in the same pipe, or in one around it."""
-    while pipe not in calling:
-        pipe = pipe.rpartition("/")[0]
-        if not pipe:
-            return False
-    return True
-
-
-def _looked_through(
+def _commands_run(
     commands: list[ShellCommand], setting: Setting, depth: int
 ) -> Iterator[ShellCommand]:
-    """The commands that really run; those of inner shells among them."""
+    """The commands that really run, also those of inner shells."""
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
-    yield from (ShellCommand(words) for words in _decoded(commands))
+    yield from (ShellCommand(words) for words in _decoded_markers(commands))
     written: dict[str, list[str]] = {}
     for command in commands:
         for path, parts, appends in _written_by(command, written):
@@ -610,15 +529,15 @@ def _looked_through(
                 written[path] = list(parts)
             if path.endswith(RUN_FILES):
                 inner = commands_of("".join(parts), setting, depth + 1)
-                yield from _looked_through(inner, setting, depth + 1)
+                yield from _commands_run(inner, setting, depth + 1)
         for each in _with_piped(_with_script(command, written) if written else command):
-            yield from _looked_into(each, setting, depth)
+            yield from _commands_in(each, setting, depth)
 
 
 def _written_by(
     command: ShellCommand, written: dict[str, list[str]]
 ) -> Iterator[tuple[str, list[str], bool]]:
-    """The files that a command writes whose text is known, the text in pieces, and if it is added."""
+    """The files that a command writes whose text is known, the text in parts, and whether it is appended."""
     if command.written is not None:
         for op, path in command.redirects:
             if op.startswith((">", "&>")):
@@ -627,7 +546,7 @@ def _written_by(
     if program not in _WRITES_GIVEN:
         return
     plain = [word for word in rest if not word.startswith("-")]
-    text = _given(command)
+    text = command.given
     parts = None if text is None else [text]
     if program in {"cp", "mv", "install", "ln"}:
         source = "".join(plain[-2:-1])
@@ -639,7 +558,7 @@ def _written_by(
 
 
 def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellCommand:
-    """A command that runs a file which was written just before, as one that is given its text."""
+    """A command that runs a file written just before, as one that is given its text."""
     words = _bare(command.words)
     read = [join(command.cwd, path) for op, path in command.redirects if op == "<"]
     if words[:1] and words[0] in _RUNS_TEXT:
@@ -664,17 +583,17 @@ def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellC
     return command
 
 
-def _looked_into(command: ShellCommand, setting: Setting, depth: int) -> Iterator[ShellCommand]:
-    """One command: the programs around it, itself, and what it starts."""
+def _commands_in(command: ShellCommand, setting: Setting, depth: int) -> Iterator[ShellCommand]:
+    """A command, the wrappers around it, and the commands that it starts."""
     if setting.work is not None:
         setting.work.take_step(5)
     wrappers: list[ShellCommand] = []
-    here = _peeled(command, wrappers)
+    here = _strip_wrappers(command, wrappers)
     yield from wrappers
     yield here
     if command.words[:1] == ("xargs",):
         yield here._replace(words=("xargs", *here.words))
-    if here.words[:1] == (GUARD_NAME,) and not _only_looks(here.words[1:]):
+    if here.words[:1] == (GUARD_NAME,) and not _is_read_only(here.words[1:]):
         yield here._replace(words=(OPERATED, *here.words))
     inner = _inner_text(here)
     if inner is not None:
@@ -685,7 +604,7 @@ def _looked_into(command: ShellCommand, setting: Setting, depth: int) -> Iterato
             within(each, here.pipe)._replace(mounts=here.mounts)
             for each in commands_of(inner, at, depth + 1)
         ]
-        given = _given(here)
+        given = here.given
         if given is not None and given != inner:  # `bash -c '. /dev/stdin' <<< text`
             runs = [
                 each._replace(piped=given)
@@ -693,13 +612,13 @@ def _looked_into(command: ShellCommand, setting: Setting, depth: int) -> Iterato
                 else each
                 for each in runs
             ]
-        yield from _looked_through(runs, setting, depth + 1)
+        yield from _commands_run(runs, setting, depth + 1)
     for found in _inner_commands(here, setting):
-        yield from _looked_through([found], setting, depth + 1)
+        yield from _commands_run([found], setting, depth + 1)
 
 
-def _only_looks(words: Sequence[str]) -> bool:
-    """Whether an order to Switchgear is one that an agent may give."""
+def _is_read_only(words: Sequence[str]) -> bool:
+    """Whether an agent may run this command of Switchgear."""
     rest = _behind_options(tuple(words), ["--store", "--config"])
     if not rest or {"--help", "-h", "--version"} & set(words):
         return True
@@ -716,21 +635,21 @@ def _arguments(command: ShellCommand) -> dict[str, str]:
     for at, word in enumerate(rest):
         if word[:1] == "-" != word[1:2] and "c" in word and command.words[0] in SHELLS:
             args = rest[at + 2 :]
-            return _numbered(args)
+            return _positional_variables(args)
     if "-s" in rest and command.words[0] in SHELLS:
         args = [word for word in rest[rest.index("-s") + 1 :] if word != "--"]
-        return _numbered(["bash", *args])
+        return _positional_variables(["bash", *args])
     return {}
 
 
-def _numbered(args: Sequence[str]) -> dict[str, str]:
+def _positional_variables(args: Sequence[str]) -> dict[str, str]:
     named = {str(number): arg for number, arg in enumerate(args[:100])}
     return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
 
 
 def _with_piped(command: ShellCommand) -> list[ShellCommand]:
-    """The command; of `xargs`, with the words that it reads, as far as they are known."""
-    words, piped = unwrapped(command.words), _given(command)
+    """The command; for `xargs`, with the words that it reads, as far as they are known."""
+    words, piped = unwrapped(command.words), command.given
     name = words[0].rpartition("/")[2] if words else ""
     if name not in {"xargs", "parallel"} or not piped or UNKNOWN in piped:
         return [command]
@@ -770,11 +689,11 @@ def _replaced_by(words: Sequence[str]) -> str:
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
     """The words of the program that really runs."""
-    return _peeled(ShellCommand(words), []).words
+    return _strip_wrappers(ShellCommand(words), []).words
 
 
-def _peeled(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand:
-    """The command without the programs that only start another; those are added to `wrappers`."""
+def _strip_wrappers(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand:
+    """The command without the programs that only start another one; those are added to `wrappers`."""
     for _ in range(MOST_WRAPPERS):
         words = command.words
         if not words:
@@ -796,7 +715,7 @@ def _is_trusted(folder: str) -> bool:
 
 
 def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
-    """What a program that only starts another starts; `None`: it does something itself."""
+    """The command that a wrapper starts; `None`: the program is not a wrapper."""
     words = command.words
     program = words[0]
     if program in _VALUED:
@@ -855,7 +774,7 @@ def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
 
 
 def _add_wrapper(wrappers: list[ShellCommand], command: ShellCommand, own: tuple[str, ...]) -> None:
-    """A program's own words matter if it may write to what they name: `time -o file`."""
+    """Keep the wrapper's own words: it may write to a file among them, as in `time -o file`."""
     if len(own) > 1:
         named = (f"{_WRAPPER}{own[0]}", *own[1:])
         wrappers.append(command._replace(words=named, redirects=()))
@@ -901,7 +820,7 @@ def _module(words: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-def _behind_options(words: tuple[str, ...], valued: list[str]) -> tuple[str, ...]:
+def _behind_options(words: tuple[str, ...], valued: Sequence[str]) -> tuple[str, ...]:
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
         if words[at] == "--":
@@ -911,7 +830,7 @@ def _behind_options(words: tuple[str, ...], valued: list[str]) -> tuple[str, ...
 
 
 def _plain_git(command: ShellCommand) -> ShellCommand:
-    """`git -C dir -c a=b push -f` as `git push -f` in that folder; an alias as what it stands for."""
+    """`git -C dir -c a=b push -f` as `git push -f` in that folder; aliases are resolved."""
     words = command.words
     valued = ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"]
     rest = _behind_options(words[1:], valued)
@@ -930,7 +849,7 @@ def _plain_git(command: ShellCommand) -> ShellCommand:
 
 
 def _pushed_by(name: str, value: str) -> Iterator[str]:
-    """The words for `git push` that a setting stands for."""
+    """The words of `git push` that a setting implies."""
     name = name.lower()
     if name.startswith("remote.") and name.endswith(".mirror") and value != "false":
         yield "--mirror"
@@ -946,7 +865,7 @@ def _alias(meant: str, rest: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _inner_text(command: ShellCommand) -> str | None:
-    """The shell text that a command runs in a shell of its own, if it is known."""
+    """The text that a command runs in another shell, if it is known."""
     program, *rest = command.words or ("",)
     if program == "eval" or (" " in program and not rest):
         return " ".join((program, *rest) if rest == [] and program != "eval" else rest)
@@ -957,10 +876,10 @@ def _inner_text(command: ShellCommand) -> str | None:
     if program in _TEXT_WORDS and rest:
         return _words_as_text(program, rest)
     if program in {"at", "batch"}:
-        return _given(command)
+        return command.given
     if program in {"source", "."}:
         if rest == ["/dev/stdin"]:
-            return _given(command)
+            return command.given
         return rest[0] if rest and " " in rest[0] else None
     return _shell_text(command, rest) if program in SHELLS else None
 
@@ -981,7 +900,7 @@ def _words_as_text(program: str, rest: list[str]) -> str:
 
 
 def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
-    """What a shell runs: behind `-c`, or its input; a script file is not read."""
+    """The text that a shell runs: after `-c`, or its input; a script file is not read."""
     for at, word in enumerate(rest):
         if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
             behind = _behind_options(tuple(rest[at + 1 :]), _SHELL_VALUED)
@@ -990,20 +909,14 @@ def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
             break
     script = next((word for word in rest if not word.startswith("-")), "/dev/stdin")
     if script == "/dev/stdin" or "-s" in rest:
-        return _given(command)
+        return command.given
     if " " in script or "\n" in script:  # bash <(echo text)
         return script
     return UNKNOWN if UNKNOWN in rest else None
 
 
-def _given(command: ShellCommand) -> str | None:
-    """What a command reads on its input, if it is known."""
-    texts = [target for op, target in command.redirects if op == "<<<"]
-    return texts[-1] if texts else command.piped
-
-
 def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCommand]:
-    """Commands among the words: what `find` executes, what program text or an option starts."""
+    """Commands inside the words: what `find`, program text or an option starts."""
     here = command._replace(redirects=(), piped=None)
     program = command.words[0] if command.words else ""
     if program.startswith(INTERPRETERS):
@@ -1020,9 +933,9 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         if program.startswith(INTERPRETERS):
             texts += [word for word in command.words if " " in word]  # looked at as code
         words = tuple(word for word in command.words if word not in texts)
-        yield from (here._replace(words=each) for each in _carried(words))
+        yield from (here._replace(words=each) for each in _carried_commands(words))
     if program == "find":
-        yield from (here._replace(words=words) for words in _executed(command.words))
+        yield from (here._replace(words=words) for words in _find_exec_commands(command.words))
     elif program in {"fd", "fdfind"}:
         yield from (here._replace(words=words) for words in _executed_by_fd(command.words))
     elif program in _CONTAINERS:
@@ -1050,7 +963,7 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
 
 
 def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
-    """The words of a command that are shell texts; bare: without what only marks them as such."""
+    """The words of a command that are shell texts; `is_bare`: without their prefixes."""
     words = command.words or ("",)
     program = words[0]
     found: list[str] = []
@@ -1082,7 +995,7 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
     return found
 
 
-def _executed(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _find_exec_commands(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """What `find -exec` executes, on what it finds."""
     paths = finds(words[1:])
     for at, word in enumerate(words):
@@ -1108,7 +1021,7 @@ def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
-    """What a container runs, with the paths of what it is given of this machine."""
+    """What a container runs, with mounted paths translated to this machine's."""
     words = command.words
     at = next((at for at, word in enumerate(words[:4]) if word in {"run", "exec"}), -1)
     if at < 0:
@@ -1135,9 +1048,9 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
     if not mounts or not (rest or entry):
         return
     inner = (*((entry,) if entry else ()), *rest)
-    cwd = _mapped(folder or "/", mounts)
+    cwd = _map_mounts(folder or "/", mounts)
     yield command._replace(
-        words=tuple(_mapped(word, mounts) for word in inner),
+        words=tuple(_map_mounts(word, mounts) for word in inner),
         redirects=(),
         piped=None,
         cwd=cwd if cwd.startswith("/") else UNKNOWN,
@@ -1146,7 +1059,7 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
 
 
 def _in_sandbox(command: ShellCommand) -> Iterator[tuple[str, ...]]:
-    """What `bwrap --bind folder /x rm /x/y` may run, with the paths of this machine."""
+    """What `bwrap --bind folder /x rm /x/y` runs, with paths translated to this machine's."""
     words = command.words
     mounts = [
         (join(command.cwd, words[at + 1]), words[at + 2].rstrip("/"))
@@ -1155,7 +1068,7 @@ def _in_sandbox(command: ShellCommand) -> Iterator[tuple[str, ...]]:
     ]
     runs = [at for at, word in enumerate(words) if at and _may_delete(word.rpartition("/")[2])]
     for at in runs[:1]:
-        yield (words[at], *(_mapped(word, mounts) for word in words[at + 1 :]))
+        yield (words[at], *(_map_mounts(word, mounts) for word in words[at + 1 :]))
 
 
 def _may_delete(program: str) -> bool:
@@ -1163,7 +1076,7 @@ def _may_delete(program: str) -> bool:
 
 
 def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of `docker run` that are of this machine, without what is only read in there."""
+    """The words of `docker run` about this machine, without read-only mounts."""
     at = next((at for at, word in enumerate(words[:4]) if word == "run"), -1)
     if at < 0:
         return words
@@ -1183,8 +1096,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _mapped(word: str, mounts: Sequence[tuple[str, str]]) -> str:
-    """A word with the paths of this machine for those in the container."""
+def _map_mounts(word: str, mounts: Sequence[tuple[str, str]]) -> str:
+    """A word with container paths replaced by those of this machine."""
     for source, target in mounts:
         if not target:
             continue
@@ -1197,7 +1110,7 @@ def _mapped(word: str, mounts: Sequence[tuple[str, str]]) -> str:
 
 
 def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]:
-    """`ssh localhost text` runs here, at home."""
+    """`ssh localhost text` runs here, in the home folder."""
     valued = [f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"]
     rest = _behind_options(command.words[1:], valued)
     if len(rest) > 1:
@@ -1208,7 +1121,7 @@ def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]
 
 
 def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """What settings of git run: an alias, an editor, a pager; what `git bisect run` runs."""
+    """Commands that settings of git run: aliases, editors, pagers; also `git bisect run`."""
     if words[1:2] == ("config",):
         plain = [word for word in words[2:] if not word.startswith("-")]
         name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
@@ -1230,8 +1143,8 @@ def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield from (("sh", "-c", word) for word in words[2:] if " " in word)
 
 
-def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`."""
+def _carried_commands(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Commands of Switchgear after a program that may run them: `ssh host`, `tmux send-keys`."""
     if not any(GUARD_NAME in word.lower() for word in words[1:]):
         return
     if only_reads(words[0], words[1:]) or words[0] in _PROMPTED | _PACKAGERS:
@@ -1246,7 +1159,7 @@ def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
-    """Commands to Switchgear in a text of any kind: its name, and one of its verbs."""
+    """Commands of Switchgear in any text: its name, followed by one of its verbs."""
     for sign in "\"'`();&|,[]{}":
         text = text.replace(sign, " ")
     tokens = text.split()[:MOST_WORDS]
@@ -1256,7 +1169,7 @@ def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def _started_by_code(code: str, *, quotes: bool) -> Iterator[tuple[str, ...]]:
-    """`os.system("…")` as a shell, `subprocess.run(["git", …])` as words; backquotes run, too."""
+    """Commands that code starts: `os.system("…")`, `subprocess.run(["git", …])`, backquotes."""
     if not quotes and not any(word in code for word in STARTS):
         return
     for text in quoted_in(code):

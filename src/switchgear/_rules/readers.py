@@ -6,62 +6,28 @@ them (`given`). Data, and one question.
 
 from collections.abc import Sequence
 
-READERS = frozenset(
-    (
-        *("cat", "tac", "head", "tail", "less", "more", "most", "nl", "od", "hexdump", "strings"),
-        *("file", "stat", "ls", "dir", "vdir", "exa", "eza", "lsd", "tree", "du", "df", "wc"),
-        *("uniq", "cut", "paste", "comm", "join", "column", "fold", "fmt", "tr", "rev", "expand"),
-        *("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "zcat", "bzcat", "xzcat", "zless"),
-        *("diff", "sdiff", "diff3", "colordiff", "delta", "cmp", "difft", "md5", "look"),
-        *("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum", "sum", "b2sum"),
-        *("sha224sum", "sha384sum", "b3sum", "xxhsum", "xxh64sum", "crc32", "hd", "pr", "unexpand"),
-        *("gron", "jless", "fx", "glow", "mdcat", "iconv", "shuf", "diffoscope", "numfmt", "zmore"),
-        *("base64", "base32", "basename", "dirname", "realpath", "readlink", "namei"),
-        *("test", "[", "[[", "echo", "printf", "true", "false", ":", "cd", "pushd", "popd", "pwd"),
-        *("which", "type", "whereis", "whatis", "man", "help", "apropos", "info", "tldr"),
-        *("jq", "gojq", "yq", "xq", "xmllint", "bat", "batcat", "view", "source", ".", "hexyl"),
-        *("yamllint", "jsonlint", "shellcheck", "actionlint", "hadolint", "vale", "markdownlint"),
-        *("cloc", "tokei", "scc", "pytest", "mypy", "pyright", "flake8", "pylint", "bandit"),
-        *("eslint", "tsc", "check-jsonschema", "taplo", "black", "isort", "stylelint", "codespell"),
-        *("getfacl", "lsattr", "lsof", "gh", "glab", "switchgear", "sort", "find", "fd", "fdfind"),
-        *(
-            "xxd",
-            "ruff",
-            "prettier",
-            "vi",
-            "vim",
-            "nvim",
-            "code",
-            "zip",
-            "gzip",
-            "fzf",
-            "pygmentize",
-        ),
-        *("return", "exit", "export", "local", "declare", "readonly", "typeset", "unset", "set"),
-        *("shopt", "alias", "unalias", "hash", "wait", "jobs", "fg", "bg", "disown", "ulimit"),
-        *("umask", "sleep", "date", "pgrep", "pidof", "ps", "top", "id", "whoami", "groups"),
-        *(
-            "hostname",
-            "uname",
-            "uptime",
-            "env",
-            "printenv",
-            "seq",
-            "expr",
-            "bc",
-            "getopts",
-            "shift",
-        ),
-        *("break", "continue", "read", "mapfile", "readarray", "let", "kill", "pkill", "killall"),
-        *("pbcopy", "xclip", "xsel", "wl-copy", "cowsay", "notify-send", "say", "logger"),
-        *("inotifywait", "fswatch", "mdls", "mdfind", "open", "xdg-open", "exiftool", "identify"),
-    )
-)
+from switchgear._rules.patterns import word_list, word_set
+
+READERS = word_set("""
+    cat tac head tail less more most nl od hexdump strings file stat ls dir vdir exa eza lsd tree du
+    df wc uniq cut paste comm join column fold fmt tr rev expand grep egrep fgrep zgrep rg ag ack
+    zcat bzcat xzcat zless diff sdiff diff3 colordiff delta cmp difft md5 look md5sum sha1sum
+    sha256sum sha512sum shasum cksum sum b2sum sha224sum sha384sum b3sum xxhsum xxh64sum crc32 hd pr
+    unexpand gron jless fx glow mdcat iconv shuf diffoscope numfmt zmore base64 base32 basename
+    dirname realpath readlink namei test [ [[ echo printf true false : cd pushd popd pwd which type
+    whereis whatis man help apropos info tldr jq gojq yq xq xmllint bat batcat view source . hexyl
+    yamllint jsonlint shellcheck actionlint hadolint vale markdownlint cloc tokei scc pytest mypy
+    pyright flake8 pylint bandit eslint tsc check-jsonschema taplo black isort stylelint codespell
+    getfacl lsattr lsof gh glab switchgear sort find fd fdfind xxd ruff prettier vi vim nvim code
+    zip gzip fzf pygmentize return exit export local declare readonly typeset unset set shopt alias
+    unalias hash wait jobs fg bg disown ulimit umask sleep date pgrep pidof ps top id whoami groups
+    hostname uname uptime env printenv seq expr bc getopts shift break continue read mapfile
+    readarray let kill pkill killall pbcopy xclip xsel wl-copy cowsay notify-send say logger
+    inotifywait fswatch mdls mdfind open xdg-open exiftool identify
+""")
 _UNLESS: dict[str, tuple[str, ...]] = {
     "sort": ("-o", "--output"),
-    "uniq": (),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-    "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
+    **dict.fromkeys(("fd", "fdfind"), ("-x", "-X", "--exec", "--exec-batch")),
     "xxd": ("-r",),
     "tree": ("-o", "--output"),
     "yq": ("-i", "--inplace", "-s", "--split-exp"),
@@ -79,14 +45,11 @@ _UNLESS: dict[str, tuple[str, ...]] = {
     "xmllint": ("-o", "--output"),
     "less": ("-o", "-O", "--log-file"),
     "exiftool": ("-overwrite_original", "-o"),
-    "bat": (),
     "rg": ("--pre",),
     "pygmentize": ("-o",),
     "mypy": ("--html-report", "--junit-xml"),
     "pytest": ("--basetemp", "--junitxml", "--junit-xml", "-o"),
-    "script": (),
     "tsc": ("--outDir", "--outFile", "--declarationDir"),
-    "ps": (),
     "gh": ("-O", "--output", "-D", "--dir"),
     "inotifywait": ("-o", "--outfile"),
     **dict.fromkeys(("iconv", "shuf"), ("-o", "--output")),
@@ -94,42 +57,31 @@ _UNLESS: dict[str, tuple[str, ...]] = {
     "fx": ("save", ".save"),
     "diffoscope": ("--text", "--html", "--html-dir", "--json", "--markdown"),
 }
-"""Words with which they write after all."""
+"""Words with which a reader writes."""
 _ONLY_WITH: dict[str, tuple[str, ...]] = {
-    "vi": ("-R",),
-    "vim": ("-R",),
-    "nvim": ("-R",),
+    **dict.fromkeys(("vi", "vim", "nvim"), ("-R",)),
     "code": ("--diff", "-d"),
     "black": ("--check", "--diff"),
     "isort": ("--check", "--check-only", "--diff", "-c"),
     "gzip": ("-c", "--stdout", "-l", "-t", "-k"),
 }
-"""Words without which they write."""
-_NEVER_WITH: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("vi", "vim", "nvim", "view"), ("-c", "+", "--cmd", "-S", "-s", "-es", "-e")),
-}
-"""Words with which even a reading editor runs commands."""
-_GIT_READS = frozenset(
-    (
-        *("diff", "log", "show", "status", "add", "stage", "commit", "blame", "annotate", "grep"),
-        *("ls-files", "ls-tree", "rev-parse", "rev-list", "check-ignore", "check-attr", "branch"),
-        *("cat-file", "describe", "tag", "push", "fetch", "pull", "shortlog", "reflog", "archive"),
-        *("whatchanged", "range-diff", "diff-tree", "diff-index", "notes", "remote", "merge-base"),
-        *("diff-files", "var", "help", "version", "bisect", "merge", "rebase", "cherry-pick"),
-        *("revert", "name-rev", "count-objects", "fsck", "show-ref", "for-each-ref", "ls-remote"),
-        *("hash-object", "gc", "maintenance", "init", "clone", "blame", "format-patch", "cherry"),
-    )
-)
+"""Words without which a program writes."""
+_NEVER_WITH = dict.fromkeys(("vi", "vim", "nvim", "view"), word_list("-c + --cmd -S -s -es -e"))
+"""Words with which a read-only editor runs commands."""
+_GIT_READS = word_set("""
+    diff log show status add stage commit blame annotate grep ls-files ls-tree rev-parse rev-list
+    check-ignore check-attr branch cat-file describe tag push fetch pull shortlog reflog archive
+    whatchanged range-diff diff-tree diff-index notes remote merge-base diff-files var help version
+    bisect merge rebase cherry-pick revert name-rev count-objects fsck show-ref for-each-ref
+    ls-remote hash-object gc maintenance init clone blame format-patch cherry
+""")
 _GIT_WRITES = ("--output", "-o")
 
 
 _READING_ORDERS: dict[str, frozenset[str]] = {
-    "openssl": frozenset(
-        (
-            *("dgst", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "x509", "verify"),
-            *("asn1parse", "version", "crl"),
-        )
-    ),
+    "openssl": word_set("""
+        dgst md5 sha1 sha224 sha256 sha384 sha512 x509 verify asn1parse version crl
+    """),
     **dict.fromkeys(
         ("hg", "svn", "jj", "sl", "fossil"),
         frozenset(("diff", "log", "status", "st", "show", "blame", "annotate", "cat", "grep")),
@@ -140,7 +92,7 @@ _READING_ORDERS: dict[str, frozenset[str]] = {
 }
 """Programs with several orders, and which of those only read."""
 _READING_UNLESS = ("-o", "--output", "--config", "--tool", "--diff-cmd")
-"""How the options begin by which they write or run something after all."""
+"""Prefixes of options with which they write or run something."""
 
 
 def only_reads(program: str, rest: Sequence[str]) -> bool:
@@ -165,7 +117,7 @@ def only_reads(program: str, rest: Sequence[str]) -> bool:
 
 
 def _any_of(options: Sequence[str], rest: Sequence[str]) -> bool:
-    """Whether one of the options is among the words, also as `-ofile`, `-uo file`, `--output=file`."""
+    """Whether one of the options is given, also as `-ofile`, `-uo file` or `--output=file`."""
     for option in options:
         letter = option[1:] if len(option) == 2 and option[0] == "-" else ""
         for word in rest:

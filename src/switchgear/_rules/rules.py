@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.values import Value
-from switchgear._rules.effects import Deed, Place, deed_of
+from switchgear._rules.effects import CallEffects, Place, call_effects
 from switchgear._rules.hosts import is_loopback
 from switchgear._rules.patterns import (
     ANY,
@@ -15,8 +15,10 @@ from switchgear._rules.patterns import (
     path_is_above,
     path_matches,
     paths_meet,
-    telling_part,
+    required_text,
     text_contains,
+    word_list,
+    word_set,
 )
 from switchgear._rules.programs import OPERATED
 from switchgear._rules.shell.parser import UNKNOWN, TooLong
@@ -43,20 +45,11 @@ _FORMS: tuple[tuple[str, int, frozenset[str], str], ...] = (
     ("npm_", 36, _ALPHABET, "an npm token"),
     ("pypi-", 80, _ALPHABET, "a PyPI token"),
 )
-"""Beginning, least length behind it, characters, what it is."""
+"""Prefix, minimum length of the rest, its characters, and the name of the kind."""
 _PEM = ("-----BEGIN ", "PRIVATE KEY-----")
-_PLACEHOLDERS = (
-    "example",
-    "your",
-    "xxxx",
-    "dummy",
-    "fake",
-    "placeholder",
-    "redacted",
-    "1234567890",
-)
+_PLACEHOLDERS = word_list("example your xxxx dummy fake placeholder redacted 1234567890")
 _MOST = 10_000
-"""Places looked at in one text for one form: more than any file of keys has."""
+"""Occurrences of one prefix that are checked in a text."""
 _LEAST_DIFFERENT = 9
 
 
@@ -109,9 +102,7 @@ LOOPBACK = "@loopback"
 LONGEST_SHOWN = 120
 MOST_PATHS = 1_500
 """Paths of one call whose links are followed."""
-GUARD_FOLDERS = frozenset(
-    (".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi", ".switchgear", "switchgear")
-)
+GUARD_FOLDERS = word_set(".claude .codex .gemini .qwen .opencode .pi .switchgear switchgear")
 """Folders that are the guard's, or an agent's with its hooks, by their names."""
 ASPECTS = (
     *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "given"),
@@ -198,11 +189,11 @@ def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken
     >>> judge([rule], "Write", {"file_path": "/etc/hosts"}, Place("/w")).what
     '/etc/hosts'
     """
-    return judge_deed(rules, deed_of(tool, inputs, place), place)
+    return judge_effects(rules, call_effects(tool, inputs, place), place)
 
 
-def judge_deed(rules: Iterable[Rule], deed: Deed, place: Place) -> Broken | None:
-    """The same for a deed that is known already."""
+def judge_effects(rules: Iterable[Rule], deed: CallEffects, place: Place) -> Broken | None:
+    """The same for the effects of a call."""
     rules = tuple(rules)
     if deed.unread and rules:
         return Broken("readable", deed.unread, "what cannot be parsed cannot be checked")
@@ -217,8 +208,7 @@ def judge_deed(rules: Iterable[Rule], deed: Deed, place: Place) -> Broken | None
     return None
 
 
-def _breaks(rule: Rule, deed: Deed, paths: "_Paths") -> str | None:
-    """What breaks the rule, if anything does."""
+def _breaks(rule: Rule, deed: CallEffects, paths: "_Paths") -> str | None:
     if any(name_matches(pattern, deed.tool) for pattern in rule.allow_tools):
         return None
     telling = ""
@@ -232,7 +222,7 @@ def _breaks(rule: Rule, deed: Deed, paths: "_Paths") -> str | None:
     return telling
 
 
-def _matching(rule: Rule, aspect: str, deed: Deed, paths: "_Paths") -> Iterator[str]:
+def _matching(rule: Rule, aspect: str, deed: CallEffects, paths: "_Paths") -> Iterator[str]:
     """What of the deed breaks this aspect of the rule."""
     patterns: Patterns = getattr(rule, aspect)
     if aspect == "tools":
@@ -257,7 +247,7 @@ def _matching(rule: Rule, aspect: str, deed: Deed, paths: "_Paths") -> Iterator[
 
 
 class _Paths:
-    """Patterns and paths as seen from one place. Used by one thread, for one call."""
+    """Patterns and paths relative to one place. Used by one thread, for one call."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -268,10 +258,10 @@ class _Paths:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
 
     def matching(
-        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Deed
+        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: CallEffects
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
-        touched = list(_touched(aspect, deed))
+        touched = list(_touched_paths(aspect, deed))
         if not touched:
             return
         denied, excused = self._denied(patterns), self._absolute(allowed)
@@ -294,7 +284,7 @@ class _Paths:
         return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
-        """The path as written and with its links followed; deleting a link leaves what it leads to."""
+        """The path as written, and with links resolved; deleting a link keeps its target."""
         if self._place.resolve is None or path.startswith(UNKNOWN):
             return [path]
         folder, _, name = path.rpartition("/")
@@ -328,10 +318,10 @@ class _Paths:
 
 
 class _Denied(NamedTuple):
-    """Patterns of paths that are forbidden, so that most paths are known at a glance to be allowed."""
+    """Forbidden path patterns, indexed so that most paths are recognised as allowed quickly."""
 
     patterns: Sequence[tuple[str, str]]
-    """Each behind its telling part."""
+    """Pairs of a literal part and the pattern."""
     above: frozenset[str]
     """The folders above them."""
     wild: Sequence[str]
@@ -339,7 +329,6 @@ class _Denied(NamedTuple):
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> "_Denied":
-        """What is denied by these patterns, in lower case."""
         above: set[str] = set()
         wild: list[str] = []
         for pattern in patterns:
@@ -353,7 +342,7 @@ class _Denied(NamedTuple):
                 above.add(folder)
                 folder = folder.rpartition("/")[0]
             above.add("/")
-        return cls([(telling_part(each), each) for each in patterns], frozenset(above), wild)
+        return cls([(required_text(each), each) for each in patterns], frozenset(above), wild)
 
 
 _known_denied: dict[Patterns, _Denied] = {}
@@ -361,7 +350,7 @@ MOST_DENIED = 64
 
 
 def _denied(patterns: Patterns) -> _Denied:
-    """What is denied by these patterns; the newest are kept, for the next calls of a process."""
+    """The index of these patterns; the most recent ones are cached."""
     found = _known_denied.pop(patterns, None) or _Denied.of(patterns)
     _known_denied[patterns] = found
     while len(_known_denied) > MOST_DENIED:
@@ -370,11 +359,11 @@ def _denied(patterns: Patterns) -> _Denied:
 
 
 def _hits(path: str, denied: _Denied, how: str) -> bool:
-    """Whether a path is forbidden: by its name, by what it contains, or by what a shell makes of it."""
+    """Whether a path is forbidden: by its name, its contents, or what a shell expands it to."""
     if how in {"reads", "sends"}:
         return any(_is_read(path, part, pattern, how) for part, pattern in denied.patterns)
     if UNKNOWN in path:
-        path = _guessed(path)
+        path = _guess_glob(path)
         if not path:
             return False
     below = how in {"deletes", "alters"} or (how == "given" and _is_guard_folder(path))
@@ -391,7 +380,7 @@ def _hits(path: str, denied: _Denied, how: str) -> bool:
 
 
 def _lies_in(path: str, pattern: str) -> bool:
-    """Whether a pattern with a star in a folder has something in this one."""
+    """Whether a pattern with a star in a folder can match something in this folder."""
     if pattern.endswith("/**") and path_matches(pattern[:-3], path):
         return True
     return path_is_above(path, pattern)
@@ -408,15 +397,15 @@ def _is_read(path: str, part: str, pattern: str, how: str) -> bool:
 
 
 def _is_guard_folder(path: str) -> bool:
-    """Whether a folder is one of the guard's, by one of the last two names in its path."""
+    """Whether a folder belongs to the guard, by one of the last two names in its path."""
     last = path.rstrip("/").rpartition("/")
     if is_glob(last[2]):
         return last[2][:1] == "." or last[2][:3] == "swi"
     return last[2] in GUARD_FOLDERS or last[0].rpartition("/")[2] in GUARD_FOLDERS
 
 
-def _guessed(path: str) -> str:
-    """A path of which a part is not known, as a glob; nothing if it may be any path at all."""
+def _guess_glob(path: str) -> str:
+    """A partly unknown path as a glob; empty if it may be any path."""
     known = path.removeprefix(UNKNOWN)
     if path.startswith(UNKNOWN) and UNKNOWN not in known:
         return path
@@ -432,7 +421,7 @@ def _guessed(path: str) -> str:
     return "/".join(parts)
 
 
-def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, str]]:
+def _touched_paths(aspect: str, deed: CallEffects) -> Iterator[tuple[str, str]]:
     """Paths of an aspect, and what is done to them."""
     if aspect in {"sends", "given"}:
         yield from ((path, aspect) for path in getattr(deed, aspect))
@@ -471,7 +460,7 @@ def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
 
 
 def _forms_of(words: Sequence[str]) -> list[str]:
-    """The words, and options with their values in the other ways to write them."""
+    """The words, and options with their values in all spellings."""
     found = list(words)
     for word, value in zip(words, [*words[1:], ""], strict=False):
         if word[:1] != "-" or len(word) < 2:
@@ -487,7 +476,7 @@ def _forms_of(words: Sequence[str]) -> list[str]:
 
 
 def _is_command(pattern: Sequence[str], forms: Sequence[str]) -> bool:
-    """Whether what is behind the program has those words, in any order."""
+    """Whether the words after the program contain those of the pattern, in any order."""
     return all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
 
 
@@ -498,7 +487,7 @@ def _is_word(wanted: str, word: str) -> bool:
 
 
 def _in_text(pattern: str, text: str) -> str:
-    """What of a text matches, named so that it may be shown."""
+    """What a pattern matches in a text, in a form that may be shown."""
     if pattern == SECRET:
         kind = key_in(text)
         return f"what looks like {kind}" if kind else ""
@@ -506,7 +495,7 @@ def _in_text(pattern: str, text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of an agent on one line, cut, with nothing in it that a terminal would obey."""
+    """A text of an agent on one line, shortened, without control characters."""
     text = " ".join(text.split())
     text = "".join(sign if sign.isprintable() else "?" for sign in text[: LONGEST_SHOWN + 1])
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
@@ -532,7 +521,7 @@ _NEEDS = {
         for name in ("commands", "deletes", "sends", "given", "hosts", "inputs", "variables")
     },
 }
-"""What a deed must have something of, to break this aspect of a rule."""
+"""The effects that a call must have to break an aspect of a rule."""
 
 
 def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
@@ -562,7 +551,7 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
 
 
 def load_rules_about(
-    data: Any, deed: Deed, made: dict[int, Rule] | None = None
+    data: Any, deed: CallEffects, made: dict[int, Rule] | None = None
 ) -> tuple[Rule, ...]:
     """Those of the rules that a deed could break: making all of them would take longer.
 
@@ -578,7 +567,7 @@ def load_rules_about(
     return tuple(made[at] for at in found)
 
 
-def _could_break(rule: dict[str, Any], deed: Deed, programs: set[str]) -> bool:
+def _could_break(rule: dict[str, Any], deed: CallEffects, programs: set[str]) -> bool:
     for aspect, parts in _NEEDS.items():
         if aspect in rule and not any(getattr(deed, part) for part in parts):
             return False

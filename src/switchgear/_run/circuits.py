@@ -5,8 +5,8 @@ again meets the trip that the last run ended with.
 """
 
 import math
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ from switchgear._agents.events import LIMITED, AgentError
 from switchgear._agents.registry import AGENTS
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.handle import Breaker
-from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
+from switchgear._breaker.loop_breaker import LoopBreaker, policy_of_limits
 from switchgear._breaker.permits import Acquired, AcquiredPermits
-from switchgear._core import values
-from switchgear._core.errors import Rejected
+from switchgear._core.errors import Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Permit, Phase, Reading, Signal
 from switchgear._core.wire import detector_names
+from switchgear._fleet.run_notes import run_note, save_run_note
 from switchgear._panel.panel import Panel
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.interrupt import wait
@@ -96,6 +96,12 @@ class Circuits:
         if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
             self.loop.reset(by=by, why="a new run starts with its own counts")
 
+    def save_owner(self, owner: str) -> None:
+        """Save the person to notify if the loop's circuit opens."""
+        with suppress(StoreError):  # the circuits report an unavailable store
+            note = run_note(self._panel, self.loop.name)
+            save_run_note(self._panel, self.loop.name, note._replace(owner=owner))
+
     def refresh(self) -> None:
         """Read both circuits. The other methods use what the latest message returned."""
         self.loop.refresh()
@@ -167,7 +173,7 @@ class Circuits:
         return "\n".join(f"- {reason}" for reason in self.evidence()) or None
 
     def reason(self) -> str:
-        """Why the loop is stopped, or would be but for its mode."""
+        """Why the loop is stopped, or would be without its override."""
         circuit = self.loop.snapshot()
         if circuit.mode is Mode.HELD_OPEN:  # by an operator: nothing tripped
             return self.loop.check().reason or "held open"
@@ -195,9 +201,13 @@ class Circuits:
         readings = zip(detector_names(self.loop.policy), self._readings(), strict=True)
         return {
             "phase": str(self.loop.last_known.phase),
-            "heat": round(self._heat(), 4),
+            "heat": round(min(self._heat(), 1.0), 4),
             "readings": [
-                {"kind": kind, "heat": round(reading.heat, 4), "reason": reading.reason}
+                {
+                    "kind": kind,
+                    "heat": round(min(reading.heat, 1.0), 4),
+                    "reason": reading.reason,
+                }
                 for kind, reading in readings
             ],
         }
@@ -253,19 +263,19 @@ def loop_name(folder: Path, options: RunOptions) -> str:
     """
     validate = detect(folder) if options.validate == AUTO else options.validate
     agent = options.agent if options.agent_cmd is None else options.agent_cmd
-    return f"loop/{_digested(folder, options, agent or '', validate or '')}"
+    return f"loop/{_loop_identity(folder, options, agent or '', validate or '')}"
 
 
 def task_name(folder: Path, options: RunOptions) -> str:
     """A task in a folder, whichever agent works on it: what one process at a time may run."""
-    return f"task/{_digested(folder, options)}"
+    return f"task/{_loop_identity(folder, options)}"
 
 
 SHARED = "the same folder, task, plan, agent command and validation command"
 """What runs have in common that share a circuit."""
 
 
-def _digested(folder: Path, options: RunOptions, *more: str) -> str:
+def _loop_identity(folder: Path, options: RunOptions, *more: str) -> str:
     """The first words of the task, and a digest of everything that identifies it."""
     whole = "\0".join((str(folder.resolve()), options.task, options.plan or "", *more))
     digest = blake2b(whole.encode(errors="surrogateescape"), digest_size=4).hexdigest()
@@ -279,13 +289,7 @@ def _digested(folder: Path, options: RunOptions, *more: str) -> str:
 
 def policy_of(options: RunOptions) -> Policy:
     """The policy that the options describe."""
-    limits = limits_of(options)
-    return loop_policy(
-        consecutive_failures=limits.consecutive_failures,
-        same_error=limits.same_error,
-        no_progress=limits.no_progress,
-        output_decline_percent=limits.output_decline_percent,
-    )
+    return policy_of_limits(limits_of(options))
 
 
 def loop_breaker(
@@ -319,30 +323,6 @@ def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Si
 HOUR_S = 3600.0
 
 
-class RateLimit:
-    """Counts the iterations started within the last hour. Owned by one run, in one thread.
-
-    >>> limit = RateLimit(2)
-    >>> limit.begin(0.0), limit.begin(10.0), limit.wait_s(20.0)
-    (None, None, 3580.0)
-    """
-
-    def __init__(self, per_hour: int | None) -> None:
-        self._per_hour = None if per_hour is None else values.check_int("rate_limit", per_hour)
-        self._begun: deque[float] = deque()
-
-    def begin(self, now_s: float) -> None:
-        self._begun.append(now_s)
-
-    def wait_s(self, now_s: float) -> float:
-        """How long the next iteration must wait; 0: not at all."""
-        while self._begun and now_s - self._begun[0] >= HOUR_S:
-            self._begun.popleft()
-        if self._per_hour is None or len(self._begun) < self._per_hour:
-            return 0.0
-        return self._begun[-self._per_hour] + HOUR_S - now_s
-
-
 FIRST_PAUSE_S = 5.0
 PROVIDER_PATIENCE_S = 3600.0
 """Total seconds to wait for a provider until it has worked once."""
@@ -370,15 +350,15 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
             return Pause(0.0, f"{words}: {trouble.text}", ExitReason.AGENT_ERROR)
         seconds = max(trouble.retry_after_s or 0.0, growing_s)
         why = f"for {provider.name} to come back ({trouble.kind})"
-        return _patient(Pause(seconds, why, None, ExitReason.AGENT_ERROR), state, trouble)
+        return _extend_pause(Pause(seconds, why, None, ExitReason.AGENT_ERROR), state, trouble)
     if trouble.kind == "quota" and trouble.retry_after_s is None:
         words = f"the quota at {provider.name} is used up"
         return Pause(0.0, f"{words}: {trouble.text}", ExitReason.RATE_LIMIT)
     wait_s = trouble.retry_after_s if trouble.retry_after_s is not None else growing_s
-    return _patient(Pause(wait_s, f"for the rate limit of {provider.name}"), state, trouble)
+    return _extend_pause(Pause(wait_s, f"for the rate limit of {provider.name}"), state, trouble)
 
 
-def _patient(pause: Pause, state: RunState, trouble: AgentError) -> Pause:
+def _extend_pause(pause: Pause, state: RunState, trouble: AgentError) -> Pause:
     waited_s = state.provider_waited_s + pause.seconds
     if waited_s <= PROVIDER_PATIENCE_S:
         return pause
@@ -400,14 +380,7 @@ class IterationGate:
         """Replaced when an operator raises a limit."""
         self._circuits = circuits
         self._left_s = left_s
-        self._rate_limit = RateLimit(context.options.rate_limit)
         self._disk = Disk(context.record.path, context.folder)
-
-    def remember(self, begun_s: tuple[float, ...]) -> None:
-        """Iterations that an earlier process began, in seconds since the epoch."""
-        for at_s in begun_s:
-            if self.context.time.wall() - at_s < HOUR_S:
-                self._rate_limit.begin(at_s)
 
     def objection(self, state: RunState, evidence: tuple[str, ...]) -> Ending | None:
         """Why the next iteration must not begin, regardless of the circuits."""
@@ -450,18 +423,15 @@ class IterationGate:
             why = f"for {refused.circuit} ({refused.reason})"
             return self.wait(why, refused.retry_after_s, ExitReason.AGENT_ERROR)
 
-    def wait_for_rate_limit(self) -> Ending | float:
-        """Wait for the rate limit. Returns when the iteration begins, in seconds since the epoch."""
-        time = self.context.time
-        wait_s = self._rate_limit.wait_s(time.wall())
-        if wait_s > 0:
-            limit = self.context.options.rate_limit
-            ending = self.wait(f"for --rate-limit {limit}/h", wait_s, ExitReason.RATE_LIMIT)
-            if ending is not None:
-                return ending
-        now_s = time.wall()
-        self._rate_limit.begin(now_s)
-        return now_s
+    def wait_for_rate_limit(self, begun_s: tuple[float, ...]) -> Ending | None:
+        """Wait until an iteration may begin; `begun_s`: when those of the last hour began."""
+        limit = self.context.options.rate_limit
+        if limit is None or len(begun_s) < limit:
+            return None
+        wait_s = begun_s[-limit] + HOUR_S - self.context.time.wall()
+        if wait_s <= 0:
+            return None
+        return self.wait(f"for --rate-limit {limit}/h", wait_s, ExitReason.RATE_LIMIT)
 
     def wait(self, why: str, seconds: float, too_long: ExitReason) -> Ending | None:
         """Wait with a countdown, if enough time is left."""

@@ -2,7 +2,7 @@
 
 Only paths that the run changed are committed; everything else in the folder or the index is left
 as it is. Everything is prepared in a separate index, so a commit that is refused leaves the user's
-index as it was. Hooks run in processes of their own, within the time of the run, and a signal ends them.
+index as it was. Hooks run in separate processes, within the time of the run, and a signal ends them.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.base import FixedCommand
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
 from switchgear._measure.git_command import Deadline, Git, GitError, run_git
 from switchgear._measure.tree import OURS
@@ -103,8 +103,8 @@ def _refusal(git: Git, deadline: Deadline) -> str | None:
 
 
 def _dirty(git: Git, deadline: Deadline) -> set[str]:
-    asked = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
-    listed = run_git(git.top, (*asked, "--ignore-submodules=none"), deadline=deadline)
+    arguments = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    listed = run_git(git.top, (*arguments, "--ignore-submodules=none"), deadline=deadline)
     return {entry[3:] for entry in listed.split("\0") if entry}
 
 
@@ -145,7 +145,10 @@ def _commit(  # noqa: PLR0917
         return CommitResult(problem=_why_not(run, deadline))
     note = None
     if run.end is not ProcessEnd.EXITED or run.exit_code:
-        note = f"committed, but a hook after the commit did not end well: {redact(run.tail, 300)}"
+        ended = f"did not end well: {redact(run.tail or run.problem, 300)}"
+        if run.end is ProcessEnd.DEADLINE:  # one that hangs mostly prints nothing
+            ended = f"did not end within {duration(run.duration_s)}"
+        note = f"committed, but a hook after the commit {ended}"
     try:
         named = ("reset", "--quiet", *_NAMED, "HEAD")
         run_git(git.top, named, stdin=listed, env=literal, deadline=Deadline(60.0))
@@ -168,7 +171,7 @@ def _with_hooks(  # noqa: PLR0917
     paths.write_bytes(listed.encode(errors="surrogateescape"))
     named = (f"--pathspec-from-file={paths.resolve()}", "--pathspec-file-nul")
     process = AgentProcess(
-        _Command(("git", "commit", "--quiet", "-m", message, "--only", *named)),
+        FixedCommand(("git", "commit", "--quiet", "-m", message, "--only", *named)),
         "",
         git.top,
         env=environment,
@@ -189,28 +192,7 @@ def _why_not(run: AgentRun, deadline: Deadline) -> str:
 
 def _head(git: Git, deadline: Deadline) -> str | None:
     try:
-        asked = ("rev-parse", "--verify", "--quiet", "HEAD")
-        return run_git(git.top, asked, deadline=deadline).strip() or None
+        arguments = ("rev-parse", "--verify", "--quiet", "HEAD")
+        return run_git(git.top, arguments, deadline=deadline).strip() or None
     except GitError:
         return None
-
-
-class _Command(Agent):
-    """A command, as something that can be run and ended like an agent."""
-
-    name = "commit"
-    install = ""
-
-    def __init__(self, argv: tuple[str, ...]) -> None:
-        self._argv = argv
-
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
-        del prompt, cwd, model, extra
-        return Invocation(self._argv)
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        """One that reads nothing out of it; the last lines are kept by the process."""
-        del model
-        return StreamReader()

@@ -129,7 +129,7 @@ def _median(values: list[float]) -> int | None:
 def _of_agent(options: RunOptions, runs: Path) -> list[dict[str, Any]]:
     """The runs of the same agent, or of the same command, oldest first."""
     found = []
-    for each in list_runs(runs)[-_NEWEST:]:
+    for each in list_runs(runs, _NEWEST):
         if each.run is None or not isinstance(each.run.get("options"), dict):
             continue
         used = each.run["options"]

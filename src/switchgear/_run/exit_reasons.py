@@ -22,8 +22,6 @@ class ExitReason(StrEnum):
 
 
 class ExitCode(NamedTuple):
-    """The exit code of a reason, and what it means."""
-
     code: int
     meaning: str
 

@@ -9,19 +9,6 @@ from switchgear._text.formats import dollars, elapsed, plural
 UNKNOWN = "unknown"
 
 
-def shortened(text: str, longest: int) -> str:
-    """A text of at most `longest` characters, cut between words, with an ellipsis.
-
-    >>> shortened("one two three", 9), shortened("one two", 9)
-    ('one two…', 'one two')
-    """
-    if len(text) <= longest:
-        return text
-    room = max(longest - 1, 0)
-    space = text.rfind(" ", 0, room + 1)
-    return (text[:space] if space > room // 2 else text[:room]).rstrip(" ,;:") + "…"
-
-
 def passing(passed: int, total: int | None = None) -> str:
     """How many tests pass.
 
@@ -68,7 +55,8 @@ def iteration(facts: Mapping[str, Any]) -> list[str]:
         facts.get(key) for key in ("seconds", "files_changed", "tests_passing")
     )
     took = f" in {elapsed(seconds)}" if isinstance(seconds, int | float) else ""
-    parts = [f"{facts.get('outcome')}{took}"]
+    outcome = "provider failed" if facts.get("outcome") == "provider" else facts.get("outcome")
+    parts = [f"{outcome}{took}"]
     if isinstance(files, int):
         parts.append(f"{plural(files, 'file')} changed")
     if isinstance(passed, int):
@@ -99,15 +87,6 @@ def price(micros: int | None) -> str:
     ('unknown cost', '$0.004')
     """
     return f"{UNKNOWN} cost" if micros is None else dollars(micros)
-
-
-def percent(heat: float) -> str:
-    """A heat of at most 100%; what is just below a trip does not read as 100.
-
-    >>> percent(0.999), percent(1.0), percent(1.66)
-    ('99%', '100%', '100%')
-    """
-    return f"{int(min(max(heat, 0.0), 1.0) * 100 + 1e-9)}%"
 
 
 def local_time(at_s: float) -> str:

@@ -20,7 +20,7 @@ from switchgear._system.files import write_regular
 FILE = "inbox"
 """The file that announces a message."""
 _MORE = "run"
-"""Where the note of a run keeps what no session has."""
+"""The key in the note of a run for what only runs have."""
 
 
 class Extension(NamedTuple):
@@ -36,7 +36,7 @@ class Extension(NamedTuple):
 
     @classmethod
     def of(cls, more: Mapping[str, Any]) -> Self:
-        """What waits in a note; nothing where it cannot be read."""
+        """The extension in a note; an unreadable one grants nothing."""
         found = more.get(_MORE)
         try:
             seconds, iterations, micros = found["extend"]  # type: ignore[index]  # caught below
@@ -58,21 +58,21 @@ class OperatorMessages(NamedTuple):
 
     @property
     def ends_iteration(self) -> bool:
-        """Whether the agent at work is to be stopped."""
+        """Whether the running agent is to be stopped."""
         return self.stop is not None or bool(self.hand_over)
 
 
 def with_extension(notes: Notes, more: Extension) -> Notes:
     """The note with a further extension."""
-    return _with(notes, extend=list(Extension.of(notes.more).plus(more)))
+    return _with_fields(notes, extend=list(Extension.of(notes.more).plus(more)))
 
 
 def with_hand_over(notes: Notes, why: str) -> Notes:
     """The note with the request that the escalation agent takes over."""
-    return _with(notes, hand_over=why or "an operator")
+    return _with_fields(notes, hand_over=why or "an operator")
 
 
-def _with(notes: Notes, **fields: Any) -> Notes:
+def _with_fields(notes: Notes, **fields: Any) -> Notes:
     kept = notes.more.get(_MORE)
     row = {**kept, **fields} if isinstance(kept, dict) else fields
     return notes._replace(more={**notes.more, _MORE: row})
@@ -98,7 +98,7 @@ def announcement(folder: Path) -> tuple[int, int] | None:
 
 
 def clear_announcement(folder: Path) -> None:
-    """Forget that messages were sent to a run that is over. Idempotent."""
+    """Remove the announcement of a run that has ended. Idempotent."""
     with suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
 
@@ -212,11 +212,8 @@ class OperatorInbox:
             new.stop or old.stop,
             new.paused,
         )
-        self._count_pause(is_paused=new.paused)
-
-    def _count_pause(self, *, is_paused: bool) -> None:
-        if is_paused and self._paused_since_s is None:
+        if new.paused and self._paused_since_s is None:
             self._paused_since_s = self._clock()
-        elif not is_paused and self._paused_since_s is not None:
+        elif not new.paused and self._paused_since_s is not None:
             self._paused_s += self._clock() - self._paused_since_s
             self._paused_since_s = None

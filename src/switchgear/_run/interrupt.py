@@ -21,7 +21,7 @@ from switchgear._system.clock import AWAKE, Clock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LIMIT_S = 60.0
-"""From the first signal on: what the end may take, saving included."""
+"""Seconds from the first signal within which the process must end, saving included."""
 IMPATIENT_S = 1.0
 """Seconds after the second signal from which a third one ends the process at once."""
 INTERRUPTED = 130
@@ -66,7 +66,7 @@ class Interrupt:
 
     @contextmanager
     def watching(self, process: Stoppable) -> Iterator[None]:
-        """Requests that come meanwhile, or came before, end this process."""
+        """Requests to stop, earlier ones included, end this process in the meantime."""
         self._running = process
         if self.asked:
             process.stop()
@@ -77,7 +77,7 @@ class Interrupt:
 
     @contextmanager
     def installed(self) -> Iterator["Interrupt"]:
-        """Signals are requests meanwhile. To be used in the main thread."""
+        """Signals count as requests to stop in the meantime. For the main thread only."""
         before: dict[signal.Signals, Any] = {}
         try:
             for number in SIGNALS:

@@ -175,7 +175,7 @@ def _work(
 
 
 class OperatorWatch:
-    """Applies the messages of operators to the agent at work. Used by one thread."""
+    """Applies the messages of operators to the running agent. Used by one thread."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class OperatorWatch:
         self._granted = new
         suspend = word.paused and not word.ends_iteration
         if suspend != process.is_paused and process.supervisor is not None:
-            # The supervisor goes on: it ends the agent should this process end meanwhile.
+            # The supervisor continues: it ends the agent should this process end in the meantime.
             signal_children(process.supervisor, suspend=suspend)
             process.is_paused = suspend
         self._stop(OPERATOR if word.ends_iteration else None)
@@ -209,21 +209,21 @@ class OperatorWatch:
 def _process(
     context: IterationContext, number: int, prompt: str, left_s: float | None
 ) -> AgentProcess:
-    told = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": context.record.id}
+    variables = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": context.record.id}
     if context.options.stuck:
-        told[WATCHED] = "1"
+        variables[WATCHED] = "1"
     if left_s is not None and context.options.timeout_s is not None:
         limit_s = max(context.options.timeout_s, left_s)
-        told[TIME] = f"{context.time.wall() + left_s - limit_s} {limit_s}"
+        variables[TIME] = f"{context.time.wall() + left_s - limit_s} {limit_s}"
     if context.evidence is not None:
-        told["SWITCHGEAR_EVIDENCE"] = str(context.evidence)
+        variables["SWITCHGEAR_EVIDENCE"] = str(context.evidence)
     try:
         return AgentProcess(
             context.agent,
             prompt,
             context.folder,
             model=None if context.helps else context.options.model,
-            env={**os.environ, **told},
+            env={**os.environ, **variables},
             deadline_s=left_s,
             idle_s=context.options.idle_timeout_s,
             supervisors=context.supervisors,
@@ -407,18 +407,18 @@ def with_next_prompt(
     state: RunState, done: Iteration, *, error: str | None, nudge: str | None, notes: list[str]
 ) -> RunState:
     """The state with the content of the next prompt; `error` is the shortened error."""
-    said = [done.judged.remark] if done.judged.remark else []
+    texts = [done.judged.remark] if done.judged.remark else []
     if done.judged.outcome == "failed" and error:
-        said.append(f"The last iteration failed: {error}")
+        texts.append(f"The last iteration failed: {error}")
     again = done.watch.repeated
     if again is not None:
-        said.append(
+        texts.append(
             f"It was stopped because `{again.arguments}` failed {again.times} times in a row"
         )
-    said += [note for note in notes if note.startswith("the commit was refused")]
+    texts += [note for note in notes if note.startswith("the commit was refused")]
     failed = done.validated is not None and done.validated.ok is False
     tail = done.validated.tail[-4000:] if failed and done.validated else None
-    return state._replace(notes=tuple(said), nudge=nudge, failed_output=tail)
+    return state._replace(notes=tuple(texts), nudge=nudge, failed_output=tail)
 
 
 def notes_on(before: RunState, done: Iteration) -> list[str]:
@@ -429,8 +429,8 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
     if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
         notes.append(f"unknown cost: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
-        told = f"; next prompt: {done.judged.remark}" if done.judged.remark else ""
-        notes.append(f'the agent reports "done" without proof{told}')
+        suffix = f"; next prompt: {done.judged.remark}" if done.judged.remark else ""
+        notes.append(f'the agent reports "done" without proof{suffix}')
     return notes
 
 

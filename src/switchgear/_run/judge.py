@@ -1,6 +1,6 @@
 """What an iteration did, observed while it runs, and what that means for the run.
 
-`StreamObserver` collects steps, errors, output and costs as they come, and stops an agent that repeats one
+`StreamObserver` collects steps, errors, output and costs as they arrive, and stops an agent that repeats one
 failing step, has spent what was left, or keeps retrying a provider that is down.
 
 `judge` is pure. An exit code and a "done" are facts, never proof. The rules, in order of precedence:
@@ -130,7 +130,7 @@ class StreamObserver:
         if isinstance(event, ToolStep):
             return self._step(event)
         if isinstance(event, TextOutput):
-            self._say(event.text)
+            self._add_text(event.text)
         elif isinstance(event, Usage):
             return self._spend(event)
         elif isinstance(event, AgentError):
@@ -139,7 +139,7 @@ class StreamObserver:
             self.question = event
         elif isinstance(event, AgentResult):
             self.result = event
-            self._say(event.text)
+            self._add_text(event.text)
         return None
 
     def grant(self, micros: int) -> None:
@@ -220,7 +220,7 @@ class StreamObserver:
         known = sum(cost_of([each], self._rates).micros or 0 for each in self._usages.values())
         return "budget" if known > self._left_micros else None
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         self._said = f"{self._said}\n{text}"[-2 * _KEPT_TEXT :]
         if self._promise is not None and self._promise in self._said:
             self.promised = True
@@ -278,7 +278,7 @@ class Judgement(NamedTuple):
 
 def judge(seen: Measurements) -> Judgement:
     """What the iteration was."""
-    return _stopped(seen) or _provider(seen) or _asked_by_tool(seen) or _worked(seen)
+    return _judge_stop(seen) or _provider(seen) or _question_by_tool(seen) or _judge_work(seen)
 
 
 def provider_trouble(run: AgentRun, watch: StreamObserver) -> AgentError | None:
@@ -291,7 +291,7 @@ def provider_trouble(run: AgentRun, watch: StreamObserver) -> AgentError | None:
     return complaint if gave_up and claimed is not True else None
 
 
-def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for each way
+def _judge_stop(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for each way
     run = seen.run
     if run.end is ProcessEnd.NOT_FOUND:
         return _end(ExitReason.AGENT_ERROR, run.problem)
@@ -308,7 +308,7 @@ def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for 
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is ProcessEnd.DEADLINE:
-        return _waited_in_vain(seen.watch) or _end(
+        return _waited_too_long(seen.watch) or _end(
             ExitReason.TIMEOUT, "the time limit was reached while the agent worked"
         )
     if seen.validated is not None and seen.validated.ok is None:
@@ -318,7 +318,7 @@ def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for 
     return None
 
 
-def _waited_in_vain(watch: StreamObserver) -> Judgement | None:
+def _waited_too_long(watch: StreamObserver) -> Judgement | None:
     trouble = watch.complaint
     if trouble is None or not watch.waits_for_provider:
         return None
@@ -345,37 +345,38 @@ def _provider(seen: Measurements) -> Judgement | None:
     return Judgement("provider", provider=trouble, error=trouble.text)
 
 
-def _asked_by_tool(seen: Measurements) -> Judgement | None:
+def _question_by_tool(seen: Measurements) -> Judgement | None:
     question = seen.watch.question
     if question is None or not question.by_tool or seen.stopped is not None:
         return None
-    return _blocked(question.text)
+    return _judge_blocked(question.text)
 
 
-def _blocked(question: str) -> Judgement:
+def _judge_blocked(question: str) -> Judgement:
     return Judgement(
         "blocked", end=ExitReason.BLOCKED, reason=f"the agent asks: {question}", remark=question
     )
 
 
-def _worked(seen: Measurements) -> Judgement:
+def _judge_work(seen: Measurements) -> Judgement:
     failure = _failure(seen)
     claims = failure is None and _claims(seen)
     tests = tests_passing(seen.validated)
-    if failure is not None or _validation_failed(seen):
+    broken = seen.validated is not None and seen.validated.ok is False
+    if failure is not None or broken:
         if tests is not None and seen.best_tests is not None and tests > seen.best_tests:
             counted = formats.passing(tests, seen.validated.tests_total if seen.validated else None)
             more = f"{counted}, {tests - seen.best_tests} more than before, but not all"
             return Judgement("worked", ok=True, claims=claims, remark=more)
-        said = "You said that you are done, but the" if claims else "The"
-        broken = f"{said} validation failed" if failure is None else None
+        claim = "You said that you are done, but the" if claims else "The"
+        remark = f"{claim} validation failed" if failure is None else None
         error = failure or (seen.validated.error if seen.validated else "")
-        return _asked_in_words(seen) or Judgement(
-            "failed", ok=False, error=error, claims=claims, remark=broken
+        return _question_in_text(seen) or Judgement(
+            "failed", ok=False, error=error, claims=claims, remark=remark
         )
     proven = seen.changed and seen.validated is not None
-    if not proven and (asked := _asked_in_words(seen)):
-        return asked
+    if not proven and (question := _question_in_text(seen)):
+        return question
     return _judge_claim(seen) if claims else _going_on(seen)
 
 
@@ -433,21 +434,17 @@ def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each w
         return None
     if watch.complaint is not None:
         return watch.complaint.text
-    said = result.text if result is not None and result.claimed_success is False else ""
-    if said and not (result and (result.reason or "").startswith("exit code")):
-        return said
+    text = result.text if result is not None and result.claimed_success is False else ""
+    if text and not (result and (result.reason or "").startswith("exit code")):
+        return text
     return validation.error_of(run.tail, 2000) or f"the agent ended with exit code {run.exit_code}"
 
 
-def _validation_failed(seen: Measurements) -> bool:
-    return seen.validated is not None and seen.validated.ok is False
-
-
-def _asked_in_words(seen: Measurements) -> Judgement | None:
+def _question_in_text(seen: Measurements) -> Judgement | None:
     question = seen.watch.question
     if question is None or seen.stopped is not None or seen.watch.promised:
         return None
-    return _blocked(question.text)
+    return _judge_blocked(question.text)
 
 
 def tests_passing(validated: ValidationResult | None) -> int | None:

@@ -73,9 +73,10 @@ from switchgear._run.run_lock import RunLock, folder_lock, task_lock
 from switchgear._run.state import IterationContext, RunDependencies, RunState
 from switchgear._run.stuck import StuckResponse, StuckWatch, handed_over, write_evidence
 from switchgear._run.validation import detect
-from switchgear._run.view import GuardedView, RunView
+from switchgear._run.view import RunView, guarded
 from switchgear._stuck import messages, timeouts
 from switchgear._system.files import write_regular
+from switchgear._system.login import login_name
 
 BY = "switchgear run"
 TIME, ITERATIONS, MONEY = "time", "iterations", "money"
@@ -130,7 +131,7 @@ class Runner:
             folder,
             record,
             open_tree(folder, record.notes),
-            GuardedView(dependencies.view),
+            guarded(dependencies.view, RunView()),
             dependencies.interrupt or Interrupt(),
             dependencies.time,
             SupervisorPool(),
@@ -205,14 +206,14 @@ class Runner:
                 pass
             except StoreError as trouble:
                 self._notes.append(f"counts of earlier runs may apply: {trouble}")
+        self.circuits.save_owner(self._dependencies.owner)
         self.circuits.refresh()
-        self._gate.remember(self.state.begun_s)
         self._mark = mark(self.context.tree)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
         self._disk.reserve()
         self._write()
-        self.context.view.started(self._run())
+        self.context.view.started(self._run_dict())
         for note in self._notes:
             self.context.view.noted(note)
 
@@ -293,9 +294,9 @@ class Runner:
             return
         self.context = handed_over(self.context, agent)
         if why:
-            said = f"{messages.SAID}an agent before you was stopped, and you take over: {why}"
-            advice = "\n\n".join(filter(None, (self.state.advice, said)))
-            write_evidence(self.context.record.path, "\n".join((said, *self._evidence)))
+            message = f"{messages.SAID}an agent before you was stopped, and you take over: {why}"
+            advice = "\n\n".join(filter(None, (self.state.advice, message)))
+            write_evidence(self.context.record.path, "\n".join((message, *self._evidence)))
             self.state = self.state._replace(helped=True, notes=(), nudge=None, advice=advice)
             self.context.view.noted(f"handed over to {plan.escalate}: {why}")
             self._write()
@@ -314,10 +315,11 @@ class Runner:
 
     def _begin_iteration(self, permits: RunPermits) -> Ending | None:
         waited_from_s = self.context.time.wall()
-        begun_s = self._gate.wait_for_rate_limit()
-        if isinstance(begun_s, Ending):
+        ending = self._gate.wait_for_rate_limit(self.state.begun_s)
+        if ending is not None:
             self.circuits.give_back(permits)
-            return begun_s
+            return ending
+        begun_s = self.context.time.wall()
         if begun_s - waited_from_s >= 1.0:
             self._mark = mark(self.context.tree)  # files may have changed during the wait
         recent = (at_s for at_s in (*self.state.begun_s, begun_s) if begun_s - at_s < HOUR_S)
@@ -332,7 +334,7 @@ class Runner:
         prompt = self._prompt(number)
         context.record.make()  # an agent may have removed it: `git clean -fdx` does
         write_regular(context.record.prompt_file(number), prompt.encode(errors="replace"))
-        context.view.iteration_started(number, self._run())
+        context.view.iteration_started(number, self._run_dict())
         stuck = None if self._stuck is None else self._stuck.watch(context, self._mark)
         left_s = self._left_s()
         self.has_worked = True
@@ -462,7 +464,7 @@ class Runner:
         self._evidence = tuple(text for text in (error, judged.remark) if text)
         context.record.add(facts)
         self._write()
-        context.view.iteration_ended(facts, self._run())
+        context.view.iteration_ended(facts, self._run_dict())
 
     def _ending(self, done: Iteration, *, goes_on: bool) -> Ending | None:
         judged = done.judged
@@ -512,24 +514,24 @@ class Runner:
             checkpoint=kept,
             notes=tuple(self._notes),
         )
-        result = self._written(result)
+        result = self._write_end(result)
         if self._dependencies.report is not None:
-            result = self._written(reported(result, context.record, self._dependencies.report))
+            result = self._write_end(reported(result, context.record, self._dependencies.report))
         try:
-            path = write_receipt(context.record, self._run(result))
-            result = self._written(result._replace(receipt_file=str(path)))
+            path = write_receipt(context.record, self._run_dict(result))
+            result = self._write_end(result._replace(receipt_file=str(path)))
         except OSError as error:
             note = f"the receipt could not be written: {error}"
             result = result._replace(notes=(*result.notes, note))
         context.view.ended(result)
         return result
 
-    def _written(self, result: RunResult) -> RunResult:
+    def _write_end(self, result: RunResult) -> RunResult:
         """Write the end of the run; if its folder is full, write it elsewhere and add a note."""
         try:
             self._write(result)
         except OSError as error:
-            run = {"schema": SCHEMA, **self._run(result)}
+            run = {"schema": SCHEMA, **self._run_dict(result)}
             place = write_elsewhere(self.context.record.id, run)
             where = "nowhere else either" if place is None else f"to {place} instead"
             note = f"the end of the run could not be written to its folder ({error}), {where}"
@@ -556,7 +558,7 @@ class Runner:
         limit_s = self._limit_s()
         return None if limit_s is None else limit_s - self._used_s()
 
-    def _run(self, result: RunResult | None = None) -> dict[str, Any]:
+    def _run_dict(self, result: RunResult | None = None) -> dict[str, Any]:
         """What run.json holds."""
         context = self.context
         return {
@@ -581,7 +583,7 @@ class Runner:
         }
 
     def _write(self, result: RunResult | None = None) -> None:
-        self.context.record.write(self._run(result))
+        self.context.record.write(self._run_dict(result))
 
 
 def take_locks(record: RunFolder, circuit: str) -> tuple[RunLock, ...]:
@@ -633,7 +635,7 @@ def run_loop(
     if not options.given:
         options = options._replace(given=options.differing)
     place = Path.cwd() if folder is None else Path(folder).absolute()
-    agent, targets = _agent(options), targets_of(notify)
+    agent, targets = agent_of(options), targets_of(notify)
     if problem := missing_program(agent, place):
         raise LoopRefused(problem)
     runs = runs_root(place)
@@ -652,12 +654,13 @@ def run_loop(
             view=view or RunView(),
             interrupt=interrupt or Interrupt(),
             locks=(lock, folder_lock(record.path, f"run {record.id}")),
+            owner=login_name(),
         )
         runner = Runner(
             options, agent, record, folder=place, panel=circuits, dependencies=dependencies
         )
         result = runner.run()
-    outcomes = notify_run_end(targets, receipt_of(record.read()), ())
+    outcomes = notify_run_end(targets, receipt_of(record.read()), login_name())
     return result._replace(notes=(*result.notes, *failed_notices(outcomes)))
 
 
@@ -670,7 +673,8 @@ def _admit(panel: Panel, name: str, options: RunOptions) -> None:
         raise LoopRefused(f"{name} is open: {decision.reason}; {way}")
 
 
-def _agent(options: RunOptions) -> Agent:
+def agent_of(options: RunOptions) -> Agent:
+    """The agent that the options name. Raises ValueError for an unknown one."""
     if options.agent_cmd is not None:
         return agent_of_command(options.agent_cmd)
     return agent_named(options.agent or "")

@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
+from switchgear._breaker.loop_limits import LimitsInEffect
 from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._core import values
-from switchgear._core.types import Signal
 from switchgear._providers.prices import Rates
 
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(ms|s|sec|m|min|h|d)?", re.ASCII)
@@ -152,8 +152,8 @@ class RunOptions(NamedTuple):
         """The user's own prices of tokens; `None`: none are given."""
         if self.price_in_micros is None or self.price_out_micros is None:
             return None
-        sent, said = self.price_in_micros, self.price_out_micros
-        return Rates(sent, said, sent, sent)
+        sent, output = self.price_in_micros, self.price_out_micros
+        return Rates(sent, output, sent, sent)
 
     @property
     def differing(self) -> tuple[str, ...]:
@@ -188,10 +188,10 @@ class RunOptions(NamedTuple):
     def changed(self, flags: Mapping[str, Any]) -> "RunOptions":
         """The same with these flags, for a resumed run. Raises ValueError."""
         given = _switched_off({key: value for key, value in flags.items() if value is not None})
-        return checked(self._replace(**given, given=_given(self.given, flags)))
+        return checked(self._replace(**given, given=_limits_set(self.given, flags)))
 
 
-def _given(before: Iterable[str], flags: Mapping[str, Any]) -> tuple[str, ...]:
+def _limits_set(before: Iterable[str], flags: Mapping[str, Any]) -> tuple[str, ...]:
     """The limits that were set before or are set by these flags, in the order of `LIMITS`."""
     chosen = {*before, *(name for name in LIMITS if flags.get(name) is not None)}
     return tuple(name for name in LIMITS if name in chosen)
@@ -210,10 +210,10 @@ def run_options(
     run, by the fields' names. Raises ValueError with the field, the value and the rule.
     """
     given = {key: value for key, value in flags.items() if value is not None}
-    told = dict(defaults or {})
-    name = given.get("preset", told.get("preset"))
-    told |= {} if name is None else of_preset(preset_named(name, presets or {}))
-    merged = {**_switched_off(told | given), "given": _given((), told | given)}
+    values = dict(defaults or {})
+    name = given.get("preset", values.get("preset"))
+    values |= {} if name is None else of_preset(preset_named(name, presets or {}))
+    merged = {**_switched_off(values | given), "given": _limits_set((), values | given)}
     unknown = merged.keys() - set(RunOptions._fields)
     if unknown:
         raise ValueError(f"a run has no option {min(unknown)!r}")
@@ -299,32 +299,6 @@ def _switched_off(given: Mapping[str, Any]) -> dict[str, Any]:
     return switched
 
 
-FAILURES = frozenset({"consecutive_failures", "same_error"})
-
-
-class RunLoopLimits(NamedTuple):
-    """What stops a loop; `None`: not watched."""
-
-    consecutive_failures: int | None
-    same_error: int | None
-    no_progress: int | None
-    output_decline_percent: float | None
-    standstill_ignores_failures: bool = False
-    output_ignores_failures: bool = False
-    output_ignores_standstill: bool = False
-
-    def signal(self, signal: Signal, *, failed: bool) -> Signal:
-        """The facts of an iteration without those that a detector which was not set must ignore."""
-        progress = bool(signal.files_changed)
-        if failed and not progress and self.standstill_ignores_failures:
-            signal = signal._replace(files_changed=None, tests_passing=None)
-        if (failed and self.output_ignores_failures) or (
-            not progress and self.output_ignores_standstill
-        ):
-            signal = signal._replace(output_chars=None)
-        return signal
-
-
 _TEXTS = {
     "consecutive_failures": "failed iterations in a row: {}",
     "same_error": "occurrences of the same error: {}",
@@ -333,34 +307,19 @@ _TEXTS = {
 }
 
 
-def limits_of(options: RunOptions) -> RunLoopLimits:
+def limits_of(options: RunOptions) -> LimitsInEffect:
     """The limits that hold for a run.
 
     >>> limits_of(RunOptions("t", "demo", consecutive_failures=8, given=("consecutive_failures",)))[:3]
     (8, 8, 3)
     """
-    chosen = frozenset(options.given)
-    failures_set, standstill_set = bool(chosen & FAILURES), "no_progress" in chosen
-    return RunLoopLimits(
-        _raised(options, "consecutive_failures", chosen),
-        _raised(options, "same_error", chosen),
+    asked = LimitsInEffect(
+        options.consecutive_failures,
+        options.same_error,
         options.no_progress,
         options.output_decline_percent,
-        standstill_ignores_failures=failures_set and not standstill_set,
-        output_ignores_failures=failures_set and "output_decline_percent" not in chosen,
-        output_ignores_standstill=standstill_set and "output_decline_percent" not in chosen,
     )
-
-
-def _raised(options: RunOptions, name: str, chosen: frozenset[str]) -> int | None:
-    """A count; one that was not set is at least as high as those that were."""
-    value: int | None = getattr(options, name)
-    if value is None or name in chosen:
-        return value
-    others: list[int | None] = [getattr(options, other) for other in FAILURES & chosen]
-    if "no_progress" in chosen and options.no_progress is not None:
-        others.append(options.no_progress + 1)  # it warns first, and stops after one more
-    return max([value, *(other for other in others if other is not None)])
+    return asked.with_set(options.given)
 
 
 def describe_limits(options: RunOptions) -> list[str]:

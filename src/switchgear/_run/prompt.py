@@ -87,7 +87,7 @@ def prompt_of(options: RunOptions, standing: PromptFacts) -> str:
         options.prompt,
         f"Task:\n{options.task}",
         _plan(options, standing.plan),
-        _progress(options, standing),
+        _progress(standing),
         _validation(options, standing.failed),
         _answer(standing.answer),
         _nudge(standing.nudge),
@@ -110,7 +110,7 @@ def _plan(options: RunOptions, plan: Checklist | None) -> str:
     return f"The plan is the checklist in {options.plan}. {left}{following}\n{then}"
 
 
-def _progress(options: RunOptions, standing: PromptFacts) -> str:
+def _progress(standing: PromptFacts) -> str:
     if standing.number == 1 and not standing.notes:
         return ""
     first = (
@@ -118,7 +118,6 @@ def _progress(options: RunOptions, standing: PromptFacts) -> str:
         "task; look at the files to see what they left."
     )
     notes = "\n".join(f"- {note}" for note in list(standing.notes)[-NOTES:])
-    del options
     return f"{first}\n{notes}" if notes else first
 
 

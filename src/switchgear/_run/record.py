@@ -25,11 +25,13 @@ from switchgear._agents.events import (
     ToolStep,
 )
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.saved_refs import free_bytes, is_full, says_full
+from switchgear._measure.saved_refs import free_bytes, is_full, means_disk_full
 from switchgear._measure.tree import OURS
+from switchgear._run.options import AUTO, RunOptions
 from switchgear._run.run_lock import is_held
 from switchgear._stores.url import default_file
-from switchgear._system.files import append_descriptor, open_regular
+from switchgear._stuck.timeouts import LEARNING, Estimate, Timeouts, timeout
+from switchgear._system.files import append_descriptor, open_regular, write_whole
 
 SCHEMA = 1
 RUNS = "runs"
@@ -64,7 +66,6 @@ class RunFolder:
         return self.path / "prompts" / f"{number:04}.txt"
 
     def log_file(self, number: int) -> Path:
-        """What the agent did in an iteration."""
         return self.path / "logs" / f"{number:04}.log"
 
     def make(self) -> None:
@@ -79,23 +80,11 @@ class RunFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def write(self, run: dict[str, Any]) -> None:
-        """Put run.json in place."""
         write_json(self.path / "run.json", {"schema": SCHEMA, **run})
 
     def add(self, facts: dict[str, Any]) -> None:
-        """Add an iteration to iterations.jsonl."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        line = json.dumps(facts, ensure_ascii=True).encode("ascii") + b"\n"
-        descriptor = append_descriptor(self.path / "iterations.jsonl")
-        with os.fdopen(descriptor, "ab", buffering=0) as file:
-            end = os.fstat(descriptor).st_size
-            try:
-                while line:
-                    line = line[file.write(line) :]
-            except OSError:
-                with suppress(OSError):
-                    file.truncate(end)  # half a line would spoil the next one, too
-                raise
+        append_json(self.path / "iterations.jsonl", facts)
 
     def read(self) -> dict[str, Any]:
         """What run.json holds. Raises `RunUnreadable`."""
@@ -130,19 +119,25 @@ _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write JSON whole beside a file, and put it in the file's place at once."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `git clean -fdx` removes it
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    try:
-        with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
-            file.write(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    """Replace a file by a value as JSON; a reader sees the old one or the new one."""
+    write_whole(str(path), json.dumps(value, indent=1, ensure_ascii=True) + "\n")
+
+
+def append_json(path: Path, value: Any, *, sync: bool = False) -> None:
+    """Append a value as a line of JSON; `sync`: wait until it is on the disk."""
+    line = json.dumps(value, ensure_ascii=True).encode("ascii") + b"\n"
+    descriptor = append_descriptor(path)
+    with os.fdopen(descriptor, "ab", buffering=0) as file:
+        end = os.fstat(descriptor).st_size
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            with suppress(OSError):
+                file.truncate(end)  # half a line would spoil the next one, too
+            raise
+        if sync:
+            os.fsync(descriptor)
 
 
 def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
@@ -180,23 +175,27 @@ def runs_root(start: Path) -> Path:
 
 def new_run(root: Path, now_s: float | None = None) -> RunFolder:
     """A folder for a new run; its id sorts by time, to the millisecond."""
-    at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
-    begins = f"{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03}"
-    folder = RunFolder(root / f"{begins}{secrets.token_hex(2)}")
+    folder = RunFolder(root / new_id(now_s))
     while folder.path.exists():  # two runs never share a folder
-        folder = RunFolder(root / f"{begins}{secrets.token_hex(2)}")
+        folder = RunFolder(root / new_id(now_s))
     folder.make()
     return folder
 
 
+def new_id(now_s: float | None = None) -> str:
+    """An id of a run or a batch: UTC to the millisecond, and four random digits."""
+    at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
+    return f"{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03}{secrets.token_hex(2)}"
+
+
 def find_run(root: Path, name: str) -> RunFolder:
     """A run by its id, by the beginning or the end of it, or `last`. Raises `RunUnreadable`."""
-    ids = _ids(root)
+    ids = ids_in(root)
     if name == "last" and ids:
         return RunFolder(root / ids[-1])
     if name in ids:
         return RunFolder(root / name)
-    found = [each for each in ids if name and (each.startswith(name) or each.endswith(name))]
+    found = matching(ids, name)
     if len(found) == 1:
         return RunFolder(root / found[0])
     if found:
@@ -205,10 +204,18 @@ def find_run(root: Path, name: str) -> RunFolder:
     raise RunUnreadable(name, f"is not in {root}; {hint}")
 
 
-def list_runs(root: Path) -> list[ListedRun]:
-    """All runs, the newest last; those that cannot be read are among them, with the reason."""
+def matching(ids: list[str], part: str) -> list[str]:
+    """The ids that begin or end with a part."""
+    return [each for each in ids if part and (each.startswith(part) or each.endswith(part))]
+
+
+def list_runs(root: Path, newest: int | None = None) -> list[ListedRun]:
+    """The runs, the newest last; those that cannot be read are among them, with the reason.
+
+    `newest` is how many are read; `None`: all.
+    """
     found = []
-    for name in _ids(root):
+    for name in ids_in(root)[0 if newest is None else -newest :]:
         try:
             found.append(ListedRun(name, RunFolder(root / name).read()))
         except RunUnreadable as problem:
@@ -227,16 +234,10 @@ def is_alive(run: dict[str, Any]) -> bool:
         return False
     except PermissionError:
         pass
-    if _is_zombie(pid):
-        return False
+    if "".join(_stat(pid)[:1]) in {"Z", "X", "x"}:
+        return False  # it has ended, and its parent has not taken note of it yet
     began, now = run.get("pid_began"), process_began(pid)
     return began is None or now is None or began == now
-
-
-def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and only waits for its parent to take note of it."""
-    fields = _stat(pid)
-    return bool(fields) and fields[0] in {"Z", "X", "x"}
 
 
 def _stat(pid: int) -> list[str]:
@@ -258,7 +259,8 @@ def process_began(pid: int) -> str | None:
     return f"{boot} {fields[19]}" if len(fields) > 19 else None
 
 
-def _ids(root: Path) -> list[str]:
+def ids_in(root: Path) -> list[str]:
+    """The names of the folders of all runs or batches, sorted."""
     try:
         return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError:
@@ -288,7 +290,6 @@ class AgentLog:
         """Why writing failed, if it did; the agent continues without a log."""
 
     def event(self, event: StreamEvent) -> None:
-        """Write the text of an event, if it has one."""
         if isinstance(event, TextOutput):
             self.write(event.text)
         elif isinstance(event, ToolStep):
@@ -303,7 +304,6 @@ class AgentLog:
             self.write(f"[result] {event.text}")
 
     def write(self, text: str) -> None:
-        """Write a text, if it fits."""
         if self._left <= 0 or self.problem is not None:
             return
         self._left -= len(text) + 1
@@ -360,25 +360,16 @@ def full_sentence(why: object) -> str:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    return error is not None and (is_full(error) or says_full(str(error)))
+    return error is not None and (is_full(error) or means_disk_full(str(error)))
 
 
 PRUNED = "pruned-circuits.txt"
 KEPT_NAMES = 10_000
 
 
-class Prunable(NamedTuple):
-    """A run that has ended and is old enough."""
-
-    id: str
-    path: Path
-    circuit: str = ""
-    """The circuit of its loop."""
-
-
 def prunable(
     root: Path, *, now_s: float, older_than_s: float | None = None, keep: int | None = None
-) -> list[Prunable]:
+) -> list[ListedRun]:
     """The runs that ended more than `older_than_s` seconds ago and are not among the newest `keep`."""
     listed = list_runs(root)
     spared = {each.id for each in listed[-keep:]} if keep else set()
@@ -391,22 +382,22 @@ def prunable(
             continue
         if older_than_s is not None and now_s - _last_s(each.run, path) < older_than_s:
             continue
-        found.append(Prunable(each.id, path, str(each.run["circuit"])))
+        found.append(each)
     return found
 
 
-def prune(found: list[Prunable]) -> tuple[list[Prunable], list[tuple[str, str]]]:
+def prune(root: Path, found: list[ListedRun]) -> tuple[list[ListedRun], list[tuple[str, str]]]:
     """Remove them. Returns those that were removed, and those that were not, with the reason."""
     removed, left = [], []
     for each in found:
         try:
-            shutil.rmtree(each.path)
+            shutil.rmtree(root / each.id)
         except OSError as error:
             left.append((each.id, error.strerror or str(error)))
         else:
             removed.append(each)
     if removed:
-        _remember(removed)
+        _remember(root, removed)
     return removed, left
 
 
@@ -419,16 +410,12 @@ def pruned_circuits(root: Path) -> set[str]:
     return set(text.splitlines()[-KEPT_NAMES:])
 
 
-def _remember(removed: list[Prunable]) -> None:
-    file = removed[0].path.parent.parent / PRUNED
-    names = [*pruned_circuits(file.parent / "runs"), *(each.circuit for each in removed)]
-    lines = "".join(f"{name}\n" for name in dict.fromkeys(names) if name.isprintable())
-    beside = file.with_name(f".{PRUNED}")
+def _remember(root: Path, removed: list[ListedRun]) -> None:
+    circuits = (str(each.run["circuit"]) for each in removed if each.run is not None)
+    names = dict.fromkeys((*pruned_circuits(root), *circuits))
+    lines = "".join(f"{name}\n" for name in names if name.isprintable())
     with suppress(OSError):
-        beside.unlink(missing_ok=True)
-        with beside.open("x", encoding="utf-8") as new:  # never through a link of an agent's
-            new.write(lines)
-        beside.replace(file)
+        write_whole(str(root.parent / PRUNED), lines)
 
 
 def _last_s(run: dict[str, Any], path: Path) -> float:
@@ -444,18 +431,36 @@ NEWEST = 50
 
 
 def similar_durations_s(
-    root: Path, *, task: str, agent: str, preset: str | None, enough: int
+    root: Path, rules: Timeouts, *, task: str, agent: str, preset: str | None
 ) -> list[float]:
-    """The durations of similar runs in seconds, oldest first; `root` is where runs are kept."""
+    """The durations of similar runs in seconds, oldest first; `root` is where runs are kept.
+
+    Empty where the policy does not learn from them: reading the past takes long.
+    """
+    if rules.policy not in LEARNING:
+        return []
     done = [
         each.run
-        for each in list_runs(root)[-20 * NEWEST :]
+        for each in list_runs(root, 20 * NEWEST)
         if each.run is not None
         and (each.run.get("end") or {}).get("exit_reason") == "completed"
         and each.run.get("agent") == agent
     ]
     alike = [run for run in done if run["task"].split() == task.split()]
-    if len(alike) < enough and preset is not None:
+    if len(alike) < rules.min_runs and preset is not None:
         alike = [run for run in done if (run["options"] or {}).get("preset") == preset]
     spans = [(run["state"] or {}).get("seconds") for run in alike]
     return [float(span) for span in spans if isinstance(span, int | float)][-NEWEST:]
+
+
+def timeout_by_policy(
+    options: RunOptions, policy: str, size: Estimate, rules: Timeouts, runs: Path
+) -> tuple[float, str]:
+    """The time limit of a run in seconds, and why; `policy` is `auto` for the configured one."""
+    if policy != AUTO:
+        rules = rules._replace(policy=policy)
+    durations_s = similar_durations_s(
+        runs, rules, task=options.task, agent=options.agent_label, preset=options.preset
+    )
+    chosen = timeout(rules, size, durations_s)
+    return chosen.seconds, f"{rules.policy}: {chosen.why}"

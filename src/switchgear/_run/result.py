@@ -8,23 +8,37 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._breaker.loop_breaker import CIRCUIT_OPEN, LoopStats
-from switchgear._fleet.delivery import Outcome, deliver, notice, target_from_text
-from switchgear._fleet.targets import Target
+from switchgear._core.errors import StoreError
+from switchgear._core.types import Event, EventKind, Phase
+from switchgear._fleet.delivery import (
+    Outcome,
+    deliver,
+    deliver_event,
+    message_id,
+    notice,
+    target_from_text,
+)
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.run_notes import RunNote, run_note, save_run_note
+from switchgear._fleet.targets import Message, Target
 from switchgear._measure.git_command import Deadline, GitError
 from switchgear._measure.saved_refs import SAVE_S, NotSaved
 from switchgear._measure.tree import Tree, mark
+from switchgear._panel.panel import Panel
 from switchgear._run import formats
 from switchgear._run.exit_reasons import EXIT_CODES, Ending, ExitReason
-from switchgear._run.formats import local_time, passing, shortened, spent
+from switchgear._run.formats import local_time, passing, spent
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder, write_json
 from switchgear._run.state import IterationContext, RunState
+from switchgear._stuck.escalation import escalation_key
+from switchgear._stuck.messages import one_line
+from switchgear._system.files import write_whole
 from switchgear._text.formats import dollars, elapsed, plural
 from switchgear._text.redact import redact
 
@@ -39,8 +53,11 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
     end, state, options = (_mapping(run.get(key)) for key in ("end", "state", "options"))
     kept = _mapping(end.get("checkpoint"))
     started, ended = run.get("started_at"), run.get("ended_at")
-    micros, unknown = _whole(state.get("spent_micros")), _whole(state.get("unknown_prices"))
-    iterations, lost = _whole(state.get("iterations")), _whole(state.get("lost"))
+    micros, unknown = (
+        _int_or_zero(state.get("spent_micros")),
+        _int_or_zero(state.get("unknown_prices")),
+    )
+    iterations, lost = _int_or_zero(state.get("iterations")), _int_or_zero(state.get("lost"))
     reason = end.get("exit_reason")
     return {
         "schema": SCHEMA,
@@ -69,12 +86,12 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
             "cost_micros": None if unknown and not micros else micros,
             "unknown_iterations": unknown,
             "budget_micros": _maybe_whole(options.get("budget_micros")),
-            "tokens": _whole(state.get("tokens")),
+            "tokens": _int_or_zero(state.get("tokens")),
             "priced_by": _line(state.get("priced_by"), 100) or None,
         },
-        "saved": _saved(end, options, iterations - lost, micros, unknown),
+        "saved": _savings(end, options, iterations - lost, micros, unknown),
         "kept": {
-            "files": _whole(kept.get("changed")),
+            "files": _int_or_zero(kept.get("changed")),
             "how": _line(kept.get("how"), 1000) or None,
             "report": _line(end.get("report"), 1000) or None,
         },
@@ -91,11 +108,11 @@ def receipt_text(receipt: Mapping[str, Any]) -> str:
         ("agent", f"{what['agent']} in {what['folder']}"),
         ("why", receipt["why"]),
         *(("evidence", each) for each in receipt["evidence"]),
-        ("when", _when(receipt)),
-        ("done", _done(receipt)),
+        ("when", _time_text(receipt)),
+        ("done", _done_text(receipt)),
         ("spent", _spent(receipt)),
         ("saved", receipt["saved"]["text"]),
-        ("kept", _kept(kept)),
+        ("kept", _kept_text(kept)),
         ("report", kept["report"]),
         ("continue", receipt["continue"]),
     ]
@@ -109,12 +126,7 @@ def write_receipt(record: RunFolder, run: Mapping[str, Any]) -> Path:
     receipt = receipt_of(run)
     write_json(record.path / JSON, receipt)
     path = record.path / TEXT
-    beside = path.with_name(f".{TEXT}")
-    with suppress(FileNotFoundError):
-        beside.unlink()
-    with beside.open("x", encoding="utf-8", errors="replace") as file:
-        file.write(receipt_text(receipt) + "\n")
-    beside.replace(path)
+    write_whole(str(path), receipt_text(receipt) + "\n")
     return path
 
 
@@ -123,11 +135,11 @@ def as_json(receipt: Mapping[str, Any]) -> str:
     return json.dumps(receipt, indent=2, ensure_ascii=True)
 
 
-def _saved(
+def _savings(
     end: Mapping[str, Any], options: Mapping[str, Any], used: int, micros: int, unknown: int
 ) -> dict[str, Any]:
     """What stopping early avoided: iterations, and their cost at the average of those that ran."""
-    most = _whole(options.get("max_iterations"))
+    most = _int_or_zero(options.get("max_iterations"))
     left = max(most - used, 0)
     if end.get("exit_reason") != "circuit_breaker" or not left:
         return {"iterations": 0, "cost_micros": None, "text": None}
@@ -138,17 +150,17 @@ def _saved(
     return {"iterations": left, "cost_micros": None if each is None else each * left, "text": text}
 
 
-def _when(receipt: Mapping[str, Any]) -> str | None:
-    started = _local(receipt["started_at"])
+def _time_text(receipt: Mapping[str, Any]) -> str | None:
+    started = _local_time(receipt["started_at"])
     if started is None:
         return None
-    ended = _local(receipt["ended_at"])
+    ended = _local_time(receipt["ended_at"])
     took = elapsed(receipt["seconds"])
     until = f" to {ended}" if ended else ""
     return f"{started}{until} ({took} in {plural(receipt['iterations'], 'iteration')})"
 
 
-def _done(receipt: Mapping[str, Any]) -> str:
+def _done_text(receipt: Mapping[str, Any]) -> str:
     parts = [f"{plural(receipt['files_changed'], 'file')} changed"]
     if receipt["tests_passing"] is not None:
         parts.append(passing(receipt["tests_passing"], receipt["tests_total"]))
@@ -163,13 +175,13 @@ def _spent(receipt: Mapping[str, Any]) -> str:
     return text if not money["priced_by"] else f"{text}, by the {money['priced_by']}"
 
 
-def _kept(kept: Mapping[str, Any]) -> str | None:
+def _kept_text(kept: Mapping[str, Any]) -> str | None:
     if not kept["files"] or not kept["how"]:
         return None
     return f"{plural(kept['files'], 'file')}; {kept['how']}"
 
 
-def _local(at: Any) -> str | None:
+def _local_time(at: Any) -> str | None:
     try:
         return local_time(datetime.fromisoformat(at).timestamp())
     except (TypeError, ValueError, OverflowError):
@@ -178,10 +190,7 @@ def _local(at: Any) -> str | None:
 
 def _line(value: Any, longest: int) -> str:
     """One harmless line without secrets."""
-    if value is None:
-        return ""
-    text = " ".join(redact(str(value), longest + 200).split())
-    return shortened("".join(sign if sign.isprintable() else " " for sign in text), longest)
+    return "" if value is None else one_line(redact(str(value), longest + 200), longest)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -196,7 +205,7 @@ def _maybe_whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _whole(value: Any) -> int:
+def _int_or_zero(value: Any) -> int:
     return max(_maybe_whole(value) or 0, 0)
 
 
@@ -230,34 +239,63 @@ def targets_of(texts: Iterable[str]) -> tuple[Target, ...]:
 
 
 def notify_run_end(
-    targets: Sequence[Target], receipt: Mapping[str, Any], owners: Iterable[str]
+    targets: Sequence[Target], receipt: Mapping[str, Any], owner: str
 ) -> list[Outcome]:
     """Send the receipt of a run that ended. Never raises; each target's outcome is returned."""
+    return deliver(targets, _run_end(receipt, owner), TIMEOUT_S) if targets else []
+
+
+def notify_configured(
+    fleet: Fleet, targets: Sequence[Target], receipt: Mapping[str, Any], owner: str
+) -> list[Outcome]:
+    """The same for the targets of the configuration, which also receive the events of circuits.
+
+    If a trip ended the run, the receipt is sent as the message of that event: one notification per trip.
+    """
     if not targets:
         return []
+    loop = str(receipt["what"]["circuit"])
+    try:
+        trip = _trip(fleet.panel, loop) if receipt["exit_signal"] == CIRCUIT_OPEN else None
+        if trip is None or run_note(fleet.panel, loop).event == message_id(trip):
+            return notify_run_end(targets, receipt, owner)  # no trip, or that of an earlier run
+        message = _run_end(receipt, owner)
+        del message["id"]  # that of the event, so that a receiver can detect duplicates
+        save_run_note(fleet.panel, loop, RunNote(owner, message_id(trip), message))
+        outcomes = deliver_event(fleet, targets, trip, TIMEOUT_S)
+    except StoreError:
+        return notify_run_end(targets, receipt, owner)
+    others = [each for each in targets if each.wants(loop) and not each.wants(trip.circuit)]
+    return [*outcomes, *notify_run_end(others, receipt, owner)]
+
+
+def _trip(panel: Panel, loop: str) -> Event | None:
+    """The event that ended a run, if it is the latest one of its circuit or of its escalation."""
+    for circuit in (loop, escalation_key(loop)):
+        for entry in panel.events(glob=circuit, limit=1):
+            if entry.event.kind is EventKind.MOVED and entry.event.after is Phase.OPEN:
+                return entry.event
+    return None
+
+
+def _run_end(receipt: Mapping[str, Any], owner: str) -> Message:
     reason = str(receipt["exit_reason"])
     task = str(receipt["what"]["task"])
     words = f"run {receipt['run']} ended, {reason}: {receipt['why']} | task: {task}"
     if receipt["continue"]:
         words += f" | continue: {receipt['continue']}"
-    message = notice(
+    return notice(
         words,
         severity=SEVERITY.get(reason, "SEV3"),
         kind="run_ended",
         circuit=str(receipt["what"]["circuit"]),
         reason=str(receipt["why"]),
-        owners=owners,
+        owners=[owner],
         receipt=dict(receipt),
     )
-    return deliver(targets, message, TIMEOUT_S)
 
 
-_BATCH_SEVERITY = {
-    "done": "INFO",
-    "interrupted": "INFO",
-    "aborted": "SEV2",
-    "disk_full": "SEV2",
-}
+_BATCH_SEVERITY = {"done": "INFO", "interrupted": "INFO", "aborted": "SEV2", "disk_full": "SEV2"}
 """By the end of a batch; others are SEV3."""
 
 
@@ -304,11 +342,9 @@ class Checkpoint(NamedTuple):
     """`None`: not counted, outside git."""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "files": list(self.files)}
 
     def text(self) -> str:
-        """In a line."""
         if not self.changed:
             return NOTHING
         lines = ""

@@ -5,6 +5,7 @@ process ends, however it ends, so there is nothing stale to clean up, and a zomb
 id never counts as alive. What the file holds only describes the holder, for the message.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -23,7 +24,7 @@ LONGEST = 4096
 """Bytes of a description."""
 TRIES = 10
 TRY_AGAIN_S = 0.05
-"""Readers look at a lock for a moment (`is_held`): that is no conflict."""
+"""Readers hold a lock for a moment (`is_held`), which is not a conflict."""
 
 
 class RunLockHolder(NamedTuple):
@@ -68,7 +69,7 @@ class RunLock:
     def __init__(self, path: Path, what: str, holds: str | None = None) -> None:
         self._descriptor = -1
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._descriptor = _locked(path, what)
+        self._descriptor = _acquire_lock(path, what)
         self.describe(holds)
 
     def describe(self, holds: str | None) -> None:
@@ -81,7 +82,7 @@ class RunLock:
             os.pwrite(self._descriptor, text, 0)
 
     def release(self) -> None:
-        """Release the lock. Idempotent."""
+        """Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -124,13 +125,18 @@ def is_held(path: Path) -> bool | None:
     return False
 
 
-def _locked(path: Path, what: str) -> int:
+def _acquire_lock(path: Path, what: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for tries_left in range(TRIES - 1, -1, -1):
-        descriptor = os.open(path, flags, 0o600)
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.EISDIR}:
+                raise _not_a_lock(path) from None
+            raise
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(f"the lock {path} is not a regular file: remove it and try again")
+                raise _not_a_lock(path)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, descriptor):
                 return descriptor
@@ -145,6 +151,10 @@ def _locked(path: Path, what: str) -> int:
         os.close(descriptor)
         time.sleep(TRY_AGAIN_S)
     raise RunConflict(what, RunLockHolder())
+
+
+def _not_a_lock(path: Path) -> OSError:
+    return OSError(f"the lock {path} is not a regular file: remove it and try again")
 
 
 def _is_still(path: Path, descriptor: int) -> bool:

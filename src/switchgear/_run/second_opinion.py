@@ -8,7 +8,7 @@ from switchgear._breaker.handle import Breaker
 from switchgear._core.types import EventKind, Override, Signal
 from switchgear._opinion import opinion
 from switchgear._opinion.consult import FOLDER, consult_in_thread
-from switchgear._opinion.opinion import DELAY, HINT, SecondOpinion, StuckEvidence
+from switchgear._opinion.opinion import HINT, SecondOpinion, StuckEvidence
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._stuck.score import Score
 
@@ -32,10 +32,7 @@ class Reviewer:
     """
 
     def __init__(
-        self,
-        settings: SecondOpinion,
-        run: ReviewedRun,
-        noted: Callable[[str], object],
+        self, settings: SecondOpinion, run: ReviewedRun, noted: Callable[[str], object]
     ) -> None:
         self._settings = settings
         self._run = run
@@ -48,11 +45,7 @@ class Reviewer:
 
     def see(self, signal: Signal) -> None:
         """Keep a step for the evidence; measured progress ends a delay."""
-        act = signal.step
-        if act is not None:
-            told = signal.error or act.result or act.thought or ""
-            line = opinion.step_line(act.tool, act.args, told, ok=signal.ok)
-            self._steps = opinion.tail(self._steps, line)
+        self._steps = opinion.with_step(self._steps, signal)
         if signal.files_changed:
             self._delayed = None
 
@@ -67,12 +60,11 @@ class Reviewer:
         keep_out_of_git(str(beside))
         folder = str(beside / FOLDER)
         found = consult_in_thread(settings, evidence.request(settings), folder, run.folder)
-        granted = found.verdict == DELAY and self._delays < settings.max_delays
-        said = found.sentence()
-        if found.verdict == DELAY and not granted:
-            said = f"{said}; not granted: {self._delays} of {settings.max_delays} delays are used"
-        circuit.send(Override("second opinion", said, reset=granted, kind=EventKind.SECOND_OPINION))
-        self._noted(f"second opinion: {said}")
+        granted, sentence = found.ruled(self._delays, settings)
+        circuit.send(
+            Override("second opinion", sentence, reset=granted, kind=EventKind.SECOND_OPINION)
+        )
+        self._noted(f"second opinion: {sentence}")
         self._hint = opinion.for_agent(found.hint) if found.verdict == HINT else ""
         if granted:
             self._delays += 1

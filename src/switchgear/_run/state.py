@@ -55,6 +55,8 @@ class RunDependencies(NamedTuple):
     """Prompts the user about a stuck agent; `None`: no terminal."""
     locks: tuple[RunLock, ...] = ()
     """The locks of the task and of the run, if the caller took them; the run releases them at its end."""
+    owner: str = ""
+    """The person to notify about the run; empty: unknown."""
     in_batch: bool = False
     """Whether the run is a task of a batch, which continues without it."""
 
@@ -184,7 +186,6 @@ class RunState(NamedTuple):
         )
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {key: list(v) if isinstance(v, tuple) else v for key, v in self._asdict().items()}
 
     @classmethod

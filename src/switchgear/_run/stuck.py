@@ -2,7 +2,7 @@
 
 Every step of the agent's stream is recorded in the run's session circuit, which holds the stuck score and
 the progress detectors; so is silence. When the circuit opens, the agent is stopped; a warning goes into
-the next prompt. Sub-agents that the stream identifies have circuits of their own; a stream cannot stop one
+the next prompt. Sub-agents that the stream identifies have separate circuits; a stream cannot stop one
 alone, so the agent ends with it.
 
 An operator chooses the next step, or the escalation does without an answer. The escalation belongs to the
@@ -12,7 +12,7 @@ loop's circuit, so the steps taken outlast the run.
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from switchgear._agents.base import Agent
 from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
@@ -27,7 +27,7 @@ from switchgear._measure.test_counts import SuiteCounts, failing_tests, key_of
 from switchgear._measure.tree import mark
 from switchgear._panel.panel import Panel
 from switchgear._run.exit_reasons import Ending, ExitReason
-from switchgear._run.state import Choose, IterationContext, RunDependencies, RunState
+from switchgear._run.state import IterationContext, RunDependencies, RunState
 from switchgear._stores.base import Store, Transaction
 from switchgear._stuck import escalation, messages
 from switchgear._stuck.escalation import (
@@ -115,19 +115,19 @@ class StuckWatch:
             lane = self._lane(event.agent)
             lane.thought = f"{lane.thought}\n{event.text}"[-_KEPT_THOUGHT:]
         elif isinstance(event, AgentResult):
-            return self._talked(event.text)
+            return self._record_reply(event.text)
         elif isinstance(event, ToolStep):
-            return self._stepped(event, self._lane(event.agent))
+            return self._record_step(event, self._lane(event.agent))
         return None
 
     def silent(self, idle_s: float) -> str | None:
         """Record a silence; while a tool runs there is none."""
-        return None if self._running else self._tell(self._own.circuit, Signal(idle_s=idle_s))
+        return None if self._running else self._record(self._own.circuit, Signal(idle_s=idle_s))
 
     def validated(self, tests: SuiteCounts | None, *, ok: bool | None) -> None:
         """Record which tests fail when the agent is done."""
         if tests is not None:
-            self._tell(self._own.circuit, Signal(ok=ok, failing_tests=key_of(tests)))
+            self._record(self._own.circuit, Signal(ok=ok, failing_tests=key_of(tests)))
 
     def _lane(self, agent: str) -> WatchedAgent:
         if not agent or self._sub_agent is None:
@@ -138,7 +138,7 @@ class StuckWatch:
             self._lanes[agent] = WatchedAgent(self._sub_agent(agent))
         return self._lanes[agent]
 
-    def _stepped(self, event: ToolStep, lane: WatchedAgent) -> str | None:
+    def _record_step(self, event: ToolStep, lane: WatchedAgent) -> str | None:
         self._running = max(0, self._running - 1)
         error = None if event.error is None else redact(event.error)
         files = self._files(event, lane)
@@ -147,7 +147,7 @@ class StuckWatch:
             *(event.tool, event.arguments, result, lane.thought_so_far() or None),
             *(event.call_key, event.output_key),
         )
-        return self._tell(
+        return self._record(
             lane.circuit,
             Signal(
                 ok=event.ok,
@@ -159,13 +159,15 @@ class StuckWatch:
             ),
         )
 
-    def _talked(self, text: str) -> str | None:
+    def _record_reply(self, text: str) -> str | None:
         """Record the agent's final text as a step without a tool."""
         thought = self._own.thought_so_far()
         text = text or thought
         if not text.strip():
             return None
-        return self._tell(self._own.circuit, Signal(step=AgentStep(thought=text[-_KEPT_THOUGHT:])))
+        return self._record(
+            self._own.circuit, Signal(step=AgentStep(thought=text[-_KEPT_THOUGHT:]))
+        )
 
     def _files(self, step: ToolStep, lane: WatchedAgent) -> int | None:
         lane.unmeasured += 1
@@ -174,7 +176,7 @@ class StuckWatch:
             return self._changed()
         return None
 
-    def _tell(self, circuit: Breaker, signal: Signal) -> str | None:
+    def _record(self, circuit: Breaker, signal: Signal) -> str | None:
         if self.score is not None:
             return None
         reviewer = self._reviewer if circuit is self._own.circuit else None
@@ -195,16 +197,11 @@ class StuckWatch:
             if reviewer is not None and reviewer.delays(circuit, score):
                 return None
         self.score = score
-        self._begin_anew(circuit)
+        for lane in (self._own, *self._lanes.values()):  # one incident leads to one step
+            lane.circuit.reset(by="switchgear", why=f"{circuit.name} has opened: a step is taken")
         return STUCK
 
-    def _begin_anew(self, opened: Breaker) -> None:
-        """Reset all agents: one incident leads to one escalation step."""
-        for lane in (self._own, *self._lanes.values()):
-            lane.circuit.reset(by="switchgear", why=f"{opened.name} has opened: a step is taken")
 
-
-T = TypeVar("T")
 EXTEND = "extend"
 _RUNG_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
 
@@ -220,92 +217,15 @@ class Intervention(NamedTuple):
     """For the next prompt."""
     block: str
     """The evidence, for people."""
-    evidence: tuple[str, ...]
 
 
-class Escalation:
-    """Chooses the escalation steps of one run. Used by one thread.
-
-    `subject` is the loop's circuit; `choose` prompts the user, where there is a terminal; `in_batch`: the run
-    is a task of a batch, which continues without it.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        subject: str,
-        plan: Interventions,
-        *,
-        agent: str,
-        choose: Choose | None = None,
-        in_batch: bool = False,
-    ) -> None:
-        self._in_batch = in_batch
-        self._store = store
-        self._subject = subject
-        self._plan = plan
-        self._agent = agent
-        self._choose = choose
-
-    @property
-    def plan(self) -> Interventions:
-        return self._plan
-
-    def intervene(
-        self, score: Score, task: str, *, limited: bool, hint: str | None = None
-    ) -> Intervention:
-        """Choose the next step for a stuck agent, and record it.
-
-        `limited`: whether the run has a timeout that could be extended. `hint`: the text of a nudge,
-        instead of the configured one.
-        """
-        seen = Stuck(self._agent, task, score.points, score.evidence)
-        idle = {ESCALATE} if self._plan.escalate is None else set[str]()
-        idle |= set() if limited else {EXTEND}
-        shown = messages.stuck_options(self._plan, in_batch=self._in_batch)
-        options = tuple(option for option in shown if option.key not in idle)
-        block = messages.agent_stuck(seen, options)
-        chosen = None if self._choose is None else self._choose(block, options)
-        if chosen == EXTEND:
-            advice = messages.nudge(seen, "You have more time now")
-            return Intervention(EXTEND, "you", advice, block, score.evidence)
-        taken = self._taken(chosen, "; ".join(score.evidence))
-        advice = messages.nudge(seen, hint or self._plan.hint)
-        if taken.step_name in {RESET, ESCALATE}:
-            advice = messages.fresh_start(seen, (*taken.tried, taken.step_name))
-        by = "the escalation" if chosen is None else "you"
-        return Intervention(taken.step_name, by, advice, block, score.evidence)
-
-    def progressed(self) -> None:
-        """Record measured progress: the next incident begins with the first step."""
-        with suppress(StoreError):
-            self._in_turn(
-                lambda tx: escalation.progressed(tx.apply, self._subject, self._plan.step_names)
-            )
-
-    def given_up(self) -> str | None:
-        """The steps tried, if none is left; `None`: some are left, or the store is lost."""
-        with suppress(StoreError):
-            return self._in_turn(
-                lambda tx: escalation.given_up(tx.apply, self._subject, self._plan.step_names)
-            )
-        return None
-
-    def _taken(self, chosen: str | None, why: str) -> StepTaken:
-        step_names = self._plan.step_names
-
-        def work(tx: Transaction) -> StepTaken:
-            if chosen is None:
-                return escalation.take_next_step(tx.apply, self._subject, step_names, why)
-            return escalation.take(tx.apply, self._subject, step_names, _RUNG_OF[chosen], why)
-
-        try:
-            return self._in_turn(work)
-        except StoreError:  # without the store the choice holds, unrecorded
-            return StepTaken(_RUNG_OF[chosen] if chosen else step_names[0], ())
-
-    def _in_turn(self, work: Callable[[Transaction], T]) -> T:
-        return self._store.transact(escalation.escalation_key(self._subject), work)
+def given_up(store: Store, loop: str, plan: Interventions) -> str | None:
+    """The escalation steps tried for a loop, if none is left; `None`: some are left, or the store is lost."""
+    with suppress(StoreError):
+        return store.transact(
+            escalation_key(loop), lambda tx: escalation.given_up(tx.apply, loop, plan.step_names)
+        )
+    return None
 
 
 EVIDENCE = "evidence.txt"
@@ -326,16 +246,8 @@ def handed_over(context: IterationContext, agent: Agent) -> IterationContext:
 _LONGEST_TASK = 60
 
 
-class AfterResponse(NamedTuple):
-    """The run after a response to a stuck agent."""
-
-    state: RunState
-    context: IterationContext
-    ending: Ending | None = None
-
-
 class StuckResponse:
-    """Detects stuck agents of one run and responds. Used by one thread.
+    """Detects stuck agents of one run and responds: `loop` is the circuit of its loop. Used by one thread.
 
     Raises ValueError if the configured escalation agent does not exist.
     """
@@ -343,18 +255,11 @@ class StuckResponse:
     def __init__(
         self, context: IterationContext, panel: Panel, loop: str, dependencies: RunDependencies
     ) -> None:
-        plan = dependencies.interventions
-        label = context.options.agent_label
-        self._loop = loop
         self._panel = panel
-        self._escalation = Escalation(
-            panel.store,
-            loop,
-            plan,
-            agent=label,
-            choose=dependencies.choose,
-            in_batch=dependencies.in_batch,
-        )
+        self._loop = loop
+        self._plan = plan = dependencies.interventions
+        self._choose = dependencies.choose
+        self._in_batch = dependencies.in_batch
         self._escalation_agent = None if plan.escalate is None else agent_or_command(plan.escalate)
         self._session = context.inbox.circuit
         progress = dependencies.progress_policy or preset_policy("progress")
@@ -392,56 +297,83 @@ class StuckResponse:
 
     def objection(self) -> Ending | None:
         """Why the run must not begin: an earlier run used all escalation steps."""
-        why = self._escalation.given_up()
+        why = given_up(self._panel.store, self._loop, self._plan)
         if why is None:
             return None
         key = escalation_key(self._loop)
         sentence = f"{key} is open: an earlier run was given up as stuck"
         return Ending(ExitReason.CIRCUIT_BREAKER, sentence, (why,))
 
+    def progressed(self) -> None:
+        """Record measured progress: the next incident begins with the first step."""
+        with suppress(StoreError):
+            self._panel.store.transact(
+                escalation_key(self._loop),
+                lambda tx: escalation.progressed(tx.apply, self._loop, self._plan.step_names),
+            )
+
     def respond(
         self, context: IterationContext, state: RunState, stuck: StuckWatch
-    ) -> AfterResponse:
+    ) -> tuple[RunState, IterationContext, Ending | None]:
         """Apply an escalation step to the agent that was just stopped, or give up."""
-        if stuck.score is None:
+        score = stuck.score
+        if score is None:
             warned = None if stuck.warning is None else progress_warning(stuck.warning)
             advice = "\n\n".join(filter(None, (state.advice, warned))) or None
-            return AfterResponse(state._replace(advice=advice), context)
-        task = " ".join(context.options.task.split())[:_LONGEST_TASK]
-        limited = context.options.timeout_s is not None
-        hint = None if self._reviewer is None else self._reviewer.take_hint()
-        given = self._escalation.intervene(stuck.score, task, limited=limited, hint=hint)
-        context.view.noted(f"stuck, score {stuck.score.text}: {given.what}, by {given.by}")
+            return state._replace(advice=advice), context, None
+        given = self._intervene(context, score)
+        context.view.noted(f"stuck, score {score.text}: {given.what}, by {given.by}")
         text = f"{given.block}\n\n{given.advice or ''}"
         context = context._replace(evidence=write_evidence(context.record.path, text))
-        return self._done(context, state._replace(advice=given.advice), given)
-
-    def _done(
-        self, context: IterationContext, state: RunState, given: Intervention
-    ) -> AfterResponse:
+        state = state._replace(advice=given.advice)
         if given.what == SKIP:
             sentence = f"the agent was stuck, and {given.by} gave up the task"
-            return AfterResponse(
-                state, context, Ending(ExitReason.CIRCUIT_BREAKER, sentence, given.evidence)
-            )
+            return state, context, Ending(ExitReason.CIRCUIT_BREAKER, sentence, score.evidence)
         if given.what == EXTEND:
-            state = state._replace(extra_s=state.extra_s + self._escalation.plan.extend_s)
+            state = state._replace(extra_s=state.extra_s + self._plan.extend_s)
         elif given.what in {RESET, ESCALATE}:
             state = state._replace(notes=(), nudge=None, failed_output=None)
         if given.what == ESCALATE:
             state = state._replace(helped=True)
-            context = self.escalated(context)
-        return AfterResponse(state, context)
+            if self._escalation_agent is not None:
+                context = handed_over(context, self._escalation_agent)
+        return state, context, None
 
-    def escalated(self, context: IterationContext) -> IterationContext:
-        """The context with the escalation agent, where one is configured."""
-        if self._escalation_agent is None:
-            return context
-        return handed_over(context, self._escalation_agent)
+    def _intervene(self, context: IterationContext, score: Score) -> Intervention:
+        """Choose the next step for a stuck agent, and record it."""
+        options, plan = context.options, self._plan
+        task = " ".join(options.task.split())[:_LONGEST_TASK]
+        seen = Stuck(options.agent_label, task, score.points, score.evidence)
+        idle = {ESCALATE} if plan.escalate is None else set[str]()
+        idle |= {EXTEND} if options.timeout_s is None else set()
+        shown = messages.stuck_options(plan, in_batch=self._in_batch)
+        offered = tuple(option for option in shown if option.key not in idle)
+        block = messages.agent_stuck(seen, offered)
+        hint = None if self._reviewer is None else self._reviewer.take_hint()
+        chosen = None if self._choose is None else self._choose(block, offered)
+        if chosen == EXTEND:
+            return Intervention(
+                EXTEND, "you", messages.nudge(seen, "You have more time now"), block
+            )
+        taken = self._take_step(chosen, "; ".join(score.evidence))
+        advice = messages.nudge(seen, hint or plan.hint)
+        if taken.step_name in {RESET, ESCALATE}:
+            advice = messages.fresh_start(seen, (*taken.tried, taken.step_name))
+        by = "the escalation" if chosen is None else "you"
+        return Intervention(taken.step_name, by, advice, block)
 
-    def progressed(self) -> None:
-        """Record measured progress, which ends an incident."""
-        self._escalation.progressed()
+    def _take_step(self, chosen: str | None, why: str) -> StepTaken:
+        step_names = self._plan.step_names
+
+        def work(tx: Transaction) -> StepTaken:
+            if chosen is None:
+                return escalation.take_next_step(tx.apply, self._loop, step_names, why)
+            return escalation.take(tx.apply, self._loop, step_names, _RUNG_OF[chosen], why)
+
+        try:
+            return self._panel.store.transact(escalation_key(self._loop), work)
+        except StoreError:  # without the store the choice holds, unrecorded
+            return StepTaken(_RUNG_OF[chosen] if chosen else step_names[0], ())
 
 
 def _reviewer(context: IterationContext, settings: "SecondOpinion | None") -> "Reviewer | None":

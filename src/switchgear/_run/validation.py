@@ -10,14 +10,13 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.base import FixedCommand, StreamReader
 from switchgear._agents.events import StreamEvent
 from switchgear._agents.process import AgentProcess, ProcessEnd, SupervisorPool
 from switchgear._measure.test_counts import SuiteCounts, suite_counts
-from switchgear._run.formats import shortened
 from switchgear._run.interrupt import Interrupt
 from switchgear._system.files import read_regular
-from switchgear._text.redact import redact
+from switchgear._text.redact import redact, shortened
 
 LONGEST_S = 3600.0
 """A validation that has not ended by then has failed."""
@@ -55,8 +54,8 @@ class ValidationResult(NamedTuple):
             more = len(self.tests.failing) - _NAMED
             named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
             return f"validation failed: failing tests{named}"
-        said = f": {error_of(self.tail, 1500)}" if self.tail.strip() else " and printed nothing"
-        return f"validation failed with exit code {self.exit_code}{said}".strip()
+        detail = f": {error_of(self.tail, 1500)}" if self.tail.strip() else " and printed nothing"
+        return f"validation failed with exit code {self.exit_code}{detail}".strip()
 
     @property
     def tests_total(self) -> int | None:
@@ -80,7 +79,7 @@ def validate(
     """Run the command by the shell in the folder. Never raises for what it does."""
     reader = _Collected()
     process = AgentProcess(
-        _Shell(command, reader),
+        FixedCommand(("/bin/sh", "-c", command), reader),
         "",
         folder,
         deadline_s=LONGEST_S if deadline_s is None else min(deadline_s, LONGEST_S),
@@ -167,27 +166,6 @@ class _Collected(StreamReader):
         return b"\n".join(self._kept).decode("utf-8", "replace")
 
 
-class _Shell(Agent):
-    """A command line of the user's, as they would type it."""
-
-    name = "validation"
-    install = ""
-
-    def __init__(self, command: str, reader: StreamReader) -> None:
-        self._command = command
-        self._collected = reader
-
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
-        del prompt, cwd, model, extra
-        return Invocation(("/bin/sh", "-c", self._command))
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        del model
-        return self._collected
-
-
 LONGEST_LINE = 500
 """Characters of an error line that are shown."""
 _LOOKED_AT = 400
@@ -254,7 +232,7 @@ def error_line(output: str) -> str:
         found = [line for line in among if pattern.search(line)]
         if found:
             specific = [line for line in found if not _GENERIC.search(line)]
-            return shortened(" ".join((specific or found)[-1].split()), LONGEST_LINE)
+            return shortened(" ".join((specific or found)[-1].split()), LONGEST_LINE, "…")
     return ""
 
 

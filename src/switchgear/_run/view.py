@@ -6,15 +6,17 @@
 import sys
 import time
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from switchgear._agents.events import AgentError, StreamEvent, ToolStep
 from switchgear._run import formats
-from switchgear._text.formats import duration
+from switchgear._stuck.messages import one_line
+from switchgear._text.formats import duration, percent
 
 if TYPE_CHECKING:
     from switchgear._run.result import RunResult
 
+V = TypeVar("V")
 _COUNTDOWN_S = 30
 """Seconds between the plain lines of a countdown."""
 
@@ -47,47 +49,41 @@ class RunView:
         """The run is over."""
 
 
-class GuardedView(RunView):
-    """Passes everything on to a view; one that raises is not called again."""
+class _Guarded:
+    """Passes every call on to a view; one that raises is replaced by the silent one."""
 
-    def __init__(self, view: RunView) -> None:
-        self._view: RunView | None = view
+    def __init__(self, view: Any, silent: Any) -> None:
+        self._view, self._silent = view, silent
 
-    def started(self, run: dict[str, Any]) -> None:
-        self._show("started", run)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def show(*about: Any) -> Any:
+            try:
+                return getattr(self._view, name)(*about)
+            except Exception:  # noqa: BLE001  a view must not end the run
+                self._view = self._silent
+                return getattr(self._silent, name)(*about)
 
-    def waiting(self, why: str, left_s: float) -> None:
-        self._show("waiting", why, left_s)
+        return show
 
-    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        self._show("iteration_started", number, run)
 
-    def event(self, event: StreamEvent) -> None:
-        self._show("event", event)
+def guarded(view: V, silent: V) -> V:
+    """A view that never raises: after the first error, `silent` is called instead."""
+    return cast("V", _Guarded(view, silent))
 
-    def validating(self, command: str) -> None:
-        self._show("validating", command)
 
-    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        self._show("iteration_ended", facts, run)
+class Countdown:
+    """Which moments of a wait become a plain line: its start, and every half minute."""
 
-    def noted(self, text: str) -> None:
-        self._show("noted", text)
+    def __init__(self) -> None:
+        self._why: str | None = None
+        self._shown_s = 0.0
 
-    def ended(self, result: "RunResult") -> None:
-        self._show("ended", result)
-
-    def _show(self, what: str, *about: Any) -> None:
-        if self._view is None:
-            return
-        try:
-            getattr(self._view, what)(*about)
-        except Exception as error:  # noqa: BLE001  a view must not end the run
-            self._view = None
-            self.problem = f"the view failed and was left out: {type(error).__name__}: {error}"
-
-    problem: str | None = None
-    """What went wrong with the view, if anything did."""
+    def is_due(self, why: str, left_s: float) -> bool:
+        """Whether to print the remaining time now."""
+        due = why != self._why or not 0 <= self._shown_s - left_s < _COUNTDOWN_S
+        if due:
+            self._why, self._shown_s = why, left_s
+        return due
 
 
 class LineView(RunView):
@@ -99,56 +95,53 @@ class LineView(RunView):
         """`wall` is the clock of the lines; `None`: the stream adds the time itself."""
         self._stream = stream or sys.stdout
         self._wall = wall
-        self._waiting: str | None = None
-        self._told_s = 0.0
+        self._countdown = Countdown()
 
     def started(self, run: dict[str, Any]) -> None:
         again = f", resumed after iteration {run['state']['iterations']}" if run["resumed"] else ""
-        self._say(f"run {run['id']}: {run['agent']} on {run['circuit']}{again}")
-        self._say(f"task: {_line(run['task'])}")
+        self._print(f"run {run['id']}: {run['agent']} on {run['circuit']}{again}")
+        self._print(f"task: {one_line(run['task'], 300)}")
 
     def waiting(self, why: str, left_s: float) -> None:
-        """At its start, and every half minute."""
-        if why != self._waiting or self._told_s - left_s >= _COUNTDOWN_S or left_s > self._told_s:
-            self._waiting, self._told_s = why, left_s
-            self._say(f"waiting {duration(left_s)}: {why}")
+        if self._countdown.is_due(why, left_s):
+            self._print(f"waiting {duration(left_s)}: {why}")
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        self._waiting = None
-        self._say(
+        self._countdown = Countdown()
+        self._print(
             f"iteration {number} of {run['options']['max_iterations'] + run['state']['lost']}"
         )
         if run["state"]["nudge"]:
-            self._say(f"  nudge: {_line(evidence_of(run['state']['nudge']))}")
+            self._print(f"  nudge: {one_line(evidence_of(run['state']['nudge']), 300)}")
 
     def event(self, event: StreamEvent) -> None:
         """Steps and complaints; words are in the log."""
         if isinstance(event, ToolStep):
             how = "?" if event.ok is None else "ok" if event.ok else "failed"
-            self._say(f"  {event.tool} {_line(event.arguments, 100)}: {how}")
+            self._print(f"  {event.tool} {one_line(event.arguments, 100)}: {how}")
         elif isinstance(event, AgentError):
-            self._say(f"  {event.kind}: {_line(event.text)}")
+            self._print(f"  {event.kind}: {one_line(event.text, 300)}")
 
     def validating(self, command: str) -> None:
-        self._say(f"  validation: {_line(command)}")
+        self._print(f"  validation: {one_line(command, 300)}")
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         del run
         parts = formats.iteration(facts)
-        parts.append(f"{facts['phase'].replace('_', '-')}, heat {formats.percent(facts['heat'])}")
-        self._say("  " + "; ".join(parts))
+        parts.append(f"{facts['phase'].replace('_', '-')}, heat {percent(facts['heat'])}")
+        self._print("  " + "; ".join(parts))
         if facts["error"]:
-            self._say(f"  error: {_line(facts['error'], 600)}")
+            self._print(f"  error: {one_line(facts['error'], 600)}")
         for note in facts["notes"]:
             self.noted(note)
 
     def noted(self, text: str) -> None:
-        self._say(f"  note: {_line(text, 600)}")
+        self._print(f"  note: {one_line(text, 600)}")
 
     def ended(self, result: "RunResult") -> None:
-        self._say(result.text())
+        self._print(result.text())
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         """Print lines, each with the local time, so that a log of the night can be read."""
         front = "" if self._wall is None else f"{formats.local_time(self._wall())}  "
         for line in text.split("\n"):
@@ -158,9 +151,3 @@ class LineView(RunView):
 def evidence_of(nudge: str) -> str:
     """The lines of a nudge as one line."""
     return "; ".join(line.removeprefix("- ") for line in nudge.splitlines())
-
-
-def _line(text: str, longest: int = 300) -> str:
-    text = " ".join(text.split())
-    text = formats.shortened(text, longest)
-    return "".join(sign if sign.isprintable() else "�" for sign in text)

@@ -2,7 +2,7 @@
 
 The processes find the guard through PYTHONPATH (`wrap_site/`), share circuits and budget through the store, and
 append what they do to a journal. This module starts the command, follows the journal, and stops the command when
-it goes on although its calls are refused, or when its time is over.
+it continues although its calls are refused, or when its time is over.
 """
 
 import json
@@ -44,8 +44,6 @@ class WrapSettings(NamedTuple):
 
 
 class ModelTotals(NamedTuple):
-    """The calls to one model."""
-
     calls: int = 0
     failed: int = 0
     input_tokens: int = 0
@@ -56,8 +54,6 @@ class ModelTotals(NamedTuple):
 
 
 class WrapReport(NamedTuple):
-    """What a wrapped command did."""
-
     command: tuple[str, ...]
     exit_code: int
     """That of `switchgear wrap`."""
@@ -152,10 +148,7 @@ class WrapJournal:
 
 
 def run_wrapped(
-    command: Sequence[str],
-    settings: WrapSettings,
-    *,
-    clock: Callable[[], float] = time.monotonic,
+    command: Sequence[str], settings: WrapSettings, *, clock: Callable[[], float] = time.monotonic
 ) -> WrapReport:
     """Run a command, guarded, with this process's terminal and working folder. Blocks until it ends."""
     started_s = clock()
@@ -172,7 +165,7 @@ def run_wrapped(
                 command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, problem=text
             )
         with _signals_forwarded(process):
-            stopped = _followed(process, journal, settings, clock, started_s)
+            stopped = _wait_for_end(process, journal, settings, clock, started_s)
         journal.follow()
         code = process.returncode
         reason = stopped or _reason_of(code, journal)
@@ -212,7 +205,7 @@ def _signals_forwarded(process: "subprocess.Popen[bytes]") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _followed(
+def _wait_for_end(
     process: "subprocess.Popen[bytes]",
     journal: WrapJournal,
     settings: WrapSettings,
@@ -234,7 +227,7 @@ def _followed(
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End the command and all its descendants: gently, then not."""
+    """End the command and all its descendants: SIGTERM, then SIGKILL."""
     send(_family(process.pid), signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE_S)

@@ -1,4 +1,4 @@
-"""Where events go besides the store: each sink is a callable that takes an `Event`.
+"""Where events are sent besides the store: each sink is a callable that takes an `Event`.
 
 A sink is called after the event is committed. It never raises into the breaker and holds no lock
 of it; making one has no effect outside until the first event comes.

@@ -1,7 +1,7 @@
-"""Observers cannot hurt the observed: what a sink raises is logged and dropped.
+"""Calls sinks and hooks safely: their exceptions are logged and dropped.
 
-The logging module is imported when there is something to log: a hook process that never logs
-must not pay for it.
+The logging module is imported only when there is something to log, because the import is slow for
+hook processes.
 """
 
 import threading
@@ -18,11 +18,11 @@ from switchgear._core.types import Event
 from switchgear._text.redact import redact
 
 Sink = Callable[[Event], object]
-"""Receives every event after it is committed. What it raises is logged and dropped."""
+"""Receives every event after it is committed. Its exceptions are logged and dropped."""
 
 
 class CallOutcome(StrEnum):
-    """What became of a call."""
+    """The outcome of a call."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -38,9 +38,9 @@ class Call(NamedTuple):
     circuit: str
     outcome: CallOutcome
     seconds: float | None = None
-    """How long it took; `None`: it did not run, or was given back."""
+    """Duration in seconds; `None`: it did not run, or the permit was returned."""
     exception: BaseException | None = None
-    """What it raised; for a refusal the `Rejected`."""
+    """The exception that it raised; for a refusal the `Rejected`."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON can hold them; the exception as one redacted line."""
@@ -53,7 +53,7 @@ class Call(NamedTuple):
 
 
 CallHook = Callable[[Call], object]
-"""Sees every guarded call and every refusal. What it raises is logged and dropped."""
+"""Receives every guarded call and every refusal. Its exceptions are logged and dropped."""
 
 
 def checked_sinks(field: str, sinks: Any) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ def checked_hooks(field: str, hooks: Any) -> tuple[CallHook, ...]:
 
 
 def _is_async(function: Any) -> bool:
-    """Whether calling it only makes a coroutine, behind partials and methods as well."""
+    """Whether calling it only creates a coroutine, also for partials and methods."""
     for _ in range(20):
         if isinstance(function, partial):
             function = function.func
@@ -133,7 +133,7 @@ def _send(event: Event, sinks: tuple[Sink, ...]) -> None:
 
 
 def report(call: Call, hooks: tuple[CallHook, ...]) -> None:
-    """Let every hook see the call. What one raises is logged and dropped."""
+    """Pass the call to every hook. Their exceptions are logged and dropped."""
     for hook in hooks:
         try:
             _drop_coroutine(hook, hook(call))
@@ -149,7 +149,7 @@ def _drop_coroutine(sink: Any, result: object) -> None:
 
 
 def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled. What cannot be logged, because it raises, is dropped."""
+    """Log the exception being handled. If logging raises, it is dropped."""
     import logging  # noqa: PLC0415
 
     try:

@@ -1,8 +1,9 @@
 """State changes in the log without any configuration: the logger is `switchgear`.
 
 A trip is a warning, which Python prints on standard error even if a program never set up `logging`;
-recoveries and orders are information. A breaker that has the sink `Log` logs by that one instead. `logging` is
-imported with the first event, so that a process in which nothing happens does not pay for it.
+recoveries and overrides are information. A breaker that has the sink `Log` logs by that one
+instead. `logging` is imported with the first event, so that a process in which nothing happens does
+not pay for it.
 """
 
 import json
@@ -35,7 +36,7 @@ class Jsonl(values.Value):
     __slots__ = ("_torn", "path")
     path: str
     _torn: bool
-    """The last line was cut off by a full disk; the next one must not be glued to it."""
+    """The last line was truncated by a full disk; the next one must start on a new line."""
 
     def __init__(self, path: str) -> None:
         if "\0" in values.check_text("Jsonl.path", path):
@@ -74,7 +75,7 @@ def _line(event: Event) -> bytes:
 
 
 def _append(path: str, line: bytes) -> int:
-    """How many bytes could be written, in one call."""
+    """Write the bytes in one call; return how many were written."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         file = os.open(path, flags, 0o600)
@@ -155,7 +156,7 @@ class silenced:  # noqa: N801  used as a function: `with silenced():`
     """Log no state changes inside: for a command that shows them itself, and for simulations."""
 
     inside = 0
-    """How many such blocks the process is in."""
+    """Number of such blocks in which the process is."""
 
     def __enter__(self) -> None:
         silenced.inside += 1
@@ -218,7 +219,7 @@ def sentence(event: Event) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text with everything escaped that a terminal or a log reader might obey.
+    r"""The text with all control characters escaped.
 
     >>> printable("red \x1b[31m")
     'red \\x1b[31m'

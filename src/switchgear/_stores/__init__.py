@@ -1,1 +1,1 @@
-"""Where circuits are remembered. A store folds a message in one transaction; it never judges."""
+"""Where circuits are saved. A store folds a message in one transaction; the core evaluates it."""

@@ -1,4 +1,4 @@
-"""What could not be saved yet of one circuit: a queue of its updates, then only their sums."""
+"""Updates of one circuit that are not saved yet: a queue of messages, beyond a limit only their sums."""
 
 from collections import deque
 
@@ -7,15 +7,15 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Permit, Record
 
 LISTED = 1000
-"""How many different messages are kept apart; beyond that, only their sums are."""
+"""Maximum number of different messages in the queue; beyond it, only sums are kept."""
 
 
 HEAVIEST = 10**12
-"""What one message may cost or count at most."""
+"""Maximum cost or count of one message."""
 
 
 class Pile:
-    """Messages that agree in permit and outcome, added up; the texts are those of the last."""
+    """The sum of messages with the same permit and outcome; the texts are those of the last."""
 
     __slots__ = ("cost_micros", "count", "last", "refused")
 
@@ -32,11 +32,11 @@ class Pile:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether one more of the heaviest might be too much for one message."""
+        """Whether one more message could exceed the maximum."""
         return max(self.count, self.refused, self.cost_micros) >= HEAVIEST
 
     def tells(self) -> list[Record]:
-        """As few messages as add up to all of it.
+        """The fewest messages with the same sum.
 
         A cost is that of each thing, so costs that differ become the cost of one of the things.
         """
@@ -50,7 +50,7 @@ class Pile:
 
 
 class Backlog:
-    """A circuit away from its store. Not thread-safe: its owner's lock is held."""
+    """The unsaved updates of a circuit. Not thread-safe: the owner's lock must be held."""
 
     __slots__ = (
         "_in_doubt",
@@ -75,12 +75,12 @@ class Backlog:
         self.policy = policy
         self.circuit = circuit
         self.error = error
-        """Why it is away."""
+        """Why updates cannot be saved."""
         self.since_s = since_s
         self.told = 0
-        """How many updates were saved since the store is back."""
+        """Number of updates saved since the store is back."""
         self.remarked = False
-        """Whether the store has written down that it was gone."""
+        """Whether the store has saved the event of the outage."""
         self._messages: deque[Record] = deque()
         self._in_doubt: dict[str, Record] = {}
         """Messages by their identity that the store may have saved: sent first, each by itself."""
@@ -94,13 +94,13 @@ class Backlog:
 
     @property
     def waiting(self) -> int:
-        """How many updates are not saved."""
+        """Number of unsaved updates."""
         messages = (*self._in_doubt.values(), *self._messages)
         listed = sum(message.signal.count + message.signal.refused for message in messages)
         return listed + sum(pile.count + pile.refused for pile in self._piles.values())
 
     def add(self, message: Record, identity: str | None = None) -> None:
-        """Queue an update; no count is ever lost, only texts and times of very many.
+        """Queue an update. Counts are never lost; with very many updates, texts and times are.
 
         `identity`: the store may have saved it. It is sent as it is, and never added to another.
         """
@@ -111,7 +111,7 @@ class Backlog:
             return
         if self._piles or len(self._messages) >= LISTED:
             self._pile(message)
-        elif self._messages and (merged := _merged(self._messages[-1], message)) is not None:
+        elif self._messages and (merged := _merge(self._messages[-1], message)) is not None:
             self._messages[-1] = merged
         else:
             self._messages.append(message)
@@ -133,13 +133,13 @@ class Backlog:
         return None
 
     def doubt(self, message: Record, identity: str) -> None:
-        """Note that the oldest was sent and its reply lost; what was added to it meanwhile stays."""
+        """Note that the oldest was sent and its reply lost; later additions to it stay queued."""
         if self.identity_of(message) is None:
             self._take_off(message)
             self._in_doubt[identity] = message
 
     def drop_first(self, message: Record) -> None:
-        """Forget the oldest, of which this much was saved; what was added to it meanwhile stays."""
+        """Remove the saved part of the oldest; later additions to it stay queued."""
         self.told += message.signal.count + message.signal.refused
         identity = self.identity_of(message)
         if identity is None:
@@ -159,7 +159,7 @@ class Backlog:
         self._messages[0] = now._replace(signal=left)
 
     def condense(self) -> None:
-        """Only the sums from now on: there is no time left to save them one by one."""
+        """Keep only sums from now on: there is no time left to save updates one by one."""
         first, *rest = self._messages or (None,)
         if first is None:
             return
@@ -174,7 +174,7 @@ class Backlog:
             self._messages.extend(self._piles.pop(key).tells())
             pile = None
         if pile is None and len(self._piles) >= LISTED:
-            # These permits are of generations that only this process saw: all of them are stale.
+            # Only this process has these generations, so all of these permits are stale.
             alike = (known for known in reversed(self._piles) if known[1] == message.signal.ok)
             pile = self._piles.get(next(alike, key))
         if pile is None:
@@ -182,8 +182,8 @@ class Backlog:
         pile.add(message)
 
 
-def _merged(last: Record, new: Record) -> Record | None:
-    """Both in one message, if they differ in nothing but how often."""
+def _merge(last: Record, new: Record) -> Record | None:
+    """Both as one message, if they differ only in their counts."""
     one, two = last.signal, new.signal
     count, refused = one.count + two.count, one.refused + two.refused
     same = one._replace(count=0, refused=0) == two._replace(count=0, refused=0)

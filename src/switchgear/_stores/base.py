@@ -1,7 +1,7 @@
-"""What a store is. It folds a message in one transaction and never judges: `step` does.
+"""The interfaces of stores. A store folds a message in one transaction, by `step`.
 
-Two sizes: a breaker needs only `Remembers`; a panel needs a `Store`, which holds many circuits,
-their policies and one ordered stream of events, and is shared by processes or machines.
+A breaker needs only `Remembers`; a panel needs a `Store`, which holds many circuits, their policies
+and one ordered stream of events, and is shared by processes or machines.
 """
 
 from _thread import _local as local  # as `threading.local`, whose module a hook does without
@@ -23,13 +23,13 @@ class Amended(NamedTuple):
     answer: Any
     """What `amend` returns."""
     value: Any = None
-    """What shall be there from now on; `None`: what is there stays, and no line is written."""
+    """The new value; `None`: the value stays, and no line is written."""
     lines: tuple[Any, ...] = ()
 
 
 Work = Callable[[Any, float], Amended]
-"""The value that is there (`None`: none) and the store's time to what is made of it. Pure: it may
-be called again when another process was quicker."""
+"""Maps the current value (`None`: none) and the store's time to the amendment. Pure: it is called
+again if another process committed first."""
 
 
 class Ledger(Protocol):
@@ -38,10 +38,10 @@ class Ledger(Protocol):
     label: str
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Load the value, let `work` make another of it, save that with its lines: all or nothing."""
+        """Load the value, compute the new one with `work`, and save it with its lines: all or nothing."""
 
     def value(self, shelf: str, key: str) -> Any:
-        """The value that is there; `None`: none."""
+        """The current value; `None`: none."""
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
@@ -57,7 +57,7 @@ class Ledger(Protocol):
 
 
 def ledger_of(store: Any) -> Ledger:
-    """The ledger of a store. Raises `StoreError` for one that keeps none."""
+    """The ledger of a store. Raises `StoreError` if the store has none."""
     keep = getattr(store, "ledger", None)
     if keep is None:
         label = getattr(store, "label", type(store).__name__)
@@ -73,7 +73,7 @@ def as_text(value: Any) -> str:
 
 
 def from_text(label: str, where: str, text: Any) -> Any:
-    """The inverse. Raises `StoreCorrupt`: money and locks never restart by themselves."""
+    """The inverse. Raises `StoreCorrupt`: budgets and locks never start fresh automatically."""
     import json  # noqa: PLC0415
 
     try:
@@ -94,7 +94,7 @@ class MemoryLedger:
         self._lines: dict[tuple[str, str], list[str]] = {}
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """The same as in a file, so that a value is always what JSON makes of it."""
+        """Convert the value to JSON and back, so that it is the same as in a file."""
         with self._lock:
             text = self._texts.get((shelf, key))
             done = work(self._read(text), self.now_s())
@@ -104,7 +104,7 @@ class MemoryLedger:
         return done.answer
 
     def value(self, shelf: str, key: str) -> Any:
-        """The value that is there; `None`: none."""
+        """The current value; `None`: none."""
         return self._read(self._texts.get((shelf, key)))
 
     def keys(self, shelf: str) -> list[str]:
@@ -128,20 +128,20 @@ class MemoryLedger:
 
 
 KEEP_EVENTS = 10_000
-"""How many events a store keeps by default, over all circuits."""
+"""Default number of events that a store keeps, over all circuits."""
 NOTE_S = 86_400.0
 """Default time for which a note is kept, in seconds."""
 IDLE_S = 30 * 86_400.0
-"""After how many seconds without a change a circuit counts as abandoned."""
+"""Seconds without a change after which a circuit counts as abandoned."""
 
 T = TypeVar("T")
 
 LONGEST_NAME = 500
-"""How many characters a circuit's name may have."""
+"""Maximum number of characters of a circuit's name."""
 
 
 class StoredCircuit(NamedTuple):
-    """A stored circuit and the policy that judged it last."""
+    """A stored circuit and its last policy."""
 
     circuit: Circuit
     policy: Policy
@@ -151,7 +151,7 @@ class Entry(NamedTuple):
     """An event in the stream of its store."""
 
     cursor: str
-    """Its place in the stream: `events(after=cursor)` goes on behind it."""
+    """Its position in the stream: `events(after=cursor)` continues after it."""
     event: Event
 
 
@@ -168,23 +168,23 @@ class Transaction(Protocol):
     now_s: float
     """Seconds since the epoch, when the transaction started."""
     note: str | None
-    """The note as it stands; another one that is assigned is kept. `None`: there is none."""
+    """The current note; assign another to save it. `None`: there is none."""
     keep_s: float
-    """For how many seconds from now the note is kept."""
+    """Seconds from now for which the note is kept."""
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
         """Fold one message, as `Store.apply` does."""
 
 
 class Remembers(Protocol):
-    """What a breaker needs. Safe to call from any thread; nothing of the user's runs inside."""
+    """The part of a store that a breaker needs. Thread-safe; no user code runs inside."""
 
     pushes: bool
-    """Whether others' changes are pushed, and a keeper folds what was counted."""
+    """Whether changes of other processes are pushed, and a background thread folds the counts."""
 
     @property
     def refresh_s(self) -> float | None:
-        """How old a snapshot may get before it is read again; `None`: changes are pushed."""
+        """Maximum age of a snapshot in seconds; `None`: changes are pushed."""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
@@ -193,23 +193,23 @@ class Remembers(Protocol):
         """The same without blocking the event loop."""
 
     def is_mine(self) -> bool:
-        """Whether this very thread is inside `apply`, and was interrupted there by a finalizer."""
+        """Whether this thread is inside `apply`, and a finalizer interrupted it there."""
 
 
 class Store(Protocol):
     """The interface of stores: circuits, one stream of events, one clock.
 
-    Every method raises `StoreError` when the store cannot do it: what, where, why, what to do.
+    Every method raises `StoreError` if it fails.
     """
 
     label: str
-    """Where it is, for messages: the URL without a password."""
+    """Its URL without a password, for messages."""
     pushes: bool
-    """Whether `on_change` will ever call: then a panel listens, and snapshots need no polling."""
+    """Whether `on_change` calls its listener: then snapshots need no polling."""
 
     @property
     def refresh_s(self) -> float | None:
-        """How old a snapshot may get before it is read again; `None`: changes are pushed."""
+        """Maximum age of a snapshot in seconds; `None`: changes are pushed."""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
@@ -220,15 +220,15 @@ class Store(Protocol):
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits and the note of that name, by one caller at a time.
 
-        In memory and in SQLite all or nothing; on Redis each message by itself. `work` may be run
-        again, so it must do nothing but call the transaction; what it raises undoes everything.
+        In memory and in SQLite all or nothing; on Redis each message separately. `work` may be run
+        again, so it must only call the transaction; an exception undoes everything.
         """
 
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock, the same for all processes that share it."""
 
     def get(self, key: str) -> StoredCircuit | None:
-        """One circuit as stored, not advanced to now; `None`: there is none of that name."""
+        """One circuit as stored, not advanced to the present time; `None`: it does not exist."""
 
     def find(self, glob: str = "*") -> Iterable[StoredCircuit]:
         """The circuits whose names match a glob (`*`, `?`, `[ab]`), sorted by name."""
@@ -236,25 +236,25 @@ class Store(Protocol):
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, oldest first; without one, the newest, still oldest first.
+        """The events after a cursor, oldest first; without a cursor the newest events, oldest first.
 
         The cursor `0` is before the oldest event, in every store.
         """
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
+        """Save a circuit from elsewhere; false: the store has the same or a newer version."""
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
         """Set the retention; what exceeds it is removed with the next writes."""
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
-        """Remove the oldest events, and closed circuits in AUTO that were not used for long."""
+        """Remove the oldest events, and closed circuits without an override that were idle for long."""
 
     def operator_digest(self) -> str | None:
-        """The SHA-256 of the token that orders need; `None`: they need none."""
+        """The SHA-256 of the token that overrides need; `None`: they need none."""
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Remember another digest, or none, unless it is no longer the one named: then false."""
+        """Replace the digest `instead_of` by another, or by none; false: it is another one now."""
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that other processes changed, if the store can push.
@@ -265,14 +265,14 @@ class Store(Protocol):
         """
 
     def facts(self) -> dict[str, str]:
-        """What `switchgear doctor` shows: versions, sizes, settings. Raises `StoreError` on damage."""
+        """The facts that `switchgear doctor` shows: versions, sizes, settings. Raises `StoreError` on damage."""
 
     def close(self) -> None:
         """Close files and connections. Idempotent."""
 
 
 class _LastCommit(local):
-    """The message of this thread that a store has committed last; see `was_committed`."""
+    """The last message of this thread that a store has committed; see `was_committed`."""
 
     message: object = None
 
@@ -281,10 +281,10 @@ last_commit = _LastCommit()
 
 
 def was_committed(message: object) -> bool:
-    """Whether a store has committed this very message of this thread.
+    """Whether a store has committed this message of this thread.
 
-    An interrupt may arrive between a commit and the return to the caller. What the caller would then
-    send again would be counted twice.
+    An interrupt may arrive between a commit and the return to the caller. A message that is then
+    sent again would be counted twice.
     """
     return last_commit.message is message
 
@@ -295,7 +295,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_glob(glob: str, what: str = "glob") -> str:
-    """The glob, if it could be a name. Raises ValueError."""
+    """The glob, if it can match names. Raises ValueError."""
     if len(glob) > LONGEST_NAME:
         begins, rule = f"{glob[:40]!r}…", f"it must have at most {LONGEST_NAME}"
         raise ValueError(f"{what} is {begins}, of {len(glob):,} characters: {rule}")
@@ -320,15 +320,15 @@ def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
     )
 
 
-def start_anew(
+def start_from_scratch(
     policy: Policy, key: str, message: Message, now_s: float, *, why: str, event_seq: int
 ) -> Step:
     """Fold a message into a circuit whose stored state could not be read.
 
     It never silently counts as closed: there is an event, and a strict policy refuses until an
-    operator releases it. `event_seq` is the last number its events had, as far as is known. Its
-    version goes on from the time in milliseconds: above any that the lost state can have had, or
-    processes that remember that one would take the new state for an older one.
+    operator releases it. `event_seq` is the last known number of its events. Its version continues
+    from the time in milliseconds, which is above every version of the lost state, so that other
+    processes accept it as newer.
     """
     version = max(0, int(now_s * 1000))
     fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)

@@ -1,10 +1,10 @@
 """While a shared store cannot be reached, circuits continue and updates are saved later.
 
-Circuits continue from their last known state in this process's memory, with an event, and what
-is recorded meanwhile is queued. About once a second one caller tries again. When the store is back,
-it gets back a state that it lost (a Redis that restarted empty), receives the queue in order, and
-another event contains how long it was unavailable. Strict policies refuse instead of guessing, and overrides of
-operators fail, because operators must know that they did not arrive.
+Circuits continue from their last known state in this process's memory, with an event, and records
+are queued. About once a second one caller tries the store again. When the store is back, a state
+that it lost is restored (a Redis server that restarted empty), the queue is saved in order, and
+another event contains the length of the outage. Strict policies refuse instead, and overrides of
+operators fail, because operators must learn that they had no effect.
 """
 
 import math
@@ -58,10 +58,10 @@ from switchgear._text.formats import duration
 T = TypeVar("T")
 
 EVERY_S = 0.05
-"""How long successes on a warm circuit wait to be reported together."""
+"""Seconds that successes on a warm circuit wait to be reported together."""
 TICK_S = 0.02
 LINGER_S = 2.0
-"""How long the thread waits for another warm circuit before it ends."""
+"""Seconds that the thread waits for another warm circuit before it ends."""
 Tick = Callable[[], bool]
 """Submits what is due; false: the circuit is calm again and needs no more ticks."""
 
@@ -94,7 +94,7 @@ class Submitter:
             self._woken.set()
 
     def forget_fork(self) -> None:
-        """In a forked child: the thread stayed with the parent, and so did what it had to do."""
+        """In a forked child: drop the thread and its work, which stay in the parent."""
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._ticks, self._thread = {}, None
@@ -136,15 +136,15 @@ def _attempt(tick: Tick) -> bool:
 class GuardedStore:
     """The operations of a store besides messages. Thread-safe.
 
-    While it is known to be unreachable it is tried again about once a second, and all calls in
-    between get the last error. One that is full or read-only can still be asked.
+    While it is unreachable it is tried again about once a second, and all calls in between raise
+    the last error. A full or read-only store can still be read.
     """
 
     def __init__(self, store: Store, clock: Clock, retry_s: float) -> None:
         self.inner = store
         self.label: str = store.label
         self.now_s: Clock = store.now_s
-        """The store's clock, which goes on while the store is gone."""
+        """The store's clock, which continues while the store is unreachable."""
         self.pushes: bool = store.pushes
         self._clock = clock
         self._retry_s = retry_s
@@ -152,11 +152,11 @@ class GuardedStore:
         self._lost: StoreError | None = None
         self._retry_at_s = 0.0
         self._failures = 0
-        """How often the store was found gone."""
+        """Number of times that the store was unreachable."""
 
     @property
     def refresh_s(self) -> float | None:
-        """That of the store; while it is gone, the time until the next try."""
+        """The value of the store; while it is unreachable, the seconds until the next try."""
         return self._retry_s if self._lost is not None else self.inner.refresh_s
 
     @property
@@ -164,7 +164,7 @@ class GuardedStore:
         return self._lost is not None
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Messages of Switchgear's own to several circuits; an operator's orders go by `apply`."""
+        """Messages of Switchgear to several circuits; overrides of operators use `apply`."""
         with self._asking():
             return self.inner.transact(name, work)
 
@@ -214,7 +214,7 @@ class GuardedStore:
             raise
 
     def _is_gone(self, error: StoreError) -> None:
-        """Note that the store could not be reached just now."""
+        """Note that the store is unreachable now."""
         with self._lock:
             self._lost = error
             self._failures += 1
@@ -226,15 +226,18 @@ class GuardedStore:
 
 RETRY_S = 1.0
 CLOSE_S = 5.0
-"""How long a panel that is closed waits for updates that are being saved."""
+"""Seconds that closing a panel waits for updates that are being saved."""
 OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
 """An error that does not concern the other circuits of the store."""
 
 
 class Resilient(GuardedStore):
-    """A store that never stops a breaker. Thread-safe; the inner store is called without a lock.
+    """A store that keeps working for breakers during an outage.
 
-    `url`: how another process opens the same store. `operator`: whether orders may be given.
+    Thread-safe; the inner store is called without a lock.
+
+    `url`: the URL with which another process opens the same store. `operator`: the check of
+    overrides.
     """
 
     def __init__(
@@ -250,29 +253,29 @@ class Resilient(GuardedStore):
         self.url = url
         self.operator: OperatorLock = operator or OperatorLock()
         self.is_kept: bool = False
-        """Whether a thread calls `try_again` about once a second, so that no caller waits."""
+        """Whether a thread calls `try_again` about once a second, so that no caller has to."""
         self._is_memory = type(store) is MemoryStore
-        """Whether it is a part of this process: never gone, and nothing to be remembered for it."""
+        """Whether it is in the memory of this process, and so never unreachable."""
         self._returning = threading.Lock()
         self._inside: set[int] = set()
         self._known: dict[str, StoredCircuit] = {}
-        """What the store was last seen to hold."""
+        """The last known states in the store."""
         self._shift: dict[str, int] = {}
-        """What is added to versions, so that they rise for our readers even if the store's fell."""
+        """Offsets added to versions, so that they rise for local readers even if those of the store fell."""
         self._away: dict[str, Backlog] = {}
-        """Circuits that live here while the store is gone, or has trouble with them."""
+        """Circuits that are kept here while the store is unreachable or fails for them."""
         self.submitter: Submitter = Submitter()
         self.process: Callable[[], str] | None = getattr(store, "process", None)
         """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}
-        """Events of a return that the circuit's breaker has not received yet."""
+        """Events of the recovery of the store that the breaker has not received yet."""
 
     def is_mine(self) -> bool:
-        """Whether this very thread is inside `apply`: then a finalizer must not come in again."""
+        """Whether this thread is inside `apply`: then a finalizer must not call it."""
         return threading.get_ident() in self._inside
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Fold a message in the store; or here, while the store is gone."""
+        """Fold a message in the store or, while the store is unreachable, here."""
         if key not in self._known:
             checked_name(key)
         if isinstance(message, Override) and message.is_override:
@@ -291,7 +294,7 @@ class Resilient(GuardedStore):
                 done = self.inner.apply(key, policy, message, now_s)
             except StoreError as error:
                 return self._lose(error, key, policy, message, now_s)
-            return self._seen(key, policy, done)
+            return self._note_step(key, policy, done)
         finally:
             self._inside.discard(me)
 
@@ -309,15 +312,15 @@ class Resilient(GuardedStore):
             done = await self.inner.aapply(key, policy, message, now_s)
         except StoreError as error:
             return self._lose(error, key, policy, message, now_s)
-        return self._seen(key, policy, done)
+        return self._note_step(key, policy, done)
 
     def seen(self, circuit: Circuit) -> Circuit:
-        """A circuit that the store pushed, as this process counts its versions."""
+        """A circuit that the store pushed, with the version numbers of this process."""
         with self._lock:
             known = self._known.get(circuit.key)
             if known is not None:
                 self._note(StoredCircuit(circuit, known.policy))
-            return self._shifted(circuit)
+            return self._shift_version(circuit)
 
     def failure_mark(self, key: str) -> Callable[[], float]:
         """When a process last reported a failure of a circuit; 0 if that is not pushed."""
@@ -331,7 +334,7 @@ class Resilient(GuardedStore):
             listen(listener)
 
     def release(self, key: str) -> None:
-        """No breaker of this process uses the circuit any more: keep nothing for it here."""
+        """Drop the local state of a circuit that no breaker of this process uses any longer."""
         if self._is_memory:
             self.inner.release(key)  # type: ignore[attr-defined]
             return
@@ -341,12 +344,12 @@ class Resilient(GuardedStore):
                 self._shift.pop(key, None)
 
     def forget_fork(self) -> None:
-        """In a forked child: locks that another thread of the parent held have no holder."""
+        """In a forked child: replace locks that another thread of the parent may have held."""
         self.submitter.forget_fork()
         self._returning = threading.Lock()
         self._inside.clear()
 
-    # The rest of a store: readers and operators want to know when it is gone.
+    # The other operations raise an error while the store is unreachable.
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits; overrides among them need the operator token, too."""
@@ -355,13 +358,13 @@ class Resilient(GuardedStore):
         return super().transact(name, lambda inside: work(_Checked(inside)))
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Remember another digest; taking the place of one that is there needs its token."""
+        """Replace the digest; replacing an existing one needs its token."""
         if instead_of is not None:
             self.operator.demand(self, "*", "a change of the operator token")
         return super().set_operator_digest(digest, instead_of=instead_of)
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Restore a circuit remembered elsewhere: as strong as an override."""
+        """Save a circuit from elsewhere; needs the operator token, as an override does."""
         self.operator.demand(self, checked_name(found.circuit.key))
         with self._asking():
             return self.inner.put(found, events)
@@ -377,7 +380,7 @@ class Resilient(GuardedStore):
         listener: Callable[[Circuit], object],
         missing: Callable[[str], object] | None = None,
     ) -> None:
-        """Call the listener with circuits that others moved, and `missing` for what was lost."""
+        """Call the listener with circuits that other processes changed, and with those that the store lost."""
 
         def changed(circuit: Circuit) -> None:
             known = self._known.get(circuit.key)
@@ -390,12 +393,12 @@ class Resilient(GuardedStore):
         self.inner.on_change(changed)
 
     def try_again(self) -> None:
-        """Save to the store what it has missed, if it is back and it is time to try."""
+        """Save the queued updates, if it is time to try and the store is back."""
         if (self._away or self._lost is not None) and self._clock() >= self._retry_at_s:
             self._come_back()
 
     def close(self) -> None:
-        """Save what is queued, with a last attempt, and close. What could not be saved is in the log."""
+        """Try a last time to save the queue, and close. Unsaved updates are logged."""
         failures = self._failures
         self.submitter.stop()
         if self._away and self._returning.acquire(
@@ -407,18 +410,18 @@ class Resilient(GuardedStore):
                     self._bring_back(self._clock() + CLOSE_S)
             finally:
                 self._returning.release()
-        self._say_what_is_left()
+        self._log_unsaved()
         self.is_kept = False
         self.inner.close()
 
     def _hurry(self) -> None:
-        """Save only the sums, if there is more to save than a program can wait for at its end."""
+        """Save only sums if saving the whole queue would take too long at the end of a program."""
         with self._lock:
             if sum(map(len, self._away.values())) > LISTED:
                 for backlog in self._away.values():
                     backlog.condense()
 
-    def _say_what_is_left(self) -> None:
+    def _log_unsaved(self) -> None:
         with self._lock:
             left = sum(backlog.waiting for backlog in self._away.values())
         if left:
@@ -427,7 +430,7 @@ class Resilient(GuardedStore):
 
     # Here
 
-    def _seen(self, key: str, policy: Policy, done: Step) -> Step:
+    def _note_step(self, key: str, policy: Policy, done: Step) -> Step:
         found = StoredCircuit(done.circuit, policy)
         with self._lock:
             known = self._known.get(key)
@@ -438,14 +441,14 @@ class Resilient(GuardedStore):
             if not self._news and not self._shift:
                 return done
             news = self._news.pop(key, ())
-            circuit = self._shifted(done.circuit)
+            circuit = self._shift_version(done.circuit)
         return Step(circuit, done.verdict, news + done.events)
 
     def _note(self, found: StoredCircuit) -> None:
-        """Remember what the store holds, unless the local state is newer.
+        """Remember the state in the store, unless the local state is newer.
 
-        A lower version at a later time is newer all the same: the circuit was removed and has
-        restarted. Then its versions continue, for local readers, from the last that they saw.
+        A lower version at a later time is also newer: the circuit was removed and restarted. Then
+        its versions continue, for local readers, after the last one they read.
         """
         circuit = found.circuit
         known = self._known.get(circuit.key)
@@ -456,18 +459,18 @@ class Resilient(GuardedStore):
             self._shift[circuit.key] = shown + 1 - circuit.version
         self._known[circuit.key] = found
 
-    def _shifted(self, circuit: Circuit) -> Circuit:
+    def _shift_version(self, circuit: Circuit) -> Circuit:
         shift = self._shift.get(circuit.key, 0)
         return circuit._replace(version=circuit.version + shift) if shift else circuit
 
     def _is_away(self, key: str) -> bool:
-        """Whether a circuit lives here: the store is gone, or has trouble with this one."""
+        """Whether a circuit is kept here, because the store is unreachable or fails for it."""
         return self._lost is not None or key in self._away
 
     def _lose(
         self, error: StoreError, key: str, policy: Policy, message: Message, now_s: float
     ) -> Step:
-        """Fold a message here that the store could not take, and wait before the next try."""
+        """Fold a message locally that the store could not save, and set the time of the next try."""
         if isinstance(error, OF_ONE_CIRCUIT):
             self._retry_at_s = self._clock() + self._retry_s
         else:
@@ -482,8 +485,8 @@ class Resilient(GuardedStore):
         now_s: float,
         error: StoreError | None = None,
     ) -> Step:
-        """Fold a message into the last known state, and queue what must be saved later."""
-        in_doubt, told = None if error is None else error.in_doubt, message
+        """Fold a message into the last known state, and queue it to be saved later."""
+        in_doubt, applied = None if error is None else error.in_doubt, message
         if isinstance(message, Record) and message.source is not None:
             message = message._replace(source=None)  # while the store is gone it is not shared
         with self._lock:
@@ -506,14 +509,14 @@ class Resilient(GuardedStore):
             backlog.circuit = done.circuit
             if isinstance(message, Record):
                 backlog.add(message, in_doubt)
-                last_commit.message = told
+                last_commit.message = applied
             elif not done.verdict.admitted:
                 backlog.add(Record(Signal(count=0, refused=1)), in_doubt)
         return done._replace(events=events + done.events)
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
         known = self._known.get(key)
-        return policy.start(key, now_s) if known is None else self._shifted(known.circuit)
+        return policy.start(key, now_s) if known is None else self._shift_version(known.circuit)
 
     def _strict(self, backlog: Backlog) -> Verdict:
         circuit = backlog.circuit
@@ -525,7 +528,7 @@ class Resilient(GuardedStore):
             self.try_again()
 
     def _come_back(self) -> None:
-        """Try the store again, unless another thread does, and save what it has missed."""
+        """Try the store again, unless another thread does, and save the queued updates."""
         if not self._returning.acquire(blocking=False):
             return
         try:
@@ -537,7 +540,7 @@ class Resilient(GuardedStore):
         tried: set[str] = set()
         try:
             self._see_whether_it_is_there()
-            while (backlog := self._next_to_tell(tried)) is not None and self._clock() < until_s:
+            while (backlog := self._next_backlog(tried)) is not None and self._clock() < until_s:
                 try:
                     self._return(backlog)
                 except OF_ONE_CIRCUIT as error:
@@ -554,7 +557,7 @@ class Resilient(GuardedStore):
                 self.inner.operator_digest()
         self.operator.keep_again_in(self.inner)
 
-    def _next_to_tell(self, tried: set[str]) -> Backlog | None:
+    def _next_backlog(self, tried: set[str]) -> Backlog | None:
         """A circuit with unsaved updates; if there is none, the store is back."""
         with self._lock:
             left = {key: backlog for key, backlog in self._away.items() if key not in tried}
@@ -570,7 +573,7 @@ class Resilient(GuardedStore):
         return None
 
     def _return(self, backlog: Backlog) -> None:
-        """Bring one circuit back: its state if the store lost it, then what is not saved."""
+        """Return one circuit to the store: its state if the store lost it, then the queued updates."""
         key, policy = backlog.circuit.key, backlog.policy
         known = self._known.get(key)
         if known is not None:
@@ -579,7 +582,7 @@ class Resilient(GuardedStore):
             before = backlog.told
             try:
                 done = self._send(key, policy, message, backlog.identity_of(message))
-                self._was_told(backlog, message, done)
+                self._mark_saved(backlog, message, done)
             except StoreError as error:
                 with self._lock:
                     if error.in_doubt is not None:
@@ -592,18 +595,18 @@ class Resilient(GuardedStore):
                 raise
         if not backlog.remarked:
             gone = duration(self._clock() - backlog.since_s)
-            told = f"{backlog.told} missed updates were saved to it"
-            why = f"the store {self.label} is back after {gone}; {told}"
+            saved = f"{backlog.told} missed updates were saved to it"
+            why = f"the store {self.label} is back after {gone}; {saved}"
             remark = Override("switchgear", why, kind=EventKind.STORE_BACK)
             try:
                 done = self._send(key, policy, remark, backlog.remark_in_doubt)
             except StoreError as error:
                 backlog.remark_in_doubt = backlog.remark_in_doubt or error.in_doubt
                 raise
-            self._was_told(backlog, None, done)
+            self._mark_saved(backlog, None, done)
 
     def _send(self, key: str, policy: Policy, message: Message, identity: str | None) -> Step:
-        """Send a message; by its identity, if the store may have saved it already."""
+        """Send a message; with its identity, if the store may have saved it already."""
         now_s = self.inner.now_s()
         if identity is None:
             return self.inner.apply(key, policy, message, now_s)
@@ -616,7 +619,7 @@ class Resilient(GuardedStore):
         with self._lock:
             return backlog.first()
 
-    def _was_told(self, backlog: Backlog, message: Record | None, done: Step) -> None:
+    def _mark_saved(self, backlog: Backlog, message: Record | None, done: Step) -> None:
         key = done.circuit.key
         with self._lock:
             if message is None:

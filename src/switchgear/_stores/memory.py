@@ -28,24 +28,24 @@ T = TypeVar("T")
 LONGEST_CURSOR = 19
 
 
-class MemoryCell:
-    """Remembers one circuit. Thread-safe and fork-safe; user code never runs under its lock.
+class MemoryCell(ForkSafeLock):  # type: ignore[misc]  # final in the stubs, not in CPython
+    """Keeps one circuit in memory. Thread-safe and fork-safe; user code never runs under its lock.
 
-    The lock is the owner's, which takes it for its own short sections too: one lock is smaller
-    than two, and never held by both at once.
+    It is itself the lock, which its owner also uses for short sections of its own: one object needs
+    less memory than three, and the two never hold it at the same time.
     """
 
-    __slots__ = ("_circuit", "_lock")
+    __slots__ = ("_circuit",)
 
     refresh_s: float | None = None
     pushes = False
 
-    def __init__(self, lock: ForkSafeLock | None = None) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self._circuit: Circuit | None = None
-        self._lock = lock or ForkSafeLock()
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        with self._lock:
+        with self:
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
             self._circuit, last_commit.message = done.circuit, message
@@ -54,12 +54,8 @@ class MemoryCell:
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         return self.apply(key, policy, message, now_s)
 
-    def is_mine(self) -> bool:
-        """Never asked: the owner's lock is this one, and the owner looks at it first."""
-        return False
-
     def restore(self, circuit: Circuit) -> None:
-        """Take over a circuit that was remembered elsewhere."""
+        """Replace the circuit by one from elsewhere."""
         self._circuit = circuit
 
 
@@ -71,14 +67,14 @@ class MemoryStore:
     pushes = False
 
     def __init__(self, *, clock: Clock | None = None, keep_events: int = KEEP_EVENTS) -> None:
-        # The wall clock as it stood at the start, going on evenly when it is set.
+        # The wall clock at the start; later changes of the wall clock have no effect.
         self._clock = clock or Shifted(monotonic, time() - monotonic())
         self._lock = ForkSafeLock()
         self._found: dict[str, StoredCircuit] = {}
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
         self._newest_gone = 0
-        """The highest version of what was removed: one that begins again goes on from it."""
+        """The highest version of removed circuits: a circuit of the same name continues from it."""
         self._operator_digest: str | None = None
         self._notes: dict[str, tuple[float, str]] = {}
         self._ledger: MemoryLedger | None = None
@@ -98,7 +94,7 @@ class MemoryStore:
         """Fold one message into the circuit, which starts closed."""
         with self._lock:
             changed: dict[str, StoredCircuit] = {}
-            done = self._folded(key, policy, message, now_s, changed)
+            done = self._fold_message(key, policy, message, now_s, changed)
             self._found |= changed
             last_commit.message = message
             self._write(done.events)
@@ -124,13 +120,13 @@ class MemoryStore:
         return result
 
     def get(self, key: str) -> StoredCircuit | None:
-        """One circuit as it was left."""
+        """One circuit as it was saved."""
         return self._found.get(key)
 
     def release(self, key: str) -> None:
         """Remove a circuit that is no longer used, if it has no evidence.
 
-        It has only ever succeeded: no failure, no event, nothing that a detector remembers.
+        No evidence means: no failure, no event, and empty memories of the detectors.
         """
         with self._lock:
             found = self._found.get(key)
@@ -146,7 +142,7 @@ class MemoryStore:
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, or the newest; oldest first."""
+        """The events after a cursor, or the newest; oldest first."""
         matches = matcher(glob)
         behind = None if after is None else _place(after)
         with self._lock:
@@ -156,7 +152,7 @@ class MemoryStore:
         return [entry for entry in entries if int(entry.cursor) > behind][:limit]
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Take over a circuit remembered elsewhere, unless as new a version is here."""
+        """Save a circuit from elsewhere, unless the store has the same or a newer version."""
         key = found.circuit.key
         with self._lock:
             known = self._found.get(key)
@@ -164,7 +160,7 @@ class MemoryStore:
                 return False
             circuit = found.circuit
             if known is None and circuit.version <= self._newest_gone:
-                # A process that knew the one that was removed would ignore an older version.
+                # A process with the removed circuit would ignore an older version.
                 found = StoredCircuit(circuit._replace(version=self._newest_gone + 1), found.policy)
             self._found[key] = found
             seen = {(entry.event.circuit, entry.event.seq) for entry in self._events}
@@ -203,11 +199,11 @@ class MemoryStore:
         return Vacuumed(len(gone), extra)
 
     def operator_digest(self) -> str | None:
-        """The digest of the token that orders need."""
+        """The digest of the token that overrides need."""
         return self._operator_digest
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Remember another digest, unless it is no longer the one named."""
+        """Replace the digest, unless it is another one now."""
         with self._lock:
             if self._operator_digest != instead_of:
                 return False
@@ -224,7 +220,7 @@ class MemoryStore:
     def close(self) -> None:
         """Does nothing."""
 
-    def _folded(
+    def _fold_message(
         self,
         key: str,
         policy: Policy,
@@ -232,11 +228,11 @@ class MemoryStore:
         now_s: float,
         changed: dict[str, StoredCircuit],
     ) -> Step:
-        """One message, folded on top of what has changed; what it changes is added to that."""
+        """Fold one message on top of the pending changes, and add its change to them."""
         known = changed.get(key) or self._found.get(key)
-        circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
+        circuit = _fit_to_policy(known, policy) if known else self._start(key, policy, now_s)
         done = step(policy, circuit, message, now_s)
-        # A request to a circuit without records must not make it exist.
+        # A request to a circuit without records must not create it.
         if known or done.circuit is not circuit:
             changed[key] = StoredCircuit(done.circuit, policy)
         return done
@@ -261,7 +257,7 @@ class MemoryStore:
 
 
 class _MemoryTransaction:
-    """A transaction: what it has changed, until it is done. Under the store's lock."""
+    """A transaction: its changes until it is committed. Under the store's lock."""
 
     __slots__ = ("_store", "changed", "events", "keep_s", "note", "now_s")
 
@@ -274,7 +270,7 @@ class _MemoryTransaction:
         self.events: list[Event] = []
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        done = self._store._folded(key, policy, message, self.now_s, self.changed)  # noqa: SLF001
+        done = self._store._fold_message(key, policy, message, self.now_s, self.changed)  # noqa: SLF001
         self.events.extend(done.events)
         return done
 
@@ -285,8 +281,8 @@ def _place(cursor: str) -> int:
     return int(cursor)
 
 
-def _fitted(found: StoredCircuit, policy: Policy) -> Circuit:
-    """The circuit with memories that fit this policy; each detector finds its own again."""
+def _fit_to_policy(found: StoredCircuit, policy: Policy) -> Circuit:
+    """The circuit with memories that fit this policy; memories are matched by detector."""
     if found.policy is policy or found.policy == policy:
         return found.circuit
     from switchgear._core.wire import dump_circuit, load_circuit  # noqa: PLC0415  seldom needed

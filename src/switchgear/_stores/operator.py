@@ -1,7 +1,7 @@
 """Overrides need the operator token: a guarded agent must not be able to remove its guards.
 
 The digest of the token is kept in the store as soon as a process that is configured with one uses
-it. From then on a configuration that leaves it out opens nothing.
+it. From then on, removing it from the configuration does not disable the check.
 """
 
 from switchgear._core.errors import OverrideRefused, StoreError
@@ -9,18 +9,18 @@ from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Store
 
 
 class OperatorLock:
-    """The lock on a store's orders, and the key that was given, if any. Thread-safe."""
+    """Checks the operator token before overrides of a store. Thread-safe."""
 
     __slots__ = ("_kept", "_token", "digest")
 
     def __init__(self, digest: str | None = None, token: str | None = None) -> None:
         self.digest: str | None = None if digest is None else digest.lower()
-        """What this process is configured with."""
+        """The configured digest of this process."""
         self._token = token
         self._kept = digest is None
 
     def keep_in(self, store: Store) -> None:
-        """Let the store remember the digest, once; a store that is gone is asked again later."""
+        """Save the digest in the store once; an unreachable store is tried again later."""
         if self._kept or self.digest is None:
             return
         try:
@@ -30,12 +30,12 @@ class OperatorLock:
             return  # the next use of the store reports it
 
     def keep_again_in(self, store: Store) -> None:
-        """The same for a store that was gone, and may have come back empty."""
+        """The same for a store that was unreachable, and may have restarted empty."""
         self._kept = self.digest is None
         self.keep_in(store)
 
     def allows(self, store: Store) -> bool:
-        """Whether orders may be given: no token is asked for, or ours fits. Raises `StoreError`."""
+        """Whether overrides are allowed: no token is needed, or ours matches. Raises `StoreError`."""
         self.keep_in(store)  # also by refused callers: the next may come without a digest
         digest = store.operator_digest() or self.digest
         return digest is None or fits(self._token, digest)
@@ -43,7 +43,7 @@ class OperatorLock:
     def demand(self, store: Store, name: str, what: str = "") -> None:
         """Raise `OverrideRefused` unless overrides are allowed, `StoreError` when that is unknown.
 
-        `name` is the circuit that is meant; `what`, if it is none, the thing that was tried.
+        `name` is the circuit; `what` describes an operation that concerns no circuit.
         """
         if not self.allows(store):
             raise OverrideRefused(name, what)
@@ -55,7 +55,7 @@ class OperatorLock:
             self.demand(store, "vacuum", f"a vacuum that keeps less than {least}")
 
     def change(self, store: Store, digest: str | None) -> None:
-        """Another token from now on, or none. Raises `OverrideRefused` without the present one."""
+        """Change or remove the token. Raises `OverrideRefused` without the present one."""
         what = "a change of the operator token"
         self.demand(store, "*", what)
         present = store.operator_digest()
@@ -64,7 +64,7 @@ class OperatorLock:
 
 
 def fits(token: str | None, digest: str) -> bool:
-    """Whether the token has this SHA-256 digest, in hexadecimal; takes as long either way."""
+    """Whether the token has this SHA-256 digest, in hexadecimal; in constant time."""
     if token is None:
         return False
     # Imported only with a token: guarding calls does not need OpenSSL.

@@ -29,7 +29,8 @@ REDIS = {
 """The schemes of a server, and what the redis package calls each."""
 
 REDIS_URLS = tuple(f"{scheme}://" for scheme in REDIS)
-STORE_URLS = ("memory:", "sqlite:///", *REDIS_URLS)
+SQLITE = "sqlite:///"
+STORE_URLS = ("memory:", SQLITE, *REDIS_URLS)
 
 
 FOLDER = ".switchgear"
@@ -40,7 +41,7 @@ def default_file(start: str | None = None) -> str:
     """`.switchgear/state.db` of the project around `start` (default: the working directory).
 
     A project is the nearest folder above that has a `.switchgear` folder, a configuration or a
-    `.git`. Outside any project each folder has a file of its own in the user's state folder (XDG),
+    `.git`. Outside any project each folder has its own file in the user's state folder (XDG),
     `switchgear/folders/<name>-<key>/state.db`; the home folder has `switchgear/state.db` there.
     """
     begin = here = os.path.abspath(start or os.getcwd())
@@ -58,6 +59,13 @@ def default_file(start: str | None = None) -> str:
     name = "".join(sign for sign in os.path.basename(begin) if sign.isalnum() or sign in "_-")
     folder = f"{name[:40] or 'folder'}-{digest(os.path.realpath(begin))}"
     return os.path.join(state, "switchgear", "folders", folder, "state.db")
+
+
+def sqlite_file(url: str) -> str | None:
+    """The absolute path of the SQLite file that a URL names; `None`: it names none."""
+    if not url.startswith(SQLITE):
+        return None
+    return os.path.abspath(os.path.expanduser(url.removeprefix(SQLITE)))
 
 
 def default_url() -> str:
@@ -93,7 +101,7 @@ def open_store(
     """
     url = default_url() if url is None else url
     if ":" not in url:
-        known = "memory:, sqlite:///path or redis://host"
+        known = f"memory:, sqlite:///{url or 'path'} or redis://host"
         raise ValueError(f"store is {url!r}: it must be a URL such as {known}")
     scheme = url.split(":", 1)[0]
     if url in {"memory:", "memory://"}:

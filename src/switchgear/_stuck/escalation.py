@@ -29,7 +29,7 @@ _LOOK = Record(Signal(count=0))
 
 
 class Interventions(NamedTuple):
-    """What is done about a stuck agent: the `interventions` of the configuration. Immutable."""
+    """The escalation plan for stuck agents: the section `interventions` of the configuration. Immutable."""
 
     when_alone: tuple[str, ...] = STEP_NAMES
     """The steps taken, in order, when no user is there to choose."""
@@ -48,7 +48,7 @@ class Interventions(NamedTuple):
     """Whether `switchgear run` detects stuck agents by default."""
 
     progress: bool = True
-    """Whether the progress detectors judge agents, beside the stuck score."""
+    """Whether the progress detectors are used, besides the stuck score."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Interventions(NamedTuple):
 
 
 def checked(plan: Interventions) -> Interventions:
-    """The plan, if it can be followed. Raises ValueError with the field, the value and the rule."""
+    """The plan, if it is valid. Raises ValueError with the field, the value and the rule."""
     for step_name in plan.when_alone:
         values.check_one_of("Interventions.when_alone", step_name, STEP_NAMES)
     values.check_text("Interventions.hint", plan.hint)
@@ -129,7 +129,7 @@ def take_next_step(apply: Apply, subject: str, step_names: Sequence[str], why: s
 def take(
     apply: Apply, subject: str, step_names: Sequence[str], step_name: str, why: str
 ) -> StepTaken:
-    """Take the step that an operator chose, whatever was tried; it is not repeated automatically."""
+    """Take the step that an operator chose, regardless of earlier steps; it is not repeated automatically."""
     key, policy = escalation_key(subject), escalation_policy(step_names)
     before = tried(apply(key, policy, _LOOK).circuit)
     if step_name == SKIP:  # the last step, skipping those between
@@ -144,8 +144,8 @@ def take(
 def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
     """Record measured progress: start over. Returns whether that ended an incident.
 
-    To be called after what changed files, made more tests pass or earned credit; never for what
-    an agent claims. An escalation without steps left stays open until a manual reset.
+    Call it after files changed, more tests passed or the score fell; never because of a claim of
+    the agent. An escalation without steps left stays open until a manual reset.
     """
     key, policy = escalation_key(subject), escalation_policy(step_names)
     circuit = apply(key, policy, _LOOK).circuit

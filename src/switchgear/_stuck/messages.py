@@ -1,7 +1,7 @@
 """The messages that people and agents read: a trip, a stuck agent, a recovery, little time.
 
-Pure: facts in, text out. What an agent wrote is cleaned before it becomes part of a block, so that
-no line of it can look like one of Switchgear.
+Pure functions. Text of an agent is cleaned before it becomes part of a message, so that none of its
+lines can look like a line of Switchgear.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from switchgear._text.redact import redact, shortened
 SAID = "Switchgear: "
 """The prefix of texts for an agent."""
 UNTIL = ". The session is stopped until the user looks at it."
-"""How the text about changed files ends, for the agent."""
+"""The end of the text about changed files, for the agent."""
 LONGEST_TAMPERING = 1000
 """Maximum characters of the text about changed files."""
 
 HELD = "held open"
-"""How the reason of a stop begins where an operator holds the session."""
+"""The beginning of the reason if an operator holds the session."""
 OVER = "TIME OVER"
-"""How it begins where the time of the session is over."""
+"""The beginning of the reason if the time of the session is over."""
 GIVEN_UP = "given up"
-"""How it begins where a person has given up the task, and the agent was not stuck."""
+"""The beginning of the reason if a person gave up the task, and the agent was not stuck."""
 
 _LABEL = 20
 _LONGEST = 200
@@ -32,7 +32,7 @@ _LONGEST_INDICATOR = 500
 
 
 class Option(NamedTuple):
-    """One thing that can be done: the key for it, its label and what it does."""
+    """A possible action: its key, its label and its effect."""
 
     key: str
     label: str
@@ -66,7 +66,7 @@ def span(seconds: float) -> str:
 
 
 def trip_options(wait_s: float | None) -> tuple[Option, ...]:
-    """What can be done about a tripped circuit."""
+    """The possible actions for a tripped circuit."""
     again = "It stays open until it is reset" if wait_s is None else f"Auto-retry in {wait_s:.0f}s"
     return (
         Option("wait", "Wait for reset", again),
@@ -100,7 +100,7 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
 
 
 def operation(name: str) -> str:
-    """What a circuit stands for: `op/agent_spawn` is the operation `agent_spawn`."""
+    """The operation of a circuit: `op/agent_spawn` is the operation `agent_spawn`."""
     return one_line(name.removeprefix("op/"))
 
 
@@ -144,7 +144,7 @@ class Stuck(NamedTuple):
     points: float
     """The stuck score; the block shows at most 100."""
     indicators: tuple[str, ...]
-    """What the score is made of, one line each."""
+    """The parts of the score, one line each."""
 
 
 def stuck_options(
@@ -156,7 +156,7 @@ def stuck_options(
     paused: bool = False,
     in_batch: bool = True,
 ) -> tuple[Option, ...]:
-    """What can be done about a stuck agent: only what is possible.
+    """The possible actions for a stuck agent.
 
     `limited`: it has a time limit; `stopped`: its circuit is open; `pausable`: its process is known,
     on this machine; `paused`: that process was paused; `in_batch`: other tasks continue after an abort.
@@ -173,7 +173,7 @@ def stuck_options(
     options = (
         Option("resume", "Resume agent", "Reset the circuit; the agent may go on"),
         Option("nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
-        Option("extend", "Extend timeout", f"Grant {_more(plan.extend_s)}"),
+        Option("extend", "Extend timeout", f"Grant {_extension_text(plan.extend_s)}"),
         Option("escalate", "Hand over", f"Escalate to {_helper(plan)}"),
         Option("pause", "Pause agent", "Suspend its process (SIGSTOP)"),
         Option("continue", "Continue agent", "Continue its process (SIGCONT)"),
@@ -190,7 +190,7 @@ def _helper(plan: Interventions) -> str:
     return one_line(known, 60)
 
 
-def _more(extend_s: float) -> str:
+def _extension_text(extend_s: float) -> str:
     count, _, unit = span(extend_s).partition(" ")
     return f"{count} more {unit}"
 
@@ -202,7 +202,7 @@ def agent_calm(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
 
 
 def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
-    """AGENT APPEARS STUCK, with the score, what it is made of, and the options if there are any."""
+    """AGENT APPEARS STUCK, with the score, its parts, and the options if there are any."""
     lines = [
         "AGENT APPEARS STUCK",
         "",
@@ -216,7 +216,7 @@ def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
 
 
 def stopped(stuck: Stuck, what: str) -> str:
-    """What a stopped agent reads; people read `stopped_for_people`."""
+    """The text for a stopped agent; the text for people is `stopped_for_people`."""
     return (
         f"{agent_stuck(stuck)}\n\nThe agent is stopped. {what} Do not call any more tools: "
         "tell the user what you tried, what is left, and that a new message lets you go on."
@@ -224,7 +224,7 @@ def stopped(stuck: Stuck, what: str) -> str:
 
 
 def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str = "") -> str:
-    """What a person reads about a stopped session: why, and what to do next.
+    """The text for people about a stopped session: why, and what to do next.
 
     >>> print(stopped_for_people("7f3a", "score 90 (trips at 60)", escalate=False).splitlines()[0])
     Switchgear stopped session 7f3a: score 90 (trips at 60)
@@ -236,11 +236,11 @@ def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str 
 
 
 _RESUME = {"claude-code": "claude --resume"}
-"""How an agent that has ended takes a session up again, where that is known."""
+"""The command with which an agent resumes a session, if known."""
 
 
 def resume_command(agent: str, session: str) -> str:
-    """The command that takes up a session of an agent again; empty: it is not known.
+    """The command that resumes a session of an agent; empty: unknown.
 
     >>> resume_command("claude-code", "7f3a")
     'claude --resume 7f3a'
@@ -251,9 +251,9 @@ def resume_command(agent: str, session: str) -> str:
 def what_next(
     session: str, *, escalate: bool, again: str = "", reason: str = ""
 ) -> tuple[str, ...]:
-    """What a person can do about a stopped session, each as one line: only what helps.
+    """The useful actions for a stopped session, one line each.
 
-    `again` is the command that takes it up after its agent has ended; `reason` is why it is stopped:
+    `again` is the command that resumes it after its agent has ended; `reason` is why it is stopped:
     an operator's hold ends by a release, and a session whose time is over needs more time.
     """
     name = one_line(session, 80)

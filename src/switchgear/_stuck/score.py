@@ -13,26 +13,24 @@ SMALL_THRESHOLD = 10.0
 
 
 class Share(NamedTuple):
-    """What one detector adds."""
-
     kind: str
     points: float
     """Its weight, whether it trips or not."""
     trips: bool
     reason: str
     alone: float = 0.0
-    """What a detector without a weight makes of the score; it is not added to the others."""
+    """The score from a detector without a weight; it is not added to the others."""
 
     @property
     def effect(self) -> str:
-        """What it does to the score, in words; empty: nothing."""
+        """The effect on the score, in words; empty: none."""
         if self.alone:
             return f"{self.alone:.0f} on its own"
         return f"+{self.points:g}" if self.trips else ""
 
 
 class Score(NamedTuple):
-    """The sum of those that trip, its threshold, and the shares in the policy's order."""
+    """The sum of the shares that trip, its threshold, and all shares in the policy's order."""
 
     points: float
     """At most 100, or the threshold if that is higher."""
@@ -41,9 +39,14 @@ class Score(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In whole points, as everywhere; exact where a policy weighs with fractions of a few points."""
-        exact = self.threshold < SMALL_THRESHOLD
-        return f"{self.points:g}" if exact else f"{self.points:.0f}"
+        """Of 100, in whole points; where a policy weighs with fractions of a few points, exact and of its threshold.
+
+        >>> Score(40.0, 60.0, ()).text, Score(0.5, 0.8, ()).text
+        ('40/100', '0.5/0.8')
+        """
+        if self.threshold < SMALL_THRESHOLD:
+            return f"{self.points:g}/{self.threshold:g}"
+        return f"{self.points:.0f}/{max(MOST_POINTS, self.threshold):.0f}"
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -56,7 +59,7 @@ class Score(NamedTuple):
 
 
 def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
-    """The score that these readings come to; `None`: the policy does not weigh its detectors.
+    """The score of these readings; `None`: the policy has no weights.
 
     A detector without a weight that counts alone is worth the whole threshold when it trips, and
     its share of it from `alone_from` on.

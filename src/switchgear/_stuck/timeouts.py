@@ -11,6 +11,8 @@ from typing import NamedTuple
 from switchgear._core import values
 
 POLICIES = ("fixed", "adaptive", "learned", "longest")
+LEARNING = ("learned", "longest")
+"""The policies that need the durations of similar tasks."""
 OVER = 100
 """The last of the marks, in percent: the time is over."""
 
@@ -35,8 +37,6 @@ class Timeouts(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The estimated size of a task."""
-
     files: int = 0
     lines: int = 0
     dependencies: int = 0
@@ -44,8 +44,6 @@ class Estimate(NamedTuple):
 
 
 class ChosenTimeout(NamedTuple):
-    """A timeout, and why it is that long."""
-
     seconds: float
     why: str
 
@@ -59,7 +57,7 @@ class Due(NamedTuple):
 
 
 def checked(rules: Timeouts) -> Timeouts:
-    """The rules, if they can be followed. Raises ValueError with the field, the value and the rule."""
+    """The rules, if they are valid. Raises ValueError with the field, the value and the rule."""
     values.check_one_of("Timeouts.policy", rules.policy, POLICIES)
     for field in ("fixed_s", "base_s"):
         values.check_seconds(f"Timeouts.{field}", getattr(rules, field))
@@ -147,7 +145,7 @@ def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:
 
 
 def still_given(used_s: float, limit_s: float, given: Sequence[int]) -> tuple[int, ...]:
-    """The marks of those given that are still passed: more time takes back what lies ahead again.
+    """The given marks that are still passed; more time removes marks that are ahead again.
 
     >>> still_given(285.0, 350.0, (70, 90))
     (70,)

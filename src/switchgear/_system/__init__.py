@@ -1,1 +1,1 @@
-"""What several packages need of the operating system: clocks, files, locks across forks, threads beside an event loop."""
+"""Helpers for the operating system that several packages use: clocks, files, locks across forks, threads beside an event loop."""

@@ -1,6 +1,6 @@
 """A clock for spans that leaves out the time in which this process was suspended.
 
-A laptop that sleeps, a paused container, SIGSTOP: meanwhile nothing was read, so silence and limits
+A laptop that sleeps, a paused container, SIGSTOP: in the meantime nothing was read, so silence and limits
 must not count it. The system's monotonic clock stops while the machine sleeps, but not while only
 the process is stopped. That shows in waits: a wait of a second that took a minute was a suspension.
 """
@@ -15,7 +15,7 @@ monotonic: Clock = time.monotonic
 
 
 class Shifted:
-    """A clock that shows another time: a pickled breaker's goes on from where it stood.
+    """A clock with an offset, so that the time of a pickled breaker continues.
 
     >>> Shifted(lambda: 5.0, 100.0)()
     105.0
@@ -32,7 +32,7 @@ class Shifted:
 
 
 SLACK_S = 5.0
-"""A wait that takes so much longer than it was to be is a suspension, not a busy machine."""
+"""Seconds by which a wait must exceed its planned length to count as a suspension."""
 
 
 class AwakeClock:
@@ -52,7 +52,7 @@ class AwakeClock:
         return self._clock() - self._suspended_s
 
     def took(self, seconds: float, at_most_s: float) -> None:
-        """A wait that ended just now took so long, and was to take `at_most_s`."""
+        """Note the length of a wait that just ended and was planned for `at_most_s` seconds."""
         if seconds <= at_most_s + SLACK_S:
             return
         with self._lock:
@@ -69,4 +69,4 @@ class AwakeClock:
 
 
 AWAKE = AwakeClock()
-"""The one of this process."""
+"""The clock of this process."""

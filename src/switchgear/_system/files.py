@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and that only their owner can read."""
+"""Files that are written atomically, and that only their owner can read."""
 
 import errno
 import json
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path  # slow to import, and hooks use this module
 
 
-def open_regular(path: "Path") -> int:
+def open_regular(path: "str | Path") -> int:
     """A descriptor to read a regular file. Raises OSError, also for a pipe, a device or a folder.
 
     Opening a pipe would wait for its writer, and no signal ends that wait: so it is opened without
-    waiting, and looked at after that.
+    waiting, and checked afterwards.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -26,10 +26,13 @@ def open_regular(path: "Path") -> int:
     raise OSError(errno.EINVAL, "is not a regular file", str(path))
 
 
-def read_regular(path: "Path", most_bytes: int) -> bytes:
+def read_regular(path: "str | Path", most_bytes: int) -> bytes:
     """The first bytes of a regular file, up to the limit. Raises OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
-        return file.read(most_bytes)
+        data: bytes | None = file.read(most_bytes)
+    if data is None:  # such as /proc/kmsg, which waits for more although it is a regular file
+        raise BlockingIOError(errno.EAGAIN, "has nothing to read now", str(path))
+    return data
 
 
 def append_descriptor(path: "Path") -> int:
@@ -62,8 +65,8 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 def state_folder(*names: str) -> str:
     """The folder of that name in the user's state folder (XDG_STATE_HOME); it may not exist."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    base = told if os.path.isabs(told) else os.path.expanduser("~/.local/state")
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    base = folder if os.path.isabs(folder) else os.path.expanduser("~/.local/state")
     return os.path.join(base, "switchgear", *names)
 
 
@@ -133,7 +136,7 @@ def make_private_folder(folder: str) -> None:
 
 
 DRAFT_S = 3600.0
-"""How old a draft is, at least, that is no longer written: to write one takes milliseconds."""
+"""Minimum age in seconds of an abandoned draft: writing one takes milliseconds."""
 _DRAFT = re.compile(r".+[.-][0-9a-f]{8}\.part", re.ASCII)
 
 
@@ -158,8 +161,8 @@ def write_whole(path: str, text: str) -> None:
 def remove_old_drafts(folder: str) -> None:
     """Remove the drafts, files and folders, that a killed process left here.
 
-    Others may write here, or tidy up, at the same time: what is younger than an hour is theirs, and
-    what is gone already is gone.
+    Other processes may write or clean up here at the same time: drafts younger than an hour are
+    kept, and missing ones are ignored.
     """
     before_s = time.time() - DRAFT_S
     with suppress(OSError), os.scandir(folder) as entries:

@@ -28,7 +28,7 @@ _FRAMES = (
     r"(?:output|stdout|stderr|error|signal|background pids): ?(?:\((?:empty|none)\)|0)?",
     r"(?:command|directory|process group pgid): .*",
 )
-"""What agents put around the output of a command."""
+"""Lines that agents add before and after the output of a command."""
 _FRAME = re.compile("|".join(_FRAMES), re.IGNORECASE)
 _PATH_KEYS = ("file_path", "filePath", "notebook_path", "absolute_path", "path", "file")
 _READ_ONLY_EDITOR_COMMANDS = frozenset({"view", "read"})
@@ -114,7 +114,7 @@ def asks(text: str) -> str | None:
 
 
 def says_nothing(output: str) -> bool:
-    r"""Whether there is no word of the command's own in it, only what an agent puts around.
+    r"""Whether an output has no text of the command itself, only the frame that an agent adds.
 
     >>> says_nothing("Output: (empty)\nExit Code: 1"), says_nothing("Exit code 1\nno rule for a")
     (True, False)

@@ -70,7 +70,7 @@ _LINKS = frozenset(
         *("packet", "reply", "response", "request", "route"),
     )
 )
-"""So it is after one of these and `to`, `from` or `by`."""
+"""The same holds after one of these and `to`, `from` or `by`."""
 _RESOLVED = frozenset(("resolve", "resolving", "unknown"))
 """After one of these and `host`, every word is the name of a machine."""
 _BEFORE_MACHINES = frozenset(
@@ -133,8 +133,8 @@ _STACK = (
     r"\([^\n()]{1,500}:\d{1,9}:\d{1,9}\)"
 )
 
-_tools: "dict[str, Any]" = {}
-"""Compiled patterns and hash functions, made at the first use and the same ever after."""
+_patterns: "dict[str, Any]" = {}
+"""Compiled patterns and hash functions, created on first use."""
 
 
 def fingerprint(text: str) -> str:
@@ -149,7 +149,7 @@ def fingerprint(text: str) -> str:
     >>> fingerprint("exit code 1 after 3.2 s") == fingerprint("exit code 137 after 3.2 s")
     False
     """
-    hashed: str = _tool("blake2b")(
+    hashed: str = _pattern("blake2b")(
         template(text).encode(errors="replace"), digest_size=8
     ).hexdigest()
     return hashed
@@ -161,7 +161,7 @@ def template(text: str) -> str:
     >>> template("GET https://api.test/v1/7 failed: HTTP 503 after 3.2 s")
     'GET <url> failed: HTTP 503 after #'
     """
-    return "\n".join(_telling_lines(text))
+    return "\n".join(_significant_lines(text))
 
 
 def gist(text: str) -> str:
@@ -170,7 +170,7 @@ def gist(text: str) -> str:
     Words and not characters, so that a longer number at the front cuts nothing off at the end.
     """
     kept: list[str] = []
-    for line in _telling_lines(text).values():
+    for line in _significant_lines(text).values():
         if not any(line.strip() in earlier for earlier in kept):  # a summary may quote a later line
             kept.append(line)
     words = " ".join(kept).split()
@@ -182,21 +182,21 @@ def gist(text: str) -> str:
 def documented(text: str) -> str:
     """The documented key: the first 8 hexadecimal digits of the MD5 of the normalised text."""
     data = normalised(text).encode(errors="replace")
-    hashed: str = _tool("md5")(data, usedforsecurity=False).hexdigest()
+    hashed: str = _pattern("md5")(data, usedforsecurity=False).hexdigest()
     return hashed[:8]
 
 
 def normalised(text: str) -> str:
-    """The documented normalisation: lower case; STACK, HEX and N for what varies; 500 characters.
+    """The documented normalisation: lower case; STACK, HEX and N for variable parts; 500 characters.
 
     Stack traces and hexadecimal values are replaced before bare numbers, which would leave
-    nothing of them to find; the three words stay in capitals, as the seed's example has them.
+    nothing of them to find; the three words stay in capitals.
 
     >>> normalised("Crash at 0x7F3A, line 42, at run (/src/app.ts:42:10)")
     'crash at HEX, line N, STACK'
     """
-    line: str = _tool("stack").sub("STACK", text[:LOOKED_AT].lower())
-    line = _tool("digits").sub(_hex_or_number, line)
+    line: str = _pattern("stack").sub("STACK", text[:LOOKED_AT].lower())
+    line = _pattern("digits").sub(_hex_or_number, line)
     return line.strip()[:DOCUMENTED_LENGTH]
 
 
@@ -204,15 +204,15 @@ FINGERPRINTS: dict[str, Callable[[str], str]] = {"default": fingerprint, "docume
 """The ways to make a key, by the name that configuration has for them."""
 
 
-def _telling_lines(text: str) -> dict[str, str]:
+def _significant_lines(text: str) -> dict[str, str]:
     """The lines that matter, as they are, each under its masked form; no form comes twice."""
     if len(text) > LOOKED_AT:
         text = f"{text[: LOOKED_AT // 2]}\n{text[-LOOKED_AT // 2 :]}"
     if "\x1b" in text:
-        text = _tool("escape").sub("", text)
+        text = _pattern("escape").sub("", text)
     lines = [line for line in text.splitlines() if line and not line.isspace()]
     if len(lines) > 1:
-        lines = [line for line in lines if _is_telling(line.lower())] or lines
+        lines = [line for line in lines if _is_significant(line.lower())] or lines
     found: dict[str, str] = {}
     for line in lines:
         found.setdefault(_masked_line(line), line)
@@ -222,13 +222,13 @@ def _telling_lines(text: str) -> dict[str, str]:
     return found
 
 
-def _is_telling(line: str) -> bool:
+def _is_significant(line: str) -> bool:
     return any(sign in line for sign in _SIGNS)
 
 
 def _masked_line(line: str) -> str:
     words = line.split()
-    suspicious = _tool("suspicious").search
+    suspicious = _pattern("suspicious").search
     out: list[str] = []
     earlier = before = ""
     counting = False
@@ -241,7 +241,7 @@ def _masked_line(line: str) -> str:
         elif before in _BEFORE_MACHINES and _is_machine(word, before, earlier, after):
             masked = _masked_machine(word)
         elif not word.isalpha() and suspicious(word):
-            if not _tells_which(word, before, after, out):
+            if not _identifies_error(word, before, after, out):
                 masked = _masked_word(word) if out else _masked_first(word, after)
         elif counting:
             bare = word.rstrip(_AROUND)
@@ -253,14 +253,14 @@ def _masked_line(line: str) -> str:
         counting = masked.endswith("#") and masked is not word
         # A user may be called "user": the word behind that name is no name.
         earlier, before = before, "" if masked == "<name>" else word
-    listed: str = _tool("list").sub(_masked_list, " ".join(out))
+    listed: str = _pattern("list").sub(_masked_list, " ".join(out))
     return listed
 
 
 def _masked_word(word: str) -> str:
-    masked: str = _tool("variable").sub(_mask, word)
+    masked: str = _pattern("variable").sub(_mask, word)
     if "#" in masked:
-        masked = _tool("joined").sub("#", masked)
+        masked = _pattern("joined").sub("#", masked)
     return masked
 
 
@@ -295,13 +295,13 @@ def _is_machine(word: str, before: str, earlier: str, after: str) -> bool:
 def _is_bare(name: str) -> bool:
     """Whether a word can be the name of a machine: it has a digit or a port."""
     host = name.partition(":")[0]
-    return _tool("bare").fullmatch(name) is not None and not _names_a_code(host)
+    return _pattern("bare").fullmatch(name) is not None and not _names_a_code(host)
 
 
 def _masked_machine(word: str) -> str:
     name = word.strip(_AROUND)
     port = name.partition(":")[2]
-    return word.replace(name, f"<host>:{port}" if _tells_service(port) else "<host>", 1)
+    return word.replace(name, f"<host>:{port}" if _is_service_port(port) else "<host>", 1)
 
 
 def _singular(word: str) -> str:
@@ -318,7 +318,7 @@ def _masked_list(match: Any) -> str:
     return same or "#"
 
 
-def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
+def _identifies_error(word: str, before: str, after: str, out: list[str]) -> bool:
     """Whether a number identifies the error, by the words around it."""
     number = word.strip(_AROUND)
     digits = number.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -358,7 +358,7 @@ def _masked_address(kind: str, found: str) -> str:
     if kind in ("ip", "ip6"):
         keeps = host.startswith(_LOOPBACK) and _is_service(port)
     else:
-        keeps = _tells_service(port)
+        keeps = _is_service_port(port)
     return f"{shown}:{port}" if keeps else shown
 
 
@@ -386,7 +386,7 @@ def _is_service(port: str) -> bool:
     return port.isdecimal() and len(port) <= 5 and int(port) < _SERVICE_PORTS
 
 
-def _tells_service(port: str) -> bool:
+def _is_service_port(port: str) -> bool:
     return _is_service(port) and int(port) not in _WEB_PORTS
 
 
@@ -402,13 +402,14 @@ def _hex_or_number(match: Any) -> str:
     return "HEX" if match[0].startswith("0x") else "N"
 
 
-def _tool(name: str) -> Any:
-    if not _tools:
-        _tools.update(_made())
-    return _tools[name]
+def _pattern(name: str) -> Any:
+    """A compiled pattern, or a hash function, by its name."""
+    if not _patterns:
+        _patterns.update(_compile_patterns())
+    return _patterns[name]
 
 
-def _made() -> Iterable[tuple[str, Any]]:
+def _compile_patterns() -> Iterable[tuple[str, Any]]:
     import hashlib  # noqa: PLC0415  see the docstring of the module
     import re  # noqa: PLC0415
 

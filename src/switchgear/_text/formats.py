@@ -21,6 +21,16 @@ def dollars(micros: int) -> str:
     return f"{'-' if micros < 0 else ''}${whole:,}.{digits[:2]}{digits[2:].rstrip('0')}"
 
 
+def percent(heat: float) -> str:
+    """A heat as `40%`, at most `100%`; what is just below a trip does not read as 100.
+
+    >>> percent(0.999), percent(1.0), percent(1.66), percent(math.inf)
+    ('99%', '100%', '100%', '100%')
+    """
+    share = min(max(heat, 0.0), 1.0) if math.isfinite(heat) else 1.0
+    return f"{math.floor(share * 100 + 1e-9)}%"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 failure`, `2 failures`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -96,7 +106,7 @@ class Money(int):
     __slots__ = ()
 
     def __new__(cls, amount: "int | str") -> Self:
-        return super().__new__(cls, _parsed(amount) if isinstance(amount, str) else amount)
+        return super().__new__(cls, _parse_dollars(amount) if isinstance(amount, str) else amount)
 
     def __repr__(self) -> str:
         return f"Money('{dollars(self)}')"
@@ -108,7 +118,7 @@ class Money(int):
 _LONGEST_AMOUNT = 24
 
 
-def _parsed(text: str) -> int:
+def _parse_dollars(text: str) -> int:
     sign, _, amount = text.strip().partition("$")
     whole, point, part = amount.partition(".")
     groups = whole.split(",")

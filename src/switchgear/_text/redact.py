@@ -1,11 +1,11 @@
-"""Secrets and control characters out of texts before they are stored, shown or sent anywhere.
+"""Removes secrets and control characters from texts before they are stored, shown or sent.
 
 Errors of providers quote keys, tokens and URLs with passwords. What matches here never reaches a
 circuit, an event, a log or a terminal. Each pattern is linear (bounded repeats, no nesting), and
 is tried only on texts that contain one of its triggers, so that ordinary errors cost little.
 
-They are texts until one is needed, and `re` keeps them compiled from then on: compiling all of them
-would cost a hook process a millisecond and a half, and nearly none meets a secret.
+The patterns are compiled when they are first needed: compiling all of them would cost a hook process
+1.5 ms, and few texts contain a secret.
 """
 
 from typing import Any
@@ -55,7 +55,7 @@ def redact(text: str, longest: int = LONGEST) -> str:
     """
     line = text[:_LOOKED_AT]
     if not line.isprintable():
-        line = _replaced(_CONTROL, " ", line)
+        line = _replace(_CONTROL, " ", line)
     line = _without_secrets(line).strip()
     return shortened(line, longest, "…")
 
@@ -102,17 +102,17 @@ def _without_secrets(text: str) -> str:
     for triggers, pattern in _SECRETS:
         for trigger in triggers:
             if trigger in folded:
-                text = _replaced(pattern, _blank, text)
+                text = _replace(pattern, _blank, text)
                 break
     return text
 
 
-def _replaced(pattern: str, by: Any, text: str) -> str:
+def _replace(pattern: str, by: Any, text: str) -> str:
     import re  # noqa: PLC0415  see above
 
     return re.sub(pattern, by, text)
 
 
 def _blank(match: Any) -> str:
-    """What names the secret stays, the secret goes."""
+    """Keep the name of a secret and replace its value."""
     return (match[1] if match.re.groups else "") + "[redacted]"

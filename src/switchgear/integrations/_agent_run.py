@@ -161,6 +161,10 @@ class AgentGuard:
         self._runs: OrderedDict[str, GuardedRun] = OrderedDict()
         self._lock = Lock()
 
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: copies of an agent share circuits and budget."""
+        return self
+
     @property
     def panel(self) -> Panel:
         """The panel given, that of a run around this one, or the default."""
@@ -421,6 +425,10 @@ class _GuardedCall:
             leave_probe(self.breaker, permit)
         return permit, self.breaker.seconds_since(self._started_s)
 
+    def _wait_s(self, error: BaseException) -> float | None:
+        """The wait that an error asks for otherwise than by `Retry-After`; only providers do."""
+        return None
+
     def _record(self, error: BaseException | None, *, failed: bool) -> None:
         if (used := self._used()) is None:
             return
@@ -430,7 +438,7 @@ class _GuardedCall:
         elif error is None:
             self.breaker.record(Signal(ok=False, seconds=seconds, error=self._failure), permit)
         elif failed:
-            self.breaker.failed(permit, error, seconds)
+            self.breaker._failed(permit, error, seconds, self._wait_s(error))  # noqa: SLF001
         else:
             self.breaker.give_back(permit)
 
@@ -444,7 +452,7 @@ class _GuardedCall:
             signal = Signal(ok=False, seconds=seconds, error=self._failure)
             await self.breaker.arecord(signal, permit)
         elif failed:
-            await self.breaker.afailed(permit, error, seconds)
+            await self.breaker._afailed(permit, error, seconds, self._wait_s(error))  # noqa: SLF001
         else:
             await self.breaker.agive_back(permit)
 
@@ -534,6 +542,11 @@ class ModelCall(_GuardedCall):
         if error is None:
             return bool(self._failure)
         return not isinstance(error, self.run.guard.control_flow) and is_model_failure(error)
+
+    def _wait_s(self, error: BaseException) -> float | None:
+        """The wait by the rate limits that are used up, or in the body of the error."""
+        found = classify(error)
+        return None if found is None else found.retry_after_s
 
     def _settle(self, error: BaseException | None) -> None:
         if self._is_over:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypedDict
 from urllib.parse import quote, urlsplit
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
@@ -152,6 +152,7 @@ class HttpGuard:
         on_refused: Callable[[Exception], object] | None = None,
         models_only: bool = False,
         is_sealed: bool = False,
+        sdk_retries_errors: bool = False,
         default_key: str = "host",
         owner: str = "httpx",
     ) -> None:
@@ -164,6 +165,9 @@ class HttpGuard:
             key = "model" if is_same_place and default_key == "provider" else default_key
         self._template = _checked_key(key)
         self.answers = on_refusal == "answer"
+        self.raises_by_status = sdk_retries_errors and not self.answers
+        """Whether a refusal is a response that raises it when the SDK checks the status: an SDK that retries
+        what its HTTP client raises does not retry that."""
         self.budget = budget
         checked_tags({"provider": "", "model": "", **(tags or {})})
         self.tags = tags or {}
@@ -560,11 +564,26 @@ def _unserved(
     guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
 ) -> Any:
     error: Any = unserved.args[0]
-    if guard.on_refused is not None and isinstance(error, Rejected | BudgetRefused):
+    if not isinstance(error, Rejected | BudgetRefused):
+        raise error from None
+    if guard.on_refused is not None:
         guard.on_refused(error)
-    if guard.answers and isinstance(error, Rejected | BudgetRefused):
-        return wire.refuse(error, attempts[0].request)
-    raise error from None
+    if not guard.answers and not guard.raises_by_status:
+        raise error from None
+    answer = wire.refuse(error, attempts[0].request)
+    if guard.raises_by_status:
+        answer.raise_for_status = _Raiser(error)
+    return answer
+
+
+class _Raiser:
+    """Raises a refusal where an SDK checks the status of a response."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __call__(self) -> NoReturn:
+        raise self._error
 
 
 class GuardedChunks:
@@ -683,6 +702,9 @@ def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> 
         target = re.sub(r"/models/[^/:%]+(?=(:|%3A))", f"/models/{quote(model)}", target, count=1)
     else:
         payload["model"] = model
+        # Azure finds the model by the path.
+        deployment = f"/openai/deployments/{quote(model, safe='')}/"
+        target = re.sub(r"/openai/deployments/[^/]+/", deployment, target, count=1)
     scheme, host = outgoing.scheme, outgoing.host
     if fallback.base_url:
         place = urlsplit(fallback.base_url)

@@ -1,4 +1,4 @@
-"""Guarded transports for httpx and httpx2, which are alike but for their names. Imports neither."""
+"""Guarded transports for httpx and httpx2, which differ only in their names. Imports neither."""
 
 import sys
 from collections.abc import Mapping
@@ -20,8 +20,6 @@ from switchgear.integrations._guard import (
 )
 
 LIBRARIES = ("httpx", "httpx2")
-_REFUSAL = "switchgear_refusal"
-"""Where a response that stands for a refusal has the error."""
 
 
 def library_of(value: Any) -> Any:
@@ -71,26 +69,7 @@ class _TransportWire:
 def answered(library: Any, error: Exception, request: ModelRequest | None, sent: Any) -> Any:
     """A response of the library that stands for a refusal."""
     status, headers, body = refusal_answer(error, request)
-    response = library.Response(status, headers=headers, content=body, request=sent)
-    response.extensions[_REFUSAL] = error
-    return response
-
-
-def raise_refusals(client: Any, http_guard: HttpGuard) -> None:
-    """Let an SDK raise refusals as they are that would take them for connection errors and retry.
-
-    Its HTTP client answers instead, and the error that the SDK makes of that answer is the refusal.
-    """
-    if http_guard.answers:
-        return
-    http_guard.answers = True
-    make = client._make_status_error  # noqa: SLF001  all SDKs of this make have it
-
-    def made(message: str, *, body: object, response: Any) -> Any:
-        refusal = response.extensions.get(_REFUSAL)
-        return make(message, body=body, response=response) if refusal is None else refusal
-
-    client._make_status_error = made  # noqa: SLF001
+    return library.Response(status, headers=headers, content=body, request=sent)
 
 
 class _SyncWire(_TransportWire):

@@ -31,6 +31,7 @@ from agent_framework.exceptions import (
 )
 
 from switchgear._core.errors import Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardOptions,
@@ -54,6 +55,8 @@ _CONTROL_FLOW = (
     MiddlewareException,
     UserInputRequiredException,
 )
+_WITH_REASONS = frozenset(("anthropic", "azure.ai.openai", "openai"))
+"""Providers whose streams end with the reason."""
 
 
 def guard(
@@ -62,7 +65,7 @@ def guard(
     """The middleware that guards the model calls, the tool calls and the progress of agents.
 
     Agents with the same list share circuits and budget. `fallback` is the client that answers while the
-    circuit of an agent's own model refuses; it has a circuit of its own, and its own middleware does not
+    circuit of an agent's own model refuses; it has its own circuit, and its own middleware does not
     run. The other options are those of every agent framework: `GuardOptions`.
     """
     shared = AgentGuard("agent-framework", control_flow=_CONTROL_FLOW, **options)
@@ -95,13 +98,19 @@ class _ModelMiddleware(ChatMiddleware):
         try:
             async with AsyncExitStack() as stack:
                 if fallback is not None and self._guard.refuses(name):
-                    call = await stack.enter_async_context(run.model(_name(fallback, {})))
+                    name = _name(fallback, {})
+                    call = await stack.enter_async_context(run.model(name))
                     context.result = await _answered_by(fallback, context)
                 else:
                     call = await stack.enter_async_context(run.model(name))
                     await call_next()
                 if isinstance(context.result, ResponseStream):
-                    context.result = _guarded(context.result, call, stack.pop_all())
+                    # A response in the background may end its stream and be polled later.
+                    in_background = bool((context.options or {}).get("background"))
+                    has_end = name.provider in _WITH_REASONS and not in_background
+                    context.result = _guarded(
+                        context.result, call, stack.pop_all(), has_end=has_end
+                    )
                 elif context.result is not None:
                     _read(call, context.result)
         except Refused as error:
@@ -143,14 +152,17 @@ async def _answered_by(client: BaseChatClient, context: ChatContext) -> Any:
     return answer if isinstance(answer, ResponseStream) else await answer
 
 
-def _guarded(stream: Stream, call: ModelCall, held: AsyncExitStack) -> Stream:
-    """A stream that holds the permit of its call to the end."""
+def _guarded(stream: Stream, call: ModelCall, held: AsyncExitStack, *, has_end: bool) -> Stream:
+    """A stream that holds the permit of its call to the end. `has_end`: a whole one gives the reason of its end."""
 
     async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
         async with held:
             async for update in stream:
                 yield update
-            _read(call, await stream.get_final_response())
+            response = await stream.get_final_response()
+            if has_end and response.finish_reason is None:
+                call.failed(TRUNCATED)
+            _read(call, response)
 
     async def closed() -> None:
         await held.__aexit__(GeneratorExit, GeneratorExit(), None)

@@ -29,7 +29,6 @@ from switchgear.integrations._http import (
     guard_http_client,
     guard_stream,
     library_of,
-    raise_refusals,
 )
 
 __all__ = ["Fallback", "ModelUsage", "guard"]
@@ -44,11 +43,16 @@ def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
     retried. `options` are described at `HttpGuardOptions`; the default key is `"provider"`. A version
     of the SDK without middleware is guarded in place.
     """
-    http_guard = HttpGuard(**options, default_key="provider", owner="anthropic")
     anything: Any = client
-    if not hasattr(anything, "with_middleware"):
+    has_middleware = hasattr(anything, "with_middleware")
+    http_guard = HttpGuard(
+        **options,
+        default_key="provider",
+        owner="anthropic",
+        sdk_retries_errors=not has_middleware,
+    )
+    if not has_middleware:
         guard_http_client(anything._client, http_guard)  # noqa: SLF001  the SDK has no public name for it
-        raise_refusals(anything, http_guard)
         return client
     others = [one for one in anything.middleware if not isinstance(one, GuardMiddleware)]
     guarded: Client = anything.with_options(

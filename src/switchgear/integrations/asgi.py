@@ -100,8 +100,8 @@ class RefusalMiddleware:
             }
         except StoreError as error:
             status = 503 if self._required else 200
-            told = {"status": "unknown", "reason": str(error)} if self._details else {}
-            await _answer(scope, send, status, {"status": "unknown", **told})
+            reason = {"status": "unknown", "reason": str(error)} if self._details else {}
+            await _answer(scope, send, status, {"status": "unknown", **reason})
             return
         opened = [view for view in views if view.verdict.phase is Phase.OPEN]
         opened += [view for view in views if _is_held(view) and view not in opened]

@@ -2,10 +2,10 @@
 
 `guard(options)` adds hooks to the options: a circuit per tool, and the progress of the session and of each
 of its sub-agents. `query` also guards the whole query by the circuit of the provider and by the budget:
-Claude Code calls its model itself, in a process of its own.
+Claude Code calls its model itself, in a separate process.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -54,13 +54,18 @@ async def query(
     options = options or ClaudeAgentOptions()
     hooks = _SessionHooks(guarded)
     async with hooks.root.model(ModelName("anthropic", options.model or "")) as call:
-        asked = sdk.query(prompt=prompt, options=_hooked(options, hooks), transport=transport)
-        async for message in asked:
-            if isinstance(message, ResultMessage):
-                cost = message.total_cost_usd
-                call.used(0, 0, cost_micros=None if cost is None else round(cost * 1e6))
-                call.failed(_failure(message))
-            yield message
+        messages = sdk.query(prompt=prompt, options=_hooked(options, hooks), transport=transport)
+        try:
+            async for message in messages:
+                if isinstance(message, ResultMessage):
+                    cost = message.total_cost_usd
+                    call.used(0, 0, cost_micros=None if cost is None else round(cost * 1e6))
+                    call.failed(_failure(message))
+                yield message
+        finally:
+            hooks.give_back()
+            if isinstance(messages, AsyncGenerator):
+                await messages.aclose()
 
 
 def _guard(**options: Unpack[GuardOptions]) -> AgentGuard:
@@ -127,6 +132,12 @@ class _SessionHooks:
         if warning is None:
             return {}
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": warning}}
+
+    def give_back(self) -> None:
+        """The session is over: tool calls that were not made, or not finished, are no evidence."""
+        while self._calls:
+            _, call = self._calls.popitem()
+            call.__exit__(GeneratorExit, GeneratorExit(), None)
 
 
 def _failure(result: ResultMessage) -> str:

@@ -52,7 +52,7 @@ class SwitchgearPlugin(BasePlugin):
         self._guard = AgentGuard("google-adk", **options)
         self._fallback = LLMRegistry.new_llm(fallback) if isinstance(fallback, str) else fallback
         self._models: dict[tuple[str, str, int], ModelCall] = {}
-        """The model calls under way, by invocation, agent and task."""
+        """The model calls in progress, by invocation, agent and task."""
         self._tools: dict[str, ToolCall] = {}
 
     def run_of(self, invocation_id: str) -> GuardedRun:
@@ -115,7 +115,7 @@ class SwitchgearPlugin(BasePlugin):
             await call.__aexit__(None, None, None)
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Remember the task of the caller: model calls may have tasks of their own."""
+        """Remember the task of the caller: model calls may have separate tasks."""
         self.run_of(invocation_context.invocation_id).anchor = id(asyncio.current_task())
 
     async def before_tool_callback(
@@ -166,9 +166,9 @@ class SwitchgearPlugin(BasePlugin):
         self, run: GuardedRun, model: BaseLlm, request: LlmRequest
     ) -> LlmResponse | None:
         last = None
-        asked = request.model_copy(update={"model": model.model})
+        fallback_request = request.model_copy(update={"model": model.model})
         async with run.model(_name(model.model)) as call:
-            async for response in model.generate_content_async(asked, stream=False):
+            async for response in model.generate_content_async(fallback_request, stream=False):
                 last = response
                 _read(call, response)
         return last

@@ -4,10 +4,12 @@
 message of the user; agents that tools start are sub-agents of it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.structured_output import StructuredOutputError
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -16,6 +18,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from switchgear._core.errors import Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardedRun,
@@ -31,6 +34,12 @@ from switchgear.integrations._agent_run import (
 __all__ = ["SwitchgearMiddleware", "guard"]
 
 ToolResult = ToolMessage | Command[Any]
+_WITH_REASONS = frozenset(
+    ("anthropic", "deepseek", "google_genai", "groq", "mistralai", "openai", "xai")
+)
+"""Providers whose whole messages have the reason of their end."""
+_REASONS = frozenset(("finish_reason", "status", "stop_reason"))
+"""Where they have it."""
 
 
 class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -44,7 +53,8 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         self, *, fallback: BaseChatModel | str | None = None, **options: Unpack[GuardOptions]
     ) -> None:
         super().__init__()
-        self._guard = AgentGuard("langchain", control_flow=(GraphBubbleUp,), **options)
+        flow = (GraphBubbleUp, StructuredOutputError)
+        self._guard = AgentGuard("langchain", control_flow=flow, **options)
         self._fallback = init_chat_model(fallback) if isinstance(fallback, str) else fallback
 
     def run_of(self, state: Any) -> GuardedRun:
@@ -62,9 +72,9 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         run = self.run_of(request.state)
         try:
             request = self._chosen(request)
-            with run.model(_name(request.model)) as call:
+            with run.model(_name(request.model)) as call, _unparsed(call):
                 response = handler(request)
-                _read(call, response)
+                _read(call, response.result)
         except Refused as error:
             return self._answer(error)
         _said(run, response)
@@ -80,8 +90,9 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             request = self._chosen(request)
             async with run.model(_name(request.model)) as call:
-                response = await handler(request)
-                _read(call, response)
+                with _unparsed(call):
+                    response = await handler(request)
+                _read(call, response.result)
         except Refused as error:
             return self._answer(error)
         _said(run, response)
@@ -148,9 +159,24 @@ def _name_of(model: BaseChatModel) -> ModelName:
     return ModelName(params.get("ls_provider", ""), params.get("ls_model_name", ""))
 
 
-def _read(call: ModelCall, response: ModelResponse[Any]) -> None:
-    for message in response.result:
-        if isinstance(message, AIMessage) and (usage := message.usage_metadata) is not None:
+@contextmanager
+def _unparsed(call: ModelCall) -> Iterator[None]:
+    """An answer that does not fit the response format is paid for, too."""
+    try:
+        yield
+    except StructuredOutputError as error:
+        _read(call, [error.ai_message])
+        raise
+
+
+def _read(call: ModelCall, messages: Iterable[BaseMessage]) -> None:
+    for message in messages:
+        if not isinstance(message, AIMessage):
+            continue
+        about = message.response_metadata
+        if about.get("model_provider") in _WITH_REASONS and about.keys().isdisjoint(_REASONS):
+            call.failed(TRUNCATED)  # LangChain takes what came of a stream for the whole message
+        if (usage := message.usage_metadata) is not None:
             details = usage.get("input_token_details", {})
             call.used(
                 usage["input_tokens"],

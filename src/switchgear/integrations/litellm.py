@@ -49,7 +49,7 @@ class SwitchgearLogger(CustomLogger):
         self._guard = AgentGuard("litellm", **options)
         self._fallback = fallback
         self._calls: dict[str, ModelCall] = {}
-        """The calls that are under way, by LiteLLM's id."""
+        """The calls that are in progress, by LiteLLM's id."""
 
     # Direct calls
 

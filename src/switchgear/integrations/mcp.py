@@ -35,7 +35,7 @@ def guard(client: C, *, server: str = "", **options: Unpack[GuardOptions]) -> C:
     if server:
         options.setdefault("tool_key", f"mcp/{server.replace('{', '').replace('}', '')}/{{tool}}")
     guarded = AgentGuard("mcp", **options)
-    inner: Any = client.call_tool
+    inner: Any = getattr(client.call_tool, "unguarded", client.call_tool)
     of_fastmcp = type(client).__module__.partition(".")[0] == "fastmcp"
 
     async def call_tool(
@@ -53,6 +53,7 @@ def guard(client: C, *, server: str = "", **options: Unpack[GuardOptions]) -> C:
             result.content.append(TextContent(type="text", text=warning))
         return result
 
+    setattr(call_tool, "unguarded", inner)  # noqa: B010  a new guard replaces this one
     setattr(client, "call_tool", call_tool)  # noqa: B010  a protocol's method is read-only to mypy
     return client
 

@@ -6,7 +6,7 @@ import openai
 from openai import AsyncOpenAI, OpenAI
 
 from switchgear.integrations._guard import Fallback, HttpGuard, HttpGuardOptions, ModelUsage
-from switchgear.integrations._http import guard_http_client, raise_refusals
+from switchgear.integrations._http import guard_http_client
 
 __all__ = ["Fallback", "ModelUsage", "guard"]
 
@@ -17,13 +17,13 @@ def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
     """Guard the calls of a client in place and return it, Azure's clients included.
 
     The guard is part of the HTTP client of the SDK, inside its retries: each attempt counts as a call, and
-    a refusal is not retried. Clients made by `with_options` share it; those of version 2 raise a refusal
-    as `InternalServerError` with the reason. `options` are described at `HttpGuardOptions`; the default
-    key is `"provider"`.
+    a refusal is not retried. Clients made by `with_options` share it. `options` are described at
+    `HttpGuardOptions`; the default key is `"provider"`.
     """
-    http_guard = HttpGuard(**options, default_key="provider", owner="openai")
+    is_old = int(openai.__version__.partition(".")[0]) < 3
+    http_guard = HttpGuard(
+        **options, default_key="provider", owner="openai", sdk_retries_errors=is_old
+    )
     http_client: Any = client._client  # noqa: SLF001  the SDK has no public name for it
     guard_http_client(http_client, http_guard)
-    if int(openai.__version__.partition(".")[0]) < 3:
-        raise_refusals(client, http_guard)
     return client

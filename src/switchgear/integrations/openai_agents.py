@@ -8,8 +8,9 @@ model provider, one whose model calls are guarded. A run is one trace: one `Runn
 from collections.abc import AsyncIterator
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from time import time
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from agents import (
     Agent,
@@ -23,6 +24,7 @@ from agents import (
     ToolOutputImage,
     ToolOutputText,
     Usage,
+    handoff,
 )
 from agents.models.multi_provider import MultiProvider
 from agents.tool import (
@@ -39,6 +41,7 @@ from openai.types.responses import (
 )
 
 from switchgear._core.errors import Rejected
+from switchgear._system.threads import beside
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardedRun,
@@ -94,6 +97,10 @@ class _Guards:
         self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         self._fallback = fallback
 
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: copies of an agent share it."""
+        return self
+
     def run(self) -> GuardedRun:
         """The run of the current trace."""
         trace = get_current_trace()
@@ -123,7 +130,7 @@ class _Guards:
         known = self._agents.get(id(agent))
         if known is not None:
             return known[1]
-        # A class of its own, so that copies that the SDK makes of the agent stay guarded.
+        # A separate class, so that copies that the SDK makes of the agent stay guarded.
         kind = type(type(agent).__name__, (_McpToolsGuarded, type(agent)), {"guards": self})
         guarded: Agent[Any] = object.__new__(kind)
         guarded.__dict__.update(agent.__dict__)
@@ -133,15 +140,26 @@ class _Guards:
         guarded.handoffs.extend(map(self.handoff, agent.handoffs))
         return guarded
 
-    def handoff(self, target: Any) -> Any:
-        if isinstance(target, Agent):
-            return self.agent(target)
-        invoke = target.on_invoke_handoff
+    def handoff(self, target: Any) -> Handoff[Any, Any]:
+        given: Handoff[Any, Any] = handoff(target) if isinstance(target, Agent) else target
+        invoke = given.on_invoke_handoff
 
         async def hand_over(context: Any, arguments: str) -> Any:
+            # A step of the run: agents that hand over to each other make no progress.
+            step = (given.tool_name, arguments or "", given.agent_name)
+            await beside(partial(self.run().observe, *step))
             return self.agent(await invoke(context, arguments))
 
-        return replace(cast("Handoff[Any, Any]", target), on_invoke_handoff=hand_over)
+        guarded = replace(given, on_invoke_handoff=hand_over)
+        known = given._agent_ref  # noqa: SLF001
+        if known is not None:  # how the SDK finds the agents of a run that it continues
+
+            def guarded_target() -> Any:  # guarded when it is asked for, as its handoffs may follow
+                agent: Any = known()
+                return None if agent is None else self.agent(agent)
+
+            guarded._agent_ref = guarded_target  # type: ignore[assignment]  # noqa: SLF001
+        return guarded
 
     def tool(self, tool: Tool) -> Tool:
         if not isinstance(tool, FunctionTool) or isinstance(tool.on_invoke_tool, _GuardedInvoker):
@@ -188,7 +206,8 @@ class _GuardedInvoker:
         return _warned(result, warning)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__agents_bind"):  # a copy of the tool keeps this invoker
+        is_pythons = name.startswith("__") and not name.startswith("__agents_")
+        if is_pythons or name.startswith("__agents_bind"):  # a copy of the tool keeps this invoker
             raise AttributeError(name)
         return getattr(self._tool.on_invoke_tool, name)
 

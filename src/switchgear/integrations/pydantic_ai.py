@@ -4,8 +4,8 @@ Every attempt at a model request is guarded by the circuit of the model that ser
 Agents that tools run are sub-agents of the run.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import Any, Unpack
@@ -15,6 +15,8 @@ from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
+    FallbackExceptionGroup,
+    ModelAPIError,
     ModelRetry,
     RetryModelRequest,
     SkipModelRequest,
@@ -30,12 +32,13 @@ from pydantic_ai.models import (
     StreamedResponse,
     infer_model,
 )
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.usage import RequestUsage
 
 from switchgear._core.errors import Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardedRun,
@@ -48,11 +51,18 @@ from switchgear.integrations._agent_run import (
     with_warning,
 )
 
-__all__ = ["SwitchgearCapability", "guard"]
+__all__ = ["ModelRejected", "SwitchgearCapability", "guard"]
 
 _RETRIES = (ModelRetry, ToolRetryError)
 """The model is to correct its call: no evidence against the tool, and a step without progress."""
 _CONTROL_FLOW = (ApprovalRequired, CallDeferred, RetryModelRequest, SkipModelRequest)
+_WITH_REASONS = frozenset(
+    ("anthropic", "azure", "deepseek", "google", "google-cloud", "mistral", "openai")
+)
+"""Providers whose whole responses have the reason of their end in `provider_details`.
+
+Not Groq: a stream that it ends because the model made an invalid tool call (`tool_use_failed`) has none.
+"""
 
 
 class SwitchgearCapability(AbstractCapability[Any]):
@@ -84,7 +94,7 @@ class SwitchgearCapability(AbstractCapability[Any]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """The model, guarded by its circuit and by the budget of the run."""
-        return _GuardedModel(model, self._run or self._guard.current())
+        return _guarded(model, self._run or self._guard.current())
 
     async def wrap_model_request(
         self,
@@ -96,20 +106,24 @@ class SwitchgearCapability(AbstractCapability[Any]):
         """Choose the fallback while the model is refused; answer a refusal if so configured."""
         run = self._run or self.run_of(ctx.run_id)
         fallback = self._fallback
-        if fallback is not None and self._guard.refuses(_name(request_context.model)):
+        if fallback is not None and self._refuses(request_context.model):
             request_context = replace(request_context, model=fallback, model_id=fallback.model_id)
         if self._guard.answers and request_context.streaming:
-            refusal = await run.arefusal(_name(request_context.model))
+            refusal = await _refusal(run, request_context.model)
             if refusal is not None:  # in a stream, it would reach the reader before it comes here
                 return _answer(refusal)
         try:
-            response = await handler(request_context)
+            with _first_refusal():
+                response = await handler(request_context)
         except Refused as error:
             if not self._guard.answers:
                 raise
             return _answer(error)
         run.said(response.text or "", calls_tools=bool(response.tool_calls))
         return response
+
+    def _refuses(self, model: Model) -> bool:
+        return all(self._guard.refuses(_name(one)) for one in _members(model))
 
     async def wrap_tool_execute(
         self,
@@ -138,12 +152,59 @@ class SwitchgearCapability(AbstractCapability[Any]):
 guard = SwitchgearCapability
 
 
-class _GuardedModel(WrapperModel):
-    """A model inside a run: a permit of its circuit, and a reservation, for each request."""
+class ModelRejected(Rejected, ModelAPIError):
+    """The circuit of a model refuses. For Pydantic AI it is an error of the model: its fallbacks answer."""
 
-    def __init__(self, wrapped: Model, run: GuardedRun) -> None:
-        super().__init__(wrapped)
-        self._run = run
+    def __init__(self, model_name: str, refusal: Rejected) -> None:
+        ModelAPIError.__init__(self, model_name, str(refusal), retry_after=refusal.retry_after_s)
+        self.args = refusal.args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model_name, Rejected(*self.args))
+
+
+def _guarded(model: Model, run: GuardedRun) -> Model:
+    """The model, guarded; of a model with fallbacks, each one has its own circuit."""
+    if not isinstance(model, FallbackModel):
+        return _GuardedModel(model, run)
+    guarded = copy(model)
+    guarded.models = [_guarded(one, run) for one in model.models]
+    return _GuardedFallbacks(guarded)
+
+
+def _members(model: Model) -> Iterator[Model]:
+    """The models with a circuit: the model itself, or those that a model with fallbacks tries."""
+    if not isinstance(model, FallbackModel):
+        yield model
+        return
+    for one in model.models:
+        yield from _members(one)
+
+
+async def _refusal(run: GuardedRun, model: Model) -> Rejected | None:
+    """Why a model, with all its fallbacks, would be refused now; `None`: one of them would not."""
+    first = None
+    for one in _members(model):
+        refusal = await run.arefusal(_name(one))
+        if refusal is None:
+            return None
+        first = first or refusal
+    return first
+
+
+@contextmanager
+def _first_refusal() -> Generator[None]:
+    """Raise the first refusal if all models of a chain of fallbacks are refused."""
+    try:
+        yield
+    except FallbackExceptionGroup as group:
+        if all(isinstance(error, Refused) for error in group.exceptions):
+            raise group.exceptions[0] from None
+        raise
+
+
+class _GuardedFallbacks(WrapperModel):
+    """A model with guarded fallbacks; it is refused if all of them are."""
 
     async def request(
         self,
@@ -151,9 +212,50 @@ class _GuardedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        async with self._run.model(_name(self.wrapped)) as call:
+        with _first_refusal():
+            return await super().request(messages, model_settings, model_request_parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        settings = (messages, model_settings, model_request_parameters, run_context)
+        with _first_refusal():
+            async with self.wrapped.request_stream(*settings) as stream:
+                yield stream
+
+
+class _GuardedModel(WrapperModel):
+    """A model inside a run: a permit of its circuit, and a reservation, for each request."""
+
+    def __init__(self, wrapped: Model, run: GuardedRun) -> None:
+        super().__init__(wrapped)
+        self._run = run
+
+    @asynccontextmanager
+    async def _call(self) -> AsyncGenerator[ModelCall]:
+        call = self._run.model(_name(self.wrapped))
+        try:
+            async with call:
+                yield call
+        except Rejected as error:
+            if error.circuit != call.breaker.name:
+                raise  # the run is stopped: another model would not help
+            raise ModelRejected(self.model_name, error) from None
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        async with self._call() as call:
             response = await super().request(messages, model_settings, model_request_parameters)
-            _read(call, response.usage)
+            _read(call, response)
         return response
 
     @asynccontextmanager
@@ -166,13 +268,17 @@ class _GuardedModel(WrapperModel):
     ) -> AsyncGenerator[StreamedResponse]:
         settings = (messages, model_settings, model_request_parameters, run_context)
         async with (
-            self._run.model(_name(self.wrapped)) as call,
+            self._call() as call,
             self.wrapped.request_stream(*settings) as stream,
         ):
             try:
                 yield stream
             finally:
-                _read(call, stream.usage)
+                response = stream.get()
+                _read(call, response)
+                # Whether the reader left: `state` does not distinguish it from the end of a cut stream.
+                if stream._finished and _is_truncated(response):  # noqa: SLF001
+                    call.failed(TRUNCATED)
 
 
 def _name(model: Model) -> ModelName:
@@ -183,13 +289,29 @@ def _answer(error: BaseException) -> ModelResponse:
     return ModelResponse(parts=[TextPart(answer_text(error))])
 
 
-def _read(call: ModelCall, usage: RequestUsage) -> None:
+def _read(call: ModelCall, response: ModelResponse) -> None:
+    usage = response.usage
     call.used(
         usage.input_tokens,
         usage.output_tokens,
         cache_read=usage.cache_read_tokens,
         cache_write=usage.cache_write_tokens,
     )
+    if _reason(response) == "failed":
+        call.failed("the provider reported that the response failed")
+
+
+def _reason(response: ModelResponse) -> Any:
+    """Why the response ended, as the provider said it; `finish_reason` may be a guess of Pydantic AI."""
+    return (response.provider_details or {}).get("finish_reason")
+
+
+def _is_truncated(response: ModelResponse) -> bool:
+    """Whether a stream that was read to its end had none."""
+    if response.provider_name not in _WITH_REASONS or response.state == "suspended":
+        return False
+    is_refusal = response.finish_reason == "content_filter"  # it has no other reason
+    return _reason(response) is None and not is_refusal
 
 
 def _warned(result: Any, warning: str | None) -> Any:

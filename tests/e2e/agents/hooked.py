@@ -63,9 +63,7 @@ class Guarded:
 
     def run(self, prompt: str = "Check the settings.") -> Ended:
         """One headless run of the agent, ended by force if it does not end."""
-        made = self.world.agent.invocation(
-            prompt, self.project, model=self.world.model, extra=self.extra
-        )
+        made = self.world.agent.invocation(prompt, model=self.world.model, extra=self.extra)
         began_s = time.monotonic()
         done = subprocess.run(
             ["timeout", "-k", "5", str(LONGEST_S), *made.argv],

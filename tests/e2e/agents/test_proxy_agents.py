@@ -49,7 +49,7 @@ class Ran(NamedTuple):
 
 
 def started(world: World, project: Path, prompt: str, *extra: str) -> "subprocess.Popen[bytes]":
-    invocation = world.agent.invocation(prompt, project, model=world.model, extra=extra)
+    invocation = world.agent.invocation(prompt, model=world.model, extra=extra)
     run = subprocess.Popen(
         invocation.argv,
         cwd=project,
@@ -215,7 +215,7 @@ def test_a_tool_loop_ends_with_the_evidence_and_the_next_message_is_admitted(
         ran = agent(world, project)
         asked = api.requests
         refused = [line for line in refusals(proxy, log) if line["refused"] == "loop"]
-        # Equal calls that are not marked as failed are stopped at the eighth (docs/stuck.md); Gemini and Qwen
+        # Equal calls that are not marked as failed are stopped at the sixth (docs/stuck.md); Gemini and Qwen
         # end such a loop themselves after five.
         assert 2 <= asked <= 10, ran.output
         assert ran.code is not None

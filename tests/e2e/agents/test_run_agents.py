@@ -47,7 +47,7 @@ def test_the_same_failing_command_for_ever_trips_within_the_threshold(
     api.play("same-error-for-ever")
     result = run(world, project, "--timeout", "3m")
     assert result["exit_reason"] == "circuit_breaker", result
-    # One iteration is enough, unless the agent has a guard of its own and gives up before ours.
+    # One iteration is enough, unless the agent has its own guard and gives up before ours.
     assert result["iterations"] <= 3
     assert any("No such file" in each for each in result["evidence"]) or "loop" in result["lines"]
 

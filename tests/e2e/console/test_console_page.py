@@ -380,7 +380,7 @@ def test_a_request_of_an_agent_is_answered_on_the_page(tab: Tab, served: Served)
 
 def test_the_score_of_a_session_begins_before_the_page_was_opened(tab: Tab) -> None:
     page = tab.open("/session/0199f3d8-loop")
-    page.wait_for_selector("h2:has-text('Heat over time') + .chart canvas")
+    page.wait_for_selector("h2:has-text('Score over time') + .chart canvas")
     points = page.request.get(
         f"{tab.url}/v1/sessions/0199f3d8-loop",
         headers={

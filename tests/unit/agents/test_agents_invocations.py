@@ -1,14 +1,11 @@
 """The command lines: what is started, with the prompt where it cannot be mistaken."""
 
-from pathlib import Path
-
 import pytest
 
 from switchgear._agents.base import as_argument
 from switchgear._agents.command import CommandAgent
 from switchgear._agents.registry import AGENTS, agent_named, agent_of_command
 
-HERE = Path()
 NASTY = "--help; $(rm -rf .) 'quoted' \"twice\" \n@file"
 
 
@@ -22,7 +19,7 @@ def test_every_agent_has_a_name_and_an_install_command() -> None:
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_the_prompt_is_one_argument_or_stdin_and_never_an_option(name: str) -> None:
-    invocation = AGENTS[name].invocation(NASTY, HERE)
+    invocation = AGENTS[name].invocation(NASTY)
     holders = [part for part in invocation.argv if NASTY in part]
     if invocation.stdin is not None:
         assert invocation.stdin == NASTY
@@ -34,10 +31,10 @@ def test_the_prompt_is_one_argument_or_stdin_and_never_an_option(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(set(AGENTS) - {"demo"}))
 def test_a_model_and_further_arguments_are_passed_on(name: str) -> None:
-    argv = AGENTS[name].invocation("do it", HERE, model="some/model", extra=("--more", "x")).argv
+    argv = AGENTS[name].invocation("do it", model="some/model", extra=("--more", "x")).argv
     assert argv[argv.index("--model") + 1] == "some/model"
     assert argv[argv.index("--more") + 1] == "x"
-    assert "--model" not in AGENTS[name].invocation("do it", HERE).argv
+    assert "--model" not in AGENTS[name].invocation("do it").argv
 
 
 @pytest.mark.parametrize(
@@ -57,25 +54,25 @@ def test_a_model_and_further_arguments_are_passed_on(name: str) -> None:
 def test_agents_are_started_headless_by_their_own_commands(
     name: str, parts: tuple[str, ...]
 ) -> None:
-    assert AGENTS[name].invocation("do it", HERE).argv[: len(parts)] == parts
+    assert AGENTS[name].invocation("do it").argv[: len(parts)] == parts
 
 
 def test_a_prompt_too_long_for_an_argument_is_refused_with_the_way_out() -> None:
     with pytest.raises(ValueError, match="120000; put the details into a file"):
         as_argument("é" * 60_001)
-    assert AGENTS["claude"].invocation("x" * 1_000_000, HERE).stdin
+    assert AGENTS["claude"].invocation("x" * 1_000_000).stdin
 
 
 def test_a_command_gets_the_prompt_in_its_place_as_one_argument() -> None:
     agent = CommandAgent("my-agent --task 'do: {prompt}' --json")
-    assert agent.invocation("a 'b' c", HERE, extra=("-v",)).argv == (
+    assert agent.invocation("a 'b' c", extra=("-v",)).argv == (
         *("my-agent", "--task", "do: a 'b' c", "--json", "-v"),
     )
-    assert agent.invocation("x", HERE).stdin is None
+    assert agent.invocation("x").stdin is None
 
 
 def test_a_command_without_a_place_reads_the_prompt() -> None:
-    invocation = CommandAgent("my-agent --stdin").invocation("a prompt", HERE)
+    invocation = CommandAgent("my-agent --stdin").invocation("a prompt")
     assert invocation == (("my-agent", "--stdin"), "a prompt", {})
 
 

@@ -29,10 +29,8 @@ class Script(CommandAgent):
         super().__init__("python")
         self.code = code
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
-        return Invocation((sys.executable, "-u", "-c", self.code, *extra), prompt)
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
+        return Invocation((sys.executable, "-u", "-c", self.code, *options), prompt)
 
 
 def run(code: str, cwd: Path, prompt: str = "", *, deadline_s: float = LONG_S) -> AgentRun:

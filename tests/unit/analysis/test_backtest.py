@@ -250,7 +250,24 @@ def test_nothing_to_read_is_exit_code_3(tmp_path: Path, empty_home: Path) -> Non
     (tmp_path / "notes.json").write_text('{"a": 1}')
     done = cli("backtest", str(tmp_path))
     assert done.return_value == 3
-    assert "has no known format" in done.output
+    assert "has no known format; --format NAME forces one" in done.output
+    assert "no recorded session was found" in done.output
+    assert "on other recorded runs" not in done.output, "it says nothing about these"
+
+
+def test_outcomes_that_belong_to_no_run_are_reported(tmp_path: Path, empty_home: Path) -> None:
+    runs, outcomes = tmp_path / "runs.jsonl", tmp_path / "outcomes.json"
+    runs.write_text('{"id": "monday", "steps": [{"tool": "bash", "args": "make"}]}\n')
+    outcomes.write_text('{"monday": true}')
+    assert "without a run" not in cli("backtest", str(runs), "--outcomes", str(outcomes)).output
+    outcomes.write_text('{"monday": true, "munday": false}')
+    done = cli("backtest", str(runs), "--outcomes", str(outcomes))
+    assert "1 outcome of --outcomes without a run of that id or task: munday" in done.output
+
+
+def test_without_a_stop_no_tokens_are_unknown(tmp_path: Path, empty_home: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text('{"steps": [{"tool": "bash", "args": "make"}]}\n')
+    assert "tokens saved          -\n" in cli("backtest", str(tmp_path / "runs.jsonl")).output
 
 
 def test_paths_that_are_not_there_are_refused_before_any_work(

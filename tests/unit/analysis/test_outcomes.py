@@ -342,8 +342,8 @@ def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch
     rows.sort(key=lambda row: row.confidence or 0.5)
     assert [row.id for row in rows] == ["what", "good", "bad"], "the least certain comes first"
     keys = iter("?yb\rn\r")
-    asked = label_verb._ask(rows, read_key=lambda: next(keys))
-    assert asked == 0
+    code = label_verb._prompt(rows, read_key=lambda: next(keys))
+    assert code == 0
     labels = read_labels()
     assert labels == {"claude:what": True, "claude:good": False, "claude:bad": False}
 
@@ -351,7 +351,7 @@ def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch
 def test_quitting_keeps_what_was_answered(projects: Path) -> None:
     rows = label_verb._rows((str(projects),), None, 1, hidden=True)
     keys = iter("nq")
-    label_verb._ask(rows, read_key=lambda: next(keys))
+    label_verb._prompt(rows, read_key=lambda: next(keys))
     assert len(read_labels()) == 1
 
 

@@ -22,7 +22,7 @@ from switchgear._core.types import Signal
 from switchgear._detectors import ALL, ConsecutiveFailures, ContextBurn
 from switchgear._hooks import decide as deciding
 from switchgear._hooks import inspect_call, session
-from switchgear._hooks.inspect_call import Looked, look_at
+from switchgear._hooks.inspect_call import CallInspection, look_at
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.effects import Place
 from switchgear._run.circuits import Circuits
@@ -33,7 +33,7 @@ DEAD = "{detectors: [{consecutive_failures: {threshold: 3}}]}"
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project of its own, a home without agents, and a place for throw-away files."""
+    """A separate project, a home without agents, and a place for throw-away files."""
     home, work, scratch = (tmp_path / name for name in ("home", "work", "scratch"))
     for folder in (home, work / ".git", scratch):
         folder.mkdir(parents=True)
@@ -265,7 +265,7 @@ def test_a_run_around_it_changes_nothing(project: Path, monkeypatch: pytest.Monk
 def test_hooks_that_do_not_ask_the_rules_are_found_out(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def blind(*looked: Any) -> Looked:
+    def blind(*looked: Any) -> CallInspection:
         return look_at(*looked)._replace(broken=None)
 
     monkeypatch.setattr(deciding, "look_at", blind)
@@ -285,14 +285,14 @@ def test_orders_without_the_token_are_refused_where_one_is_configured(project: P
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard"),
     [
-        ("loop", deciding._Hearing, "_after", lambda *_: None, "session/*"),
+        ("loop", deciding._EventDecision, "_after", lambda *_: None, "session/*"),
         ("same-error", Circuits, "record_loop", lambda *_: True, "loop/*"),
         ("standing-still", Circuits, "record_loop", lambda *_: True, "loop/*"),
         ("output-decline", Circuits, "record_loop", lambda *_: True, "loop/*"),
         ("hang", session, "silent_s", lambda *_: 0.0, "session/*"),
-        ("overspend", Budgets, "_tell", lambda *_: 1 / 0, "overspend"),
+        ("overspend", Budgets, "_record_cost", lambda *_: 1 / 0, "overspend"),
         ("dead-provider", Circuits, "record_provider", lambda *_: None, "provider/demo"),
-        ("dead-provider", deciding._Hearing, "_after", lambda *_: None, "op/*"),
+        ("dead-provider", deciding._EventDecision, "_after", lambda *_: None, "op/*"),
         ("loop", StuckWatch, "see", lambda *_: None, "session/* progress"),
     ],
 )
@@ -430,11 +430,22 @@ def test_what_cannot_fire_is_exit_code_1_with_the_reason(project: Path) -> None:
     assert done.stdout.splitlines()[-1].endswith("1 guard cannot fire")
 
 
+def test_a_scenario_can_be_left_out(project: Path) -> None:
+    """CI has no agent with hooks, although the configuration has rules for them."""
+    (project / "switchgear.yaml").write_text("circuits: [{match: 'op/*', policy: operation}]")
+    shown = run("--only", "standing").stdout
+    assert "no agent has them installed" in " ".join(shown.split())
+    done = run("--without", "standing")
+    assert done.exit_code == 0, done.stdout
+    assert run("--only", "standing", "--without", "standing").exit_code == 2
+
+
 def test_trouble_is_exit_code_2_and_a_sentence(project: Path) -> None:
     done = run("--only", "lop")
     assert done.exit_code == 2
     assert "there is no such scenario; did you mean 'loop'?" in done.stderr
     assert "add --live" in run("--only", "live-hooks").stderr
+    assert "--without is 'lop'" in run("--without", "lop").stderr
     (project / "switchgear.yaml").write_text("nonsense: 1")
     assert run().exit_code == 2
 

@@ -206,7 +206,7 @@ def test_a_detector_whose_facts_the_router_does_not_record_is_a_failure(
         ),
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
         ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "are admitted"),
-        ("overspend", Router, "_reserved", lambda *_: True, "budgets", "does not limit spending"),
+        ("overspend", Router, "_reserve", lambda *_: True, "budgets", "does not limit spending"),
         ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
     ],
 )

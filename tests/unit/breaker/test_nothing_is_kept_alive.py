@@ -19,7 +19,7 @@ from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape, driven
 
 TIMED = Policy([detectors.ConsecutiveFailures(1), detectors.SlowCalls(slow_s=10.0)])
-# A class made in passing is a cycle of its own; the wrappers of its methods are those of functions.
+# A class made in passing is a separate cycle; the wrappers of its methods are those of functions.
 FREED_AT_ONCE = [s for s in ALL if not re.search("method|object", s.__name__)]
 every_classless_shape = pytest.mark.parametrize(
     "shape", FREED_AT_ONCE, ids=lambda shape: shape.__name__

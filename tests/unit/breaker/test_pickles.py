@@ -1,4 +1,4 @@
-"""Breakers pickle and copy with their state; their time goes on from where it stood."""
+"""Breakers pickle and copy with their state; their time continues from where it stood."""
 
 import copy
 import pickle

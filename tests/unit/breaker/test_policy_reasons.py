@@ -40,5 +40,5 @@ def test_a_score_below_its_threshold_shows_how_much_is_reached() -> None:
     policy = breaker.policy
     assert breaker.state == "closed"
     assert policy.reason(circuit.memories, circuit.seen_s) == (
-        "score 40 of 60: 2 failures in a row (threshold 2) (+40)"
+        "score 40 (trips at 60): 2 failures in a row (threshold 2) (+40)"
     )

@@ -1,4 +1,4 @@
-"""Budgets for coroutines: the same money, the loop goes on, and a cancelled task owes nothing."""
+"""Budgets for coroutines: the same money, the loop continues, and a cancelled task owes nothing."""
 
 import asyncio
 import threading

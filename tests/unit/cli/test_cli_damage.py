@@ -46,7 +46,7 @@ def test_check_of_a_strict_circuit_whose_state_is_lost_refuses(damaged: Path) ->
 
 
 def test_check_of_another_circuit_admits_and_reports_that_its_state_is_lost(damaged: Path) -> None:
-    for _ in range(2):  # the second look does not set anything aside any more
+    for _ in range(2):  # the second look does not set anything aside any longer
         admitted = run("check", "api")
         assert admitted.exit_code == 0
         assert "the state of 'api' is lost: store sqlite:///" in admitted.stderr

@@ -46,7 +46,7 @@ def test_an_agent_on_another_model_is_rerouted_and_back_when_its_provider_heals(
     assert code == 0
     assert text.startswith(
         "agent coder (ana): rerouted, coder on q/n\n"
-        "  not coder on p/m: provider/p: 1 request to wait in a row (threshold 1); next try at 20"
+        "  not coder on p/m: provider/p: 1 response with Retry-After in a row (threshold 1); next try at 20"
     )
     assert run(folder, "reset", "provider/p", "--why", "it healed")[0] == 0
     assert "agent coder (ana): works, coder on p/m\n" in run(folder, "fleet", "status")[1]

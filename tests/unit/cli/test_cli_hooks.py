@@ -14,7 +14,7 @@ from switchgear._agents.codex.agent import Trust, ask_codex
 from switchgear._analysis.selftest.hook_trials import AFTER, BEFORE, read, sample
 from switchgear._cli import main
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.install import saved
+from switchgear._hooks.install import saved_copies
 from switchgear._hooks.install.settings import HOOKED
 
 TOKEN = "swg_secret"
@@ -242,7 +242,7 @@ def test_the_doctor_does_not_call_it_well_when_a_harmless_call_is_refused() -> N
 def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: Path) -> None:
     run("install", "codex")
     path = project / ".codex" / "hooks.json"
-    saved.forget("codex", "project", str(project))  # else a hook would repair it
+    saved_copies.forget("codex", "project", str(project))  # else a hook would repair it
     text = path.read_text()
     path.write_text(text.replace("entry.py codex --root", "entry.py codex --rooot"))
     done = run("doctor", "codex")
@@ -255,7 +255,7 @@ def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     path = project / ".codex" / "hooks.json"
-    saved.forget("codex", "project", str(project))  # else a hook would repair it
+    saved_copies.forget("codex", "project", str(project))  # else a hook would repair it
     path.write_text(path.read_text().replace(f"--root {project}", f"--root {other}"))
     done = run("doctor", "codex")
     assert done.exit_code == 2

@@ -174,7 +174,7 @@ def _until(holds: Callable[[], bool]) -> None:
     until_s = time.monotonic() + LIMIT_S
     while not holds():
         assert time.monotonic() < until_s, "the help did not come"
-        time.sleep(0.05)  # it is a process of its own
+        time.sleep(0.05)  # it is a separate process
 
 
 # A tripped circuit
@@ -309,7 +309,7 @@ def test_an_invalid_answer_prompts_again(capsys: pytest.CaptureFixture[str]) -> 
     os.write(writing, b"what?\n2\n")
     assert ask("BLOCK", OPTIONS, 5.0, reading) == "extend"
     os.close(writing)
-    assert ask("BLOCK", OPTIONS, 5.0, reading) is None  # nobody is there any more
+    assert ask("BLOCK", OPTIONS, 5.0, reading) is None  # nobody is there any longer
     os.close(reading)
     said = capsys.readouterr().err
     first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the escalation decides)?"

@@ -32,6 +32,13 @@ def test_an_allowed_call_is_exit_code_0_and_a_refused_one_1() -> None:
     assert bad.stdout.startswith("refused: rule force-push: git push -f (")
 
 
+def test_a_command_that_the_shell_has_split_is_refused_with_its_quotes() -> None:
+    done = rules("test", "--", "git", "push", "--force")
+    assert done.exit_code == 2
+    assert "quote it: switchgear rules test 'git push --force'" in done.stderr
+    assert rules("test", "git push").stdout == "allowed by 12 rules\n"
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

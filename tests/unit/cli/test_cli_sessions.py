@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from switchgear._agents.registry import dialect_of
 from switchgear._cli import main
 from switchgear._core.types import Record, Signal
-from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.decide import decide
+from switchgear._hooks.hook_config import HookConfig, config_of
 from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.session import Notes, here
 from switchgear._stores.base import Store, Transaction
@@ -37,7 +37,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.known: Compiled = compiled(str(folder))
+        self.known: HookConfig = config_of(str(folder))
         self.store: Store = open_store(self.known.store)
 
     def hear(self, data: Data, session: str) -> str:
@@ -123,6 +123,25 @@ def test_status_show_sessions_and_intervene_agree_on_a_stopped_session(project: 
     assert "[Extend timeout]" not in block, "it has no time limit"
     assert "[Pause agent]" not in block, "its process is not known"
     assert rows()[FIRST]["state"] == "stopped"
+
+
+def test_one_score_is_shown_for_a_session_everywhere(project: Project) -> None:
+    for number in range(5):
+        project.hear(before("Read", {"file_path": "a"}, f"r{number}"), FIRST)
+        project.hear(after("Read", {"file_path": "a"}, f"r{number}"), FIRST)
+    score = {"points": pytest.approx(60 * 7.57 / 9), "threshold": 60.0}
+    row, listed = rows()[FIRST], run("sessions").output.splitlines()
+    assert row["score"] == score
+    assert listed[0].split()[3] == "SCORE"
+    assert listed[1].split()[3] == "50"
+    [status] = json.loads(run("status", "session/*", "--json").output)
+    shown = json.loads(run("show", FIRST, "--json").output)
+    assert status["score"] == score
+    assert {**shown["score"], "shares": 0} == {**score, "shares": 0}
+    assert "score 50/100" in run("status", "session/*").output.splitlines()[1]
+    assert "\nScore 50/100, trips at 60\n" in run("show", FIRST).output
+    assert "Stuck score: 50/100" in run("intervene", FIRST).output
+    assert row["heat"] == status["heat"] == shown["heat"] == pytest.approx(7.57 / 9)
 
 
 def test_the_user_s_next_message_lets_it_go_on_and_the_agent_s_own_calls_do_not(
@@ -354,7 +373,11 @@ def test_sessions_fit_the_terminal_and_every_column_can_be_read(
     for word in (FIRST[:13], SECOND[:13], "stopped", "working", "unknown", "parser", "make test"):
         assert word in text, (word, lines)
     if columns >= 80:
-        assert lines[0].split()[:6] == ["SESSION", "AGENT", "STATE", "PROJECT", "SPENT", "SEEN"]
+        head = ["SESSION", "AGENT", "STATE", "SCORE", "PROJECT", "SPENT", "SEEN"]
+        assert lines[0].split()[:7] == head
+    else:
+        assert "SCORE" not in lines[0]
+        assert "score 60; fix the parser" in text
         [row] = [line for line in lines if line.startswith(SECOND[:13])]
         at = lines[0].index("STATE")
         assert row[at:].startswith("working"), "long names move no column"

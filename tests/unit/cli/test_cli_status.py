@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
 from switchgear._cli import main
-from switchgear._core.policy import Policy
+from switchgear._core.policy import Cooldown, Policy, WeightedSum
 from switchgear._core.types import Signal
-from switchgear._detectors import ConsecutiveFailures
+from switchgear._detectors import ConsecutiveFailures, SameError
 from switchgear._panel.panel import Panel
 from switchgear.testing import FakeClock
 
@@ -87,6 +87,34 @@ def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb:
     assert "x[red]/\\x1b[2J\\nevil\\u202e" in output
     for line in output.splitlines():
         assert line.isprintable()
+
+
+def test_weights_of_other_circuits_than_sessions_are_shown_as_heat_with_a_score(
+    shell: Shell,
+) -> None:
+    weights = WeightedSum({"consecutive_failures": 1, "same_error": 1}, threshold=2)
+    detectors = [ConsecutiveFailures(2), SameError(9)]
+    breaker = shell.panel.breaker("provider/p", Policy(detectors, Cooldown(60.0), weights))
+    breaker.record(Signal(ok=False, count=2))
+    assert "\nHeat 50%, score 1/2\n" in shell.run("show", "provider/p").output
+    assert "50%" in shell.run("status").output.splitlines()[1]
+
+
+def test_the_last_of_no_incidents_is_reported(shell: Shell) -> None:
+    done = shell.run("incidents", "show", "last")
+    assert (done.exit_code, done.stderr) == (2, "switchgear: there are no incidents\n")
+
+
+def test_heat_is_at_most_1_in_json(shell: Shell) -> None:
+    shell.record("api", ok=True)
+    shell.run("hold", "closed", "api", "--why", "it must go on")
+    shell.record("api", count=9)  # of 5
+    for command in ("status api", "show api", "check api", "record api failure"):
+        found = json.loads(shell.run(*command.split(), "--json").output)
+        row = found[0] if isinstance(found, list) else found
+        assert row["heat"] == 1.0, command
+        assert all(each["heat"] == 1.0 for each in row.get("detectors", ()))
+    assert "100%" in shell.run("status").output
 
 
 def test_json_is_ascii_and_has_the_exact_name(shell: Shell) -> None:

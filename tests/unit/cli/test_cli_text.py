@@ -16,11 +16,10 @@ from switchgear._cli.views.text import (
     bar,
     clean,
     clock_time,
-    percent,
     say_lines,
     signs_for,
 )
-from switchgear._text.formats import dollars
+from switchgear._text.formats import dollars, percent
 
 
 @given(st.text())

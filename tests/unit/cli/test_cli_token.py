@@ -1,4 +1,4 @@
-"""The operator token and the command: what a guarded agent cannot do with a configuration of its own."""
+"""The operator token and the command: what a guarded agent cannot do with a separate configuration."""
 
 import hashlib
 from pathlib import Path

@@ -203,7 +203,7 @@ def test_check_lists_everything_that_was_found_and_variables_that_are_not_set(
         r"policies +1: mine",
         r"circuits +\d+: provider/\*",
         r"rules +\d+: .*no-deploy",
-        r"sinks +1: Log",
+        r"sinks +1: log",
         r"targets +1: ops: webhook https://x.example/..., signed with HOOK_KEY",
         r"budgets +1: atlas \$5.00",
         r"not set: HOOK_KEY, which target 'ops' needs",

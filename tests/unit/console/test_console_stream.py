@@ -234,7 +234,7 @@ def test_a_tcp_client_that_does_not_read_is_dropped_and_resumes_where_it_stopped
             assert sent < 60, "60,000 events wait, and the slow client is not dropped"
             panel.store.inner.transact("bench", many)
             sent += 1
-            quick.take(1_000)  # who reads gets everything meanwhile
+            quick.take(1_000)  # who reads gets everything in the meantime
         assert dropped() == 1
         got = bytearray()
         slow.settimeout(LIMIT_S)

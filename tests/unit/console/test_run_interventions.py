@@ -17,7 +17,7 @@ from switchgear._agents.events import Usage
 from switchgear._agents.process import AgentProcess
 from switchgear._cli import main
 from switchgear._config import load_config
-from switchgear._hooks.interrupt import _look as process_facts
+from switchgear._hooks.interrupt import _process_info as process_facts
 from switchgear._hooks.session import Notes
 from switchgear._panel.panel import Panel
 from switchgear._run.inbox import (
@@ -60,7 +60,7 @@ print("DONE", flush=True)
 
 
 class RealRun:
-    """`switchgear run` in a process of its own, and the API over its project."""
+    """`switchgear run` in a separate process, and the API over its project."""
 
     def __init__(self, root: Path, on: Stage, *options: str) -> None:
         self.root, self.on = root, on

@@ -1,5 +1,6 @@
 """The loop breaker as a breaker: both seeds at once, shared, held, shown, kept."""
 
+import asyncio
 import json
 import pickle
 from typing import Any
@@ -23,6 +24,8 @@ from switchgear._core.types import Record
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear._panel.panel import Panel
+from switchgear._run.circuits import policy_of
+from switchgear._run.options import RunOptions, limits_of
 from switchgear.testing import FakeClock
 
 STUCK = Signal(ok=True, files_changed=0)
@@ -295,3 +298,110 @@ def test_its_events_contain_the_warning_the_trip_and_the_recovery() -> None:
         ("open", "half_open", "waited 30 s"),
         ("half_open", "closed", "probe succeeded"),
     ]
+
+
+# A limit that was set, and detectors that were not
+
+
+def _fail(loop: LoopBreaker, number: int, how: str) -> None:
+    error, stuck = f"error {number}", IterationMetrics(files_changed=0)
+    if how == "together":
+        loop.record(Signal(ok=False, error=error, files_changed=0))
+    elif how == "outcome first":
+        loop.record_failure(error)
+        loop.record_progress(stuck)
+    else:
+        loop.record_progress(stuck)
+        loop.record_failure(error)
+
+
+@pytest.mark.parametrize("how", ["together", "outcome first", "measurement first"])
+@pytest.mark.parametrize("made", ["alone", "by a panel", "from a pickle"])
+def test_an_explicit_number_of_failures_is_not_cut_short_by_no_progress(
+    how: str, made: str
+) -> None:
+    if made == "by a panel":
+        loop = Panel("memory:").loop("loop/1", consecutive_failures=8)
+    else:
+        loop = LoopBreaker("loop/1", consecutive_failures=8)
+    if made == "from a pickle":
+        loop = pickle.loads(pickle.dumps(loop))
+    for number in range(7):
+        _fail(loop, number, how)
+    assert not loop.is_tripped()
+    _fail(loop, 7, how)
+    assert loop.trip_reason() == "Circuit breaker tripped: 8 consecutive failures (threshold: 8)"
+
+
+def test_an_explicit_number_of_failures_leaves_no_progress_for_iterations_that_succeed() -> None:
+    loop = LoopBreaker("loop/1", consecutive_failures=8)
+    for _ in range(4):
+        loop.record_success()
+        loop.record_progress(IterationMetrics(files_changed=0))
+    assert (
+        loop.trip_reason() == "Circuit breaker tripped: No progress in 4 iterations (threshold: 3)"
+    )
+
+
+def test_limits_of_python_and_of_the_command_are_the_same() -> None:
+    every: list[dict[str, Any]] = [
+        {"consecutive_failures": 8},
+        {"same_error": 10},
+        {"no_progress": 7},
+        {"consecutive_failures": 2, "output_decline_percent": None},
+    ]
+    for given in every:
+        loop = LoopBreaker("loop/1", **given)
+        options = RunOptions("t", "demo", **given, given=tuple(given))
+        assert loop.policy == policy_of(options) == loop_policy(**given)
+        assert loop._limits == limits_of(options)
+    assert loop_policy() == LoopBreaker("loop/1").policy == policy_of(RunOptions("t", "demo"))
+
+
+def test_a_policy_is_used_as_it_is() -> None:
+    loop = LoopBreaker("loop/1", policy=loop_policy(consecutive_failures=8))
+    for number in range(4):
+        _fail(loop, number, "together")
+    assert (
+        loop.trip_reason() == "Circuit breaker tripped: No progress in 4 iterations (threshold: 3)"
+    )
+
+
+def test_an_error_explains_only_the_next_measurement() -> None:
+    loop = LoopBreaker("loop/x", same_error=10)
+    loop.record_error("no such table")
+    for _ in range(8):
+        loop.record_progress(IterationMetrics(files_changed=0))
+    assert loop.state is Phase.OPEN
+
+
+def test_an_error_before_a_reset_explains_nothing_after_it() -> None:
+    def measurements_until_open(loop: LoopBreaker) -> int:
+        for number in range(1, 20):
+            loop.record_progress(IterationMetrics(files_changed=0))
+            if loop.state is Phase.OPEN:
+                return number
+        raise AssertionError("it never opened")
+
+    loop = LoopBreaker("loop/x", same_error=10)
+    at_first = measurements_until_open(loop)
+    loop.record_error("no such table")
+    loop.reset()
+    assert measurements_until_open(loop) == at_first
+    loop.record_error("no such table")
+    asyncio.run(loop.areset())
+    assert measurements_until_open(loop) == at_first
+
+
+def test_a_detector_that_is_off_switches_no_other_off() -> None:
+    loop = LoopBreaker("loop/x", consecutive_failures=None, same_error=None)
+    for number in range(8):
+        loop.record(Signal(ok=False, error=f"error {'abcdefgh'[number]}", files_changed=0))
+    assert loop.state is Phase.OPEN
+
+
+def test_a_decline_of_output_counts_where_files_are_not_measured() -> None:
+    loop = LoopBreaker("loop/x", no_progress=10)
+    for length in (4000, 4000, 4000, 4000, 4000, 40, 40, 40, 40, 40):
+        loop.record_progress(IterationMetrics(output_length=length))
+    assert loop.state is Phase.OPEN

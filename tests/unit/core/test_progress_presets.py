@@ -18,7 +18,7 @@ LEDGER = preset_policy("ledger")
 
 
 class Agent:
-    """An agent whose every step is told to a circuit of its own."""
+    """An agent whose every step is told to a separate circuit."""
 
     def __init__(self, policy: Policy = LEDGER, key: str = "agent/main") -> None:
         self.policy = policy

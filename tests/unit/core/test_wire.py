@@ -1,4 +1,4 @@
-"""Stored circuits and events: old files load for ever, and what is unreadable is an error."""
+"""Stored circuits and events: old files load forever, and what is unreadable is an error."""
 
 import json
 from collections.abc import Iterator

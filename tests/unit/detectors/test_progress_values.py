@@ -7,15 +7,23 @@ import pytest
 
 from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors import IdleTalk, RepeatedActions, RepeatedErrors, RepeatedThoughts
-from switchgear._detectors.progress import RING, ROOM, Debt, ProgressMemory, known, moved, new_of
+from switchgear._detectors.progress import (
+    RING,
+    ROOM,
+    Debt,
+    ProgressMemory,
+    add_known,
+    compare_state,
+    count_new,
+)
 from switchgear._detectors.step_facts import (
     EXCERPT_CHARS,
     MOST,
     RESULT_CHARS,
-    alike,
     excerpt,
     facts_of,
     failure_of,
+    resemblance,
     words_of,
 )
 
@@ -118,10 +126,10 @@ def test_what_failed_is_the_error_or_else_the_result() -> None:
 
 
 def test_resemblance_is_what_two_share_of_all_they_have() -> None:
-    assert alike(frozenset(), frozenset()) == 0
-    assert alike(frozenset({1}), frozenset({2})) == 0
-    assert alike(frozenset({1, 2}), frozenset({1, 2})) == 100
-    assert alike(frozenset({1, 2}), frozenset({1, 3})) == 33
+    assert resemblance(frozenset(), frozenset()) == 0
+    assert resemblance(frozenset({1}), frozenset({2})) == 0
+    assert resemblance(frozenset({1, 2}), frozenset({1, 2})) == 100
+    assert resemblance(frozenset({1, 2}), frozenset({1, 3})) == 33
 
 
 def test_an_excerpt_is_made_of_the_first_four_lengths_of_it() -> None:
@@ -153,23 +161,23 @@ def test_an_excerpt_is_one_short_printable_line() -> None:
 
 
 def test_what_came_last_is_forgotten_last() -> None:
-    assert known((1, 2, 3), (2,)) == (1, 3, 2)
-    assert known((1, 2, 3), (4, 5), room=3) == (3, 4, 5)
-    assert known((1,), ()) == (1,)
-    assert len(known(tuple(range(ROOM)), (ROOM,))) == ROOM
+    assert add_known((1, 2, 3), (2,)) == (1, 3, 2)
+    assert add_known((1, 2, 3), (4, 5), room=3) == (3, 4, 5)
+    assert add_known((1,), ()) == (1,)
+    assert len(add_known(tuple(range(ROOM)), (ROOM,))) == ROOM
 
 
 def test_new_is_what_was_not_known() -> None:
-    assert new_of((1, 2, 3), (2,)) == 2
-    assert new_of((), (2,)) == 0
+    assert count_new((1, 2, 3), (2,)) == 2
+    assert count_new((), (2,)) == 0
 
 
 def test_a_state_is_new_or_come_back_or_neither() -> None:
     book = ProgressMemory()
     seen = []
     for state in ("a", "a", "b", "a", "a", None, "c"):
-        seen.append(moved(book.states, state))
-        book = book.seen(Signal(state=state))
+        seen.append(compare_state(book.states, state))
+        book = book.with_state(Signal(state=state))
     new, back, neither = (True, False), (False, True), (False, False)
     assert seen == [neither, neither, new, back, neither, neither, new]
 
@@ -321,9 +329,9 @@ def test_every_score_suggests_what_to_do_differently() -> None:
 
 
 def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
-    book = ProgressMemory(words=(1, 2)).seen(Signal(context_used=0.5))
-    assert book.seen(Signal(context_used=0.26)).words == (1, 2)
-    assert book.seen(Signal(context_used=0.25)).words == ()
+    book = ProgressMemory(words=(1, 2)).with_state(Signal(context_used=0.5))
+    assert book.with_state(Signal(context_used=0.26)).words == (1, 2)
+    assert book.with_state(Signal(context_used=0.25)).words == ()
 
 
 def test_tests_that_ran_in_an_unknown_state_count_against_no_edit() -> None:

@@ -1,4 +1,4 @@
-"""The six patterns of stuck runs, each beside work that looks like it and goes on."""
+"""The six patterns of stuck runs, each beside work that looks like it and continues."""
 
 import pytest
 
@@ -296,3 +296,73 @@ def test_work_without_any_sign_continues() -> None:
         for n, word in enumerate(WORDS)
     ]
     assert heat(steps) == 0
+
+
+# 7. What a change of the arithmetic must keep.
+
+
+@pytest.mark.parametrize("rounds_each", [2, 3])
+def test_a_failure_count_that_falls_only_sometimes_continues(rounds_each: int) -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:60]):
+        left = 40 - n // rounds_each
+        steps.append(step("edit", f"a.py return {word}", "saved"))
+        steps.append(step("bash", "make check", f"{left} failed", ok=False))
+    assert heat(steps) < 0.7
+
+
+def test_a_failure_count_that_goes_up_and_down_is_stopped() -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:30]):
+        steps.append(step("edit", f"a.py return {word}", "saved"))
+        steps.append(step("bash", "make check", f"{7 + n % 3} failed", ok=False))
+    assert heat(steps) >= 1
+
+
+def test_a_tool_that_refuses_to_overwrite_with_one_text_continues() -> None:
+    steps = []
+    for n, word in enumerate(WORDS[:20]):
+        steps.append(step("create", f"a.py {word}", "the file exists", ok=False))
+        steps.append(step("bash", f"rm a.py && echo {word}", word))
+        steps.append(step("create", f"a.py {word} {WORDS[n + 30]}", "created"))
+        steps.append(step("bash", "python a.py", f"{word} is the output"))
+    assert heat(steps) < 0.7
+
+
+def test_a_tool_that_refuses_the_same_call_with_one_text_is_stopped() -> None:
+    steps = []
+    for word in WORDS[:12]:
+        steps.append(step("create", "a.py x = 1", "the file exists", ok=False))
+        steps.append(step("bash", f"grep {word} b.py", word))
+    assert heat(steps) >= 1
+
+
+def test_twenty_five_searches_that_find_nothing_are_stopped() -> None:
+    assert heat([step("grep", word, "") for word in WORDS[:25]]) >= 1
+
+
+def test_twelve_searches_that_find_nothing_go_on() -> None:
+    assert heat([step("grep", word, "") for word in WORDS[:12]]) < 0.7
+
+
+def test_searches_that_sometimes_find_nothing_go_on() -> None:
+    steps = [step("grep", word, f"{word}: 1" if n % 3 else "") for n, word in enumerate(WORDS)]
+    assert heat(steps) < 0.7
+
+
+def test_ten_refusals_of_different_commands_without_a_thought_go_on() -> None:
+    steps = [step("bash", f"{word} a.py", "Permission denied", ok=False) for word in WORDS[:10]]
+    assert heat(steps) < 1
+
+
+def test_a_warning_comes_before_every_stop() -> None:
+    [detector] = preset_policy("default").detectors
+    for ok in (True, False):
+        memory, before = detector.start(), 0.0
+        for n in range(12):
+            each = step("bash", "make", "E 1", RETHINKS[0], ok=ok)
+            memory = detector.fold(memory, each, 0.0)
+            heat_now = detector.heat(memory, 0.0)
+            assert heat_now < 1 or before >= 0.7, n
+            before = heat_now
+        assert before >= 1

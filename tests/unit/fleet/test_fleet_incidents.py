@@ -27,6 +27,7 @@ from switchgear._fleet.incidents import (
 from switchgear._fleet.manifest import agent, crew, story
 from switchgear._fleet.watcher import Watcher
 from switchgear._system.files import write_whole
+from switchgear.errors import StoreError
 from switchgear.testing import FakeClock
 
 
@@ -84,6 +85,20 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_an_incident_whose_owners_cannot_be_read_is_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> list[str]:
+        raise StoreError("memory:", "the note of the run is damaged", "reset it")
+
+    monkeypatch.setattr("switchgear._fleet.incidents.owners", unreadable)
+    stage.record("agent/coder/failure_rate", ok=False, count=20)
+    [name] = stage.watcher.tick()
+    found = stage.incidents.get(name)
+    assert (found["agents"], found["owners"]) == (["coder"], [])
+    assert "the note of the run is damaged" in found["unknown"]
+
+
 def test_the_drafts_of_a_killed_watcher_are_removed_and_those_of_another_stay(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -138,6 +153,23 @@ def test_an_incident_names_the_commands_that_deal_with_it(stage: Stage) -> None:
     steps = " ".join(stage.incidents.get(name)["what_to_do"])
     assert "switchgear reset rules/coder --why" in steps
     assert f"switchgear incidents close {name} --why" in steps
+
+
+def test_an_open_incident_shows_a_reroute_before_its_next_event(stage: Stage) -> None:
+    stage.record("agent/coder/failure_rate", ok=False, count=20)
+    [name] = stage.watcher.tick()
+    read = Incidents(stage.incidents.folder, stage.fleet)
+    assert "## Rerouted\n\n- none" in read.report_of(name)
+    stage.clock.advance(10.0)
+    stage.fleet.route("coder").give_back()
+    assert read.get(name)["rerouted"] == ["coder: junior on google/flash"]
+    assert "## Rerouted\n\n- `coder: junior on google/flash`" in read.report_of(name)
+    [listed] = read.all()
+    assert listed["rerouted"] == ["coder: junior on google/flash"]
+    read.close(name, by="ana", why="fixed", mark=None, now_s=stage.clock())
+    stage.fleet.panel.breaker("agent/junior/failure_rate").hold_open(by="ana", why="x")
+    stage.fleet.route("coder").give_back()
+    assert read.get(name)["rerouted"] == ["coder: junior on google/flash"], "it stays as it was"
 
 
 def test_an_incident_lists_the_agents_that_were_rerouted_while_it_lasted(

@@ -79,7 +79,7 @@ def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent(
     [refused] = route.refused
     assert str(refused) == (
         "coder on anthropic/opus: provider/anthropic: "
-        "1 request to wait in a row (threshold 1), for 30 s"
+        "1 response with Retry-After in a row (threshold 1), for 30 s"
     )
     stage.clock.advance(30.0)
     back = stage.fleet.route("coder")

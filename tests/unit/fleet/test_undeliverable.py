@@ -54,7 +54,7 @@ HOSTILE = [
 def _received(line: socket.socket) -> bytes:
     if data := line.recv(65536):
         return data
-    raise ConnectionError("the client has closed the connection")  # else a loop reads for ever
+    raise ConnectionError("the client has closed the connection")  # else a loop reads forever
 
 
 class RawServer:
@@ -302,7 +302,7 @@ def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) ->
 
 
 def drip(line: socket.socket, head: bytes, closing: threading.Event) -> None:
-    """Send a little now and then, for ever: no single wait is long."""
+    """Send a little now and then, forever: no single wait is long."""
     line.sendall(head)
     while not closing.wait(0.01):
         line.sendall(b"x")

@@ -64,11 +64,11 @@ def test_without_an_event_nothing_is_started_and_a_failed_start_is_ignored(
 ) -> None:
     started: list[bytes] = []
 
-    def spawn(script: str, folder: str, *, given: bytes = b"") -> None:
+    def start(module: str, folder: str, *, given: bytes = b"") -> None:
         started.append(given)
         raise OSError("no more processes")
 
-    monkeypatch.setattr("switchgear._hooks.after_reply.spawn", spawn)
+    monkeypatch.setattr("switchgear._hooks.after_reply.start_detached", start)
     hand_over("/", [])
     assert started == []
     store = MemoryStore(clock=FakeClock(0.0))

@@ -20,7 +20,7 @@ from switchgear import Panel
 from switchgear._core.types import EventKind
 from switchgear._hooks import process
 from switchgear._hooks.client import SWITCH
-from switchgear._hooks.compiled import compiled
+from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.undecided import SPILL
 from timeouts import LIMIT_S
 from trusted_config import write_config
@@ -54,7 +54,7 @@ def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tupl
 def project(tmp_path: Path) -> Path:
     (tmp_path / ".git").mkdir()
     write_config(tmp_path / "switchgear.yaml", "hooks: {on_trouble: refuse}\n")
-    compiled(str(tmp_path))
+    config_of(str(tmp_path))
     assert hook(tmp_path, before(), 60.0) == (0, "", "")
     return tmp_path
 

@@ -99,6 +99,7 @@ REFUSED = [
     "SWITCHGEAR_STORE=memory: codex exec x",
     "pkill -f 'switchgear serve'",
     "pkill -9 -f hooks/resident",
+    "pkill -f detached.py",
     "killall switchgear",
     "kill $(cat .switchgear/serve.pid)",
     "kill `pidof switchgear`",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_protocol import Errand, Ruling
+from switchgear._agents.hook_protocol import Ruling, WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.decide import decide
 from switchgear._hooks.interrupt import is_headless
@@ -30,8 +30,8 @@ def looping(agent: Guarded, calls: int) -> list[Ruling]:
     return rulings
 
 
-def with_errands(agent: Guarded, data: dict[str, Any]) -> list[Errand]:
-    errands: list[Errand] = []
+def with_errands(agent: Guarded, data: dict[str, Any]) -> list[WorkAfterReply]:
+    errands: list[WorkAfterReply] = []
     warns = dialect_of(agent.agent).warns
     decide(agent.facts(data), agent.known, agent.store, warns, errands)
     return errands

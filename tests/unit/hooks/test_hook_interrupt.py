@@ -116,7 +116,7 @@ def test_what_a_headless_agent_writes_next_to_its_log_does_not_replace_our_text(
 
 def _can_share() -> bool:
     try:
-        os.close(interrupt._shared(os.getpid(), 1))
+        os.close(interrupt._duplicate_descriptor(os.getpid(), 1))
     except OSError:
         return False
     return True

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from switchgear._cli import main
 from switchgear._config import trust
 from switchgear._core.errors import SwitchgearError
-from switchgear._hooks import compiled, compiler, recompile
-from switchgear._hooks.compiled import Unconfigured
+from switchgear._hooks import compiler, hook_config, recompile
 from switchgear._hooks.handler import answer
+from switchgear._hooks.hook_config import Unconfigured
 from switchgear._hooks.install.settings import HOOKED, command_line, groups
 from switchgear._hooks.process import open_store
 from switchgear._stores.sqlite import SqliteStore
@@ -44,17 +44,17 @@ def changes(project: Path) -> list[str]:
 def test_a_hook_waits_for_the_result_of_a_running_compilation(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = compiled.place_of(str(project))
+    place = hook_config.place_of(str(project))
     made = {**compiler.compile_for(str(project)), "wired": [], "changed": ""}
-    made["mark"] = compiled.signature(str(project), made)
-    monkeypatch.setattr(recompile, "_made", lambda _: pytest.fail("it compiled as well"))
-    compiled.make_folder(place)
+    made["mark"] = hook_config.signature(str(project), made)
+    monkeypatch.setattr(recompile, "_compile_config", lambda _: pytest.fail("it compiled as well"))
+    hook_config.make_folder(place)
     lock = os.open(f"{place}.lock", os.O_WRONLY | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    found: list[compiled.Compiled] = []
-    waiting = threading.Thread(target=lambda: found.append(compiled.compiled(str(project))))
+    found: list[hook_config.HookConfig] = []
+    waiting = threading.Thread(target=lambda: found.append(hook_config.config_of(str(project))))
     waiting.start()
-    compiled.write(place, made)
+    hook_config.write(place, made)
     os.close(lock)
     waiting.join(LIMIT_S)
     assert [known.lease_s for known in found] == [60]
@@ -69,13 +69,13 @@ def test_a_configuration_that_cannot_be_read_is_not_read_by_each(
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
     (own / "switchgear.yaml").write_text("hooks: {lease_s: 60}\n")
-    compiled.compiled(str(project))
+    hook_config.config_of(str(project))
     (own / "switchgear.yaml").write_text("hooks: {lease_s: many}\n")
     with pytest.raises(Unconfigured, match="lease_s"):
-        compiled.compiled(str(project))
-    monkeypatch.setattr(recompile, "_made", lambda _: pytest.fail("it was read again"))
+        hook_config.config_of(str(project))
+    monkeypatch.setattr(recompile, "_compile_config", lambda _: pytest.fail("it was read again"))
     with pytest.raises(Unconfigured, match="lease_s") as caught:
-        compiled.compiled(str(project))
+        hook_config.config_of(str(project))
     assert caught.value.last is not None
     assert caught.value.last.lease_s == 60
 
@@ -87,12 +87,12 @@ def test_a_configuration_that_could_not_be_read_is_read_again_later(
     write_config(project / "switchgear.yaml", "store: '${SWITCHGEAR_TEST_URL}'\n")
     monkeypatch.delenv("SWITCHGEAR_TEST_URL")
     with pytest.raises(Unconfigured):
-        compiled.compiled(str(project))
+        hook_config.config_of(str(project))
     monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
     with pytest.raises(Unconfigured):
-        compiled.compiled(str(project))
+        hook_config.config_of(str(project))
     monkeypatch.setattr(recompile, "BROKEN_S", 0.0)
-    assert compiled.compiled(str(project)).store == "memory:"
+    assert hook_config.config_of(str(project)).store == "memory:"
 
 
 def test_a_configuration_that_changes_under_the_hooks_is_reported_once(project: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_configuration_that_changes_under_the_hooks_is_reported_once(project: 
 def test_a_change_that_only_a_watcher_saw_is_reported_by_the_next_hook(project: Path) -> None:
     hear(project, before())
     write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\n")
-    compiled.compiled(str(project))
+    hook_config.config_of(str(project))
     write_config(project / "switchgear.yaml", "hooks: {lease_s: 62, on_trouble: refuse}\n")
-    compiled.compiled(str(project))
+    hook_config.config_of(str(project))
     hear(project, after())
     (told,) = changes(project)
     assert (
@@ -131,7 +131,7 @@ def test_another_home_of_the_same_project_is_no_tampering(
     for number, name in enumerate(("one", "two", "one")):
         monkeypatch.setenv(variable, str(tmp_path / name))
         assert hear(project, before(call=f"t{number}")).stdout == ""
-        assert compiled.compiled(str(project)).tampered == []
+        assert hook_config.config_of(str(project)).tampered == []
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -150,7 +150,7 @@ def test_a_configuration_that_changes_while_it_is_read_takes_effect_at_the_next_
     monkeypatch.setattr(compiler, "compile_for", read_then_changed)
     hear(project, before())
     monkeypatch.setattr(compiler, "compile_for", reading)
-    assert compiled.compiled(str(project)).lease_s == 80
+    assert hook_config.config_of(str(project)).lease_s == 80
 
 
 def test_a_file_that_is_only_touched_is_no_change(project: Path) -> None:

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from switchgear._cli.serve import read_or_make_token, serve
 from switchgear._hooks import server as serving
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.compiled import compiled
 from switchgear._hooks.handler import LARGEST_BYTES, answer
+from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.process import open_store
 from switchgear._hooks.server import HookServer
 from switchgear._hooks.session_check import Look
@@ -307,13 +307,13 @@ def test_a_silent_session_is_watched_by_the_server(
     def look(session: str) -> Look:
         names.append(session)
         looked.set()
-        return server._look(session)
+        return server._check_session(session)
 
     monkeypatch.setattr(server.rounds, "_look", look)
     ask(server, raw(claude("UserPromptSubmit", prompt="go")))
     assert looked.wait(LIMIT_S)
     assert names[0] == "s1"
-    assert not server._look("s1").ends
+    assert not server._check_session("s1").ends
 
 
 def test_a_server_without_events_creates_no_store(server: HookServer) -> None:
@@ -327,8 +327,8 @@ def test_a_session_of_another_project_in_the_same_store_is_not_the_servers(
 ) -> None:
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
-    store = open_store(compiled(server.root))
+    store = open_store(config_of(server.root))
     for session, root in (("s1", server.root), ("s2", str(other))):
         prompt = raw(claude("UserPromptSubmit", session, prompt="go"))
         answer("claude-code", prompt, root, lambda _: store)
-    assert [server._look(session).ends for session in ("s1", "s2")] == [False, True]
+    assert [server._check_session(session).ends for session in ("s1", "s2")] == [False, True]

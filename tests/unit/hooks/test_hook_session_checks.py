@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_protocol import Errand
+from switchgear._agents.hook_protocol import WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import session_check as rounds
 from switchgear._hooks.decide import decide
 from switchgear._hooks.session import Notes, folder_mark
-from switchgear._hooks.session_check import GONE_S, Look, Rounds, at_work, look, look_for_a_watcher
+from switchgear._hooks.session_check import (
+    GONE_S,
+    Look,
+    Rounds,
+    at_work,
+    check_unwatched_session,
+    look,
+)
 from switchgear._stores.base import Transaction
 from switchgear._stuck.escalation import StepTaken
 from unit.hook_calls import Guarded, batch, before, claude
@@ -114,7 +121,7 @@ def session(agent: Guarded, silent_s: float, root: str | None = None, **noted: A
     agent.store.transact("session/s1", note)
     agent.clock.advance(silent_s)
     policy = agent.known.policy_for("session/s1")
-    return look_for_a_watcher(agent.store, "s1", policy, agent.known.interventions, root)
+    return check_unwatched_session(agent.store, "s1", policy, agent.known.interventions, root)
 
 
 def notes_of(agent: Guarded) -> Notes:
@@ -123,12 +130,13 @@ def notes_of(agent: Guarded) -> Notes:
 
 def stuck_and_only_told(folder: Path, config: str = "") -> Guarded:
     """An agent that repeats itself and then is silent, seen by who only looks on."""
-    agent = Guarded(folder, config)
+    careful = 'circuits: [{match: "progress/*", policy: careful}]\n'  # six equal calls alone go on
+    agent = Guarded(folder, config + careful)
     for number in range(6):
         agent.call("Read", {"file_path": "a"}, str(number))
     agent.clock.advance(130.0)
     policy = agent.known.policy_for("session/s1")
-    looked = look_for_a_watcher(agent.store, "s1", policy)
+    looked = check_unwatched_session(agent.store, "s1", policy)
     assert agent.phase("session/s1") == "open"
     assert looked.taken is None
     return agent
@@ -216,7 +224,7 @@ def test_help_that_was_left_is_called_in_the_project_of_the_session(tmp_path: Pa
     agent = stuck_and_only_told(
         tmp_path, "interventions: {when_alone: [escalate], escalate: codex}\n"
     )
-    errands: list[Errand] = []
+    errands: list[WorkAfterReply] = []
     facts, warns = agent.facts(before("Read")), dialect_of(agent.agent).warns
     assert decide(facts, agent.known, agent.store, warns, errands).action == "stop"
     assert [(each.root, each.escalate, bool(each.evidence)) for each in errands] == [
@@ -245,10 +253,10 @@ def test_a_silence_that_may_last_for_hours_is_recorded_for_as_long(tmp_path: Pat
     agent.clock.advance(7000.0)
     assert at_work(agent.store) == ["s1"]
     policy = agent.known.policy_for("session/s1")
-    assert not look_for_a_watcher(agent.store, "s1", policy).ends
+    assert not check_unwatched_session(agent.store, "s1", policy).ends
     assert agent.phase("session/s1") == "open"
     agent.clock.advance(401.0)
-    assert look_for_a_watcher(agent.store, "s1", policy).ends
+    assert check_unwatched_session(agent.store, "s1", policy).ends
 
 
 def test_sessions_at_work_are_known_by_their_circuits(agent: Guarded) -> None:

@@ -62,7 +62,7 @@ def test_an_agent_that_waits_for_input_is_not_silent() -> None:
 
 
 def running(notes: Notes, *until_s: float) -> Notes:
-    """The notes with calls under way that are given up at these times."""
+    """The notes with calls in progress that are given up at these times."""
     calls = [OpenCall(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
     return notes._replace(more=open_calls.dump(CallsState(tuple(calls))))
 
@@ -268,7 +268,7 @@ def test_a_check_records_silence_and_silence_alone_opens_nothing() -> None:
     found = store.get(SUBJECT)
     assert found is not None
     assert found.circuit.phase == "tripping"
-    assert found.circuit.outage.reason.startswith("score 30 of 60: no tool call for 50 min")
+    assert found.circuit.outage.reason.startswith("score 30 (trips at 60): no tool call for 50 min")
     assert looked.taken is None
     assert not looked.ends
 

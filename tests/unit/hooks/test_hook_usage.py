@@ -314,7 +314,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(model)
         return Card(unknown="no list") if model == "unknown" else Card(1, 2, 3, 4, 5)
 
-    monkeypatch.setattr(prices, "_looked_up", look)
+    monkeypatch.setattr(prices, "_price_from_list", look)
     return asked
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from repositories import make_repository
 from switchgear._cli import main
 from switchgear._config.trust import record_of, trust_file
 from switchgear._hooks import handler
 from switchgear._hooks.command import hook_command
-from switchgear._hooks.compiled import compiled
-from switchgear._hooks.install import saved
+from switchgear._hooks.hook_config import config_of
+from switchgear._hooks.install import saved_copies
 from switchgear._hooks.install.settings import HOOKED
 from switchgear._hooks.process import open_store
 from switchgear._measure import saved_refs
@@ -33,7 +34,7 @@ SCOPES = [(name, scope) for name, agent in HOOKED.items() for scope in agent.sco
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    make_repository(folder)
     (tmp_path / "home").mkdir()
     dropped = ("SWITCHGEAR_", "XDG_", "CLAUDE", "GEMINI", "CODEX", "QWEN", "OPENCODE", "PI_")
     for name in [name for name in os.environ if name.startswith(dropped)]:
@@ -157,10 +158,10 @@ CHANGES: list[Callable[[Path], object]] = [
 def test_settings_that_lose_our_hooks_get_them_back(project: Path, agent: str, scope: str) -> None:
     path = install(agent, scope, project)
     good = path.read_bytes()
-    assert saved.repair(str(project)) == saved.Repaired()
+    assert saved_copies.repair(str(project)) == saved_copies.Repaired()
     for change in CHANGES:
         change(path)
-        found = saved.repair(str(project))
+        found = saved_copies.repair(str(project))
         assert found.failed == ()
         assert len(found.done) == 1, change
         assert path.is_file()
@@ -170,12 +171,12 @@ def test_settings_that_lose_our_hooks_get_them_back(project: Path, agent: str, s
         assert path.read_bytes() == good or sorted(ours(path)) == sorted(
             part for part in good.decode().split('"') if "entry.py" in part
         )
-        assert saved.repair(str(project)) == saved.Repaired(), "it is well again"
+        assert saved_copies.repair(str(project)) == saved_copies.Repaired(), "it is well again"
         for left in ("fake", "fake.json", "moved"):
             shutil.rmtree(path.parent.parent / left, ignore_errors=True)
             (path.parent.parent / left).unlink(missing_ok=True)
         path.write_bytes(good)
-        saved.save(agent, scope, str(project))
+        saved_copies.save(agent, scope, str(project))
 
 
 def test_a_change_during_a_call_is_reverted_recorded_and_stops_the_session(project: Path) -> None:
@@ -229,11 +230,11 @@ def test_a_switch_that_turns_hooks_off_is_turned_back(
         extra = {"hooksConfig": off} if agent == "gemini" else {"disableAllHooks": True}
         text = json.dumps({**settings, **extra})
     switch.write_text(text)
-    found = saved.repair(str(project))
+    found = saved_copies.repair(str(project))
     assert found.failed == ()
     assert len(found.done) >= 1
     assert not HOOKED[agent].is_plugin
-    assert saved.repair(str(project)) == saved.Repaired()
+    assert saved_copies.repair(str(project)) == saved_copies.Repaired()
     assert '"a": 1' not in text or '"a": 1' in switch.read_text()
 
 
@@ -256,7 +257,7 @@ def test_settings_that_an_agent_writes_for_itself_stay(project: Path) -> None:
 def test_other_settings_stay_when_our_hooks_are_put_back(project: Path) -> None:
     path = install("gemini", "project", project)
     path.write_text('{\n  "model": "pro", // mine\n  "hooks": {}\n}\n')
-    saved.repair(str(project))
+    saved_copies.repair(str(project))
     assert '"model": "pro", // mine' in path.read_text()
     assert ours(path)
 
@@ -279,7 +280,7 @@ def test_settings_that_the_agent_would_ignore_as_a_whole_are_restored(project: P
     path = install("claude-code", "project", project)
     good = path.read_text()
     path.write_text("// Claude Code takes no comments, and runs no hook then\n" + good)
-    [told] = saved.repair(str(project)).done
+    [told] = saved_copies.repair(str(project)).done
     assert "cannot be parsed" in told
     assert path.read_text() == good
 
@@ -319,7 +320,7 @@ def test_hooks_at_the_same_moment_repair_once_and_all_answer(project: Path) -> N
         assert process.returncode in {0, 2}, errors
         assert b"Traceback" not in errors
     assert path.read_bytes() == good
-    assert saved.repair(str(project)) == saved.Repaired()
+    assert saved_copies.repair(str(project)) == saved_copies.Repaired()
     assert events(project)
 
 
@@ -331,7 +332,7 @@ def test_a_watcher_that_sees_a_changed_configuration_leaves_it_to_the_end_of_the
     trust_file(str(config))
     hook(project, before())
     config.write_text("hooks: {lease_s: 61}\n")
-    assert compiled(str(project)).lease_s == 60, "as the watcher looks"
+    assert config_of(str(project)).lease_s == 60, "as the watcher looks"
     assert config.read_text() == "hooks: {lease_s: 61}\n"
     hook(project, after())
     assert config.read_text() == "hooks: {lease_s: 60}\n"
@@ -494,7 +495,9 @@ def test_a_repair_that_fails_is_reported_and_nothing_continues(
     path = install("claude-code", "project", project)
     answer(before())
     path.unlink()
-    monkeypatch.setattr(saved, "_put", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only")))
+    monkeypatch.setattr(
+        saved_copies, "_put", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only"))
+    )
     assert "could not be restored" in answer(after())
     for call in ("t2", "t3"):
         answer(claude("UserPromptSubmit", prompt="go on"))
@@ -514,9 +517,11 @@ def test_copies_are_the_users_alone_and_links_in_their_place_are_not_followed(
     other = tmp_path / "other.json"
     shutil.move(copy, other)
     copy.symlink_to(other)
-    assert saved.saved_in(str(project)) == []
+    assert saved_copies.saved_in(str(project)) == []
     path.write_text("{}")
-    assert saved.repair(str(project)) == saved.Repaired(), "there is no copy that can be believed"
+    assert saved_copies.repair(str(project)) == saved_copies.Repaired(), (
+        "there is no copy that can be believed"
+    )
 
 
 def test_a_link_that_the_user_had_is_kept(project: Path, tmp_path: Path) -> None:
@@ -526,9 +531,9 @@ def test_a_link_that_the_user_had_is_kept(project: Path, tmp_path: Path) -> None
     (project / ".claude").mkdir()
     (project / ".claude/settings.json").symlink_to(real)
     path = install("claude-code", "project", project)
-    assert saved.repair(str(project)) == saved.Repaired()
+    assert saved_copies.repair(str(project)) == saved_copies.Repaired()
     real.write_text("{}\n")
-    assert len(saved.repair(str(project)).done) == 1
+    assert len(saved_copies.repair(str(project)).done) == 1
     assert path.is_symlink()
     assert ours(real)
 

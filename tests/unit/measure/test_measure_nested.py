@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from repositories import make_repository
 from switchgear._measure.git import GitTree
 from switchgear._measure.tree import PlainTree, Tree, TreeChange, open_tree
 
@@ -22,7 +23,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 def repository(path: Path, **files: str) -> Path:
     path.mkdir(parents=True, exist_ok=True)
-    git(path, "init", "-q")
+    make_repository(path)
     for name, text in files.items():
         (path / name).write_text(text)
     if files:

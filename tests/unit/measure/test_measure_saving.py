@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from repositories import make_repository
 from switchgear._measure import saved_refs
 from switchgear._measure.git_command import Deadline, GitError
 from switchgear._measure.saved_refs import NotSaved, save_archive
@@ -30,7 +31,7 @@ def git(folder: Path, *arguments: str) -> str:
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    git(folder, "init", "-q")
+    make_repository(folder)
     (folder / "a").write_text("a\n")
     (folder / "b").write_text("b\n")
     git(folder, "add", "-A")

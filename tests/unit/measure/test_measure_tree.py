@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from repositories import make_repository
 from switchgear._measure.git import GitTree
 from switchgear._measure.tree import PlainTree, Tree, TreeChange, open_tree
 
@@ -27,7 +28,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     (folder / "src" / "a.py").write_text("a = 1\n")
     (folder / "b.txt").write_text("b\n")
     if request.param == "git":
-        git(folder, "init", "-q")
+        make_repository(folder)
         git(folder, "add", "-A")
         git(folder, "commit", "-qm", "start")
     return folder
@@ -200,7 +201,8 @@ def test_a_repository_without_a_commit_can_be_kept_too(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "a.txt").write_text("a")
     tree = tree_of(tmp_path)
-    tree.keep("runs/1", "first")
+    how = tree.keep("runs/1", "first").how
+    assert how == "git show refs/switchgear/runs/1"  # there is no HEAD to compare with
     assert git(tmp_path, "show", "refs/switchgear/runs/1:a.txt") == "a"
 
 
@@ -249,6 +251,38 @@ def test_large_files_are_compared_by_size_and_time(
     before = tree.mark()
     (tmp_path / "large").write_text("y" * 101)
     assert tree.change(before, tree.mark()).modified == ("large",)
+
+
+def test_a_large_tracked_file_whose_time_alone_has_changed_is_no_change(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear._measure.git.HASHED_FILE", 10)
+    monkeypatch.setattr("switchgear._measure.git_base.COMPARED_BYTES", 10)
+    large = repository / "large"
+    large.write_text("more than ten bytes\n")
+    git(repository, "add", "large")
+    git(repository, "commit", "-qm", "a large file")
+    tree = tree_of(repository)
+    before = tree.mark()
+    os.utime(large, (1, 1))
+    assert tree.mark() == before
+    large.write_text("more than ten bytez\n")
+    assert tree.change(before, tree.mark()).modified == ("large",)
+
+
+def test_a_lock_that_a_killed_git_left_is_removed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear._measure.git_base.COMPARED_BYTES", 1)
+    tree = tree_of(repository)
+    before = tree.mark()
+    [index] = (repository / ".switchgear").glob("**/base/index")
+    index.with_name("index.lock").touch()
+    os.utime(repository / "a.txt", (1, 1))
+    assert tree.mark() == before
+    assert not index.with_name("index.lock").exists()
+    (repository / "new.txt").write_text("new\n")
+    assert tree.keep("run-1", "work").how.startswith("git diff HEAD")
 
 
 def test_without_git_on_the_machine_a_repository_is_a_folder(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from repositories import make_repository
 from switchgear._measure import git_command, worktrees
 from switchgear._measure.git_command import GitError
 from switchgear._measure.worktrees import add_worktree
@@ -22,7 +23,7 @@ def git(folder: Path, *words: str) -> str:
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    git(folder, "init", "-q")
+    make_repository(folder)
     (folder / "sub").mkdir()
     (folder / "sub" / "file").write_text("one\n")
     git(folder, "add", "-A")

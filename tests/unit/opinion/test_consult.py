@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from e2e.agents.fake_llm import ScriptedApi
+from switchgear._opinion import opinion
 from switchgear._opinion.consult import FOLDER, consult, consult_in_thread
 from switchgear._opinion.opinion import Opinion, SecondOpinion, StuckEvidence
 
@@ -191,6 +192,10 @@ def test_the_same_evidence_is_asked_once(tmp_path: Path) -> None:
     first, again = asked(tmp_path, settings), asked(tmp_path, settings)
     assert (first.verdict, again.verdict) == ("confirm", "confirm")
     assert again.source.endswith(", cached")
+    passed_on = opinion.loaded(opinion.dumped(again), settings)
+    assert passed_on is not None
+    assert passed_on.sentence().endswith(", cached)")  # as the event of a hook shows it
+    assert not first.sentence().endswith(", cached)")
     other = EVIDENCE._replace(indicators=("another error",))
     asked(tmp_path, settings, other)
     assert (tmp_path / "asked").read_text() == "xx"

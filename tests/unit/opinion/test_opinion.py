@@ -122,4 +122,4 @@ def test_the_verdict_of_an_event_is_its_first_word() -> None:
 )
 def test_a_setting_that_makes_no_sense_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"SecondOpinion.{field}"):
-        second_opinion(**{field: value})  # type: ignore[arg-type]
+        second_opinion(**{field: value})

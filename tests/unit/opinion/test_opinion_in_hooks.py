@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_protocol import Errand, Ruling
+from switchgear._agents.hook_protocol import Ruling, WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks import opinions
 from switchgear._hooks.decide import decide
@@ -36,7 +36,7 @@ class Reviewed(Guarded):
 
     def hear(self, data: Data) -> Ruling:
         self.clock.advance(1.0)
-        errands: list[Errand] = []
+        errands: list[WorkAfterReply] = []
         warns = dialect_of(self.agent).warns
         ruling = decide(self.facts(data), self.known, self.store, warns, errands)
         for errand in errands:

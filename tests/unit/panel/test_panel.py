@@ -307,7 +307,7 @@ def test_closing_saves_what_was_counted(clock: FakeClock) -> None:
     ("url", "message"),
     [
         ("postgres://x", "must begin with one of memory:"),
-        ("state.db", "must be a URL such as memory:"),
+        ("state.db", "must be a URL such as memory:, sqlite:///state.db or redis://host"),
         ("sqlite://state.db", "sqlite:///relative/path or sqlite:////absolute/path"),
         ("sqlite:///", "sqlite:///relative/path or sqlite:////absolute/path"),
     ],

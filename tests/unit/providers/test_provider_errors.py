@@ -3,10 +3,12 @@
 import json
 import pickle
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -63,6 +65,14 @@ class Provider:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _certificates_are_read_once() -> Iterator[None]:
+    """Each client reads the certificates of all authorities, although the server has plain HTTP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
+        yield
 
 
 @pytest.fixture(scope="module")

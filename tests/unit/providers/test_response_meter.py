@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import tracemalloc
 import zlib
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from model_streams import (
     Sample,
     anthropic_events,
     chat_events,
+    dumped,
     gemini_chunks,
     response_body,
     responses_events,
@@ -73,9 +75,26 @@ def test_a_response_that_breaks_off_is_incomplete(name: str, data: st.DataObject
     end = len(sample.body.rstrip())
     kept = data.draw(st.integers(0, end - 2))
     found = metered(sample.protocol, sample.body[:kept], sample.content_type)
-    if b'"finishReason"' in sample.body[:kept] and sample.content_type == EVENTS:
-        return  # Gemini has no other mark of its end, and what comes after it is the usage of the same line
+    has_reason = re.search(rb'"(finishReason|finish_reason)":"', sample.body[:kept])
+    if has_reason and sample.content_type == EVENTS:
+        return  # Gemini has no other mark of its end, and some servers with OpenAI's protocol send no [DONE]
     assert not found.complete
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_stream_with_two_choices_is_complete_when_both_have_ended(is_cut: bool) -> None:
+    choices = [
+        {"index": 0, "delta": {"content": "a"}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "stop"},
+        {"index": 1, "delta": {"content": "b"}, "finish_reason": None},
+        {"index": 1, "delta": {}, "finish_reason": "stop"},
+    ]
+    body = "".join(
+        f"data: {json.dumps({'model': 'm', 'choices': [each]})}\n\n"
+        for each in (choices[:-1] if is_cut else choices)
+    )
+    found = metered(ModelProtocol.OPENAI_CHAT, body.encode(), EVENTS)
+    assert found.complete is not is_cut
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -236,6 +255,23 @@ def test_a_gemini_stream_without_its_finish_reason_is_incomplete() -> None:
     found = metered(ModelProtocol.GEMINI_STREAM, sse(*gemini_chunks(finished=False)))
     assert not found.complete
     assert found.usage == OPENAI
+
+
+def test_a_chat_stream_may_end_with_its_finish_reason() -> None:
+    events = chat_events(done=False, usage=False)
+    assert metered(ModelProtocol.OPENAI_CHAT, sse(*events)).complete
+    assert not metered(ModelProtocol.OPENAI_CHAT, sse(*events[:-1])).complete
+    text = {"choices": [{"delta": {"content": '"finish_reason":"stop"'}, "finish_reason": ""}]}
+    assert not metered(ModelProtocol.OPENAI_CHAT, sse(text)).complete
+
+
+def test_the_cost_of_a_response_in_the_background_is_unknown() -> None:
+    request = read_request("api.openai.com", "/v1/responses", {}, b'{"model":"gpt-5"}')
+    assert request is not None
+    body = {**response_body("queued"), "output": [], "usage": None}
+    found = metered(request.protocol, dumped(body), JSON)
+    assert found.complete
+    assert found.cost(request).micros is None
 
 
 def test_counting_tokens_is_free() -> None:

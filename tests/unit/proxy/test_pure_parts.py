@@ -12,6 +12,7 @@ from switchgear._proxy.headers import request_headers
 from switchgear._proxy.hints import with_hint
 from switchgear._proxy.history import (
     PendingCall,
+    ToolTurn,
     dump_response,
     is_user_turn,
     load_response,
@@ -218,6 +219,29 @@ def test_every_protocol_has_the_same_steps() -> None:
         assert "exit code 2" in signal.error
     assert chat[0].signal().step is not None
     assert responses[1].signal().ok is True
+
+
+def turn_with(output: str) -> ToolTurn:
+    result = {"type": "function_call_output", "call_id": "c1", "output": output}
+    return turns_of(RESPONSES, {"input": [RESPONSES_LOOP[2], result]})[0]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_id_and_the_duration_that_codex_adds_to_a_result_are_left_out(code: int) -> None:
+    def result_of(chunk: str, seconds: float) -> str:
+        header = f"Chunk ID: {chunk}\nWall time: {seconds} seconds\nProcess exited with code {code}"
+        output = f"{header}\nOriginal token count: 16\nOutput:\nno such file\n"
+        turn = turn_with(output)
+        assert turn.signal().ok is (code == 0)
+        return turn.calls[0].result
+
+    assert result_of("8b0e82", 0.5581) == result_of("cb45b7", 0.5409)
+    assert result_of("8b0e82", 0.5581).startswith("no such file")
+
+
+def test_an_output_that_mentions_an_output_is_kept_whole() -> None:
+    text = "Example:\nOutput:\n3"
+    assert turn_with(text).calls[0].result == text
 
 
 def test_calls_without_a_result_are_not_steps_yet() -> None:

@@ -19,6 +19,7 @@ from switchgear._remote.parcel import (
     snapshot,
     unpack,
 )
+from switchgear._text.redact import redact
 
 WHO = ("-c", "user.name=t", "-c", "user.email=t@localhost")
 
@@ -241,4 +242,16 @@ def test_a_message_about_a_repository_contains_no_password(
     with pytest.raises(TransferError) as caught:
         bring(bytes, project, work, "https://me:pass-word-1@git.example/x", "refs/switchgear/work")
     assert "git.example/x is not the work that was saved" in str(caught.value)
+    assert "pass-word-1" not in str(caught.value)
+
+
+def test_a_repository_that_cannot_be_fetched_is_named_with_the_cause_in_front(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / ("a-long-name-of-a-folder" * 8)
+    missing = "https://me:pass-word-1@127.0.0.1:1/x.git"
+    with pytest.raises(TransferError) as caught:
+        unpack(b"", folder, Parcel("", "c" * 40, "c" * 40, "HEAD"), missing)
+    shown = redact(str(caught.value))
+    assert "127.0.0.1:1/x.git could not be fetched: fatal: unable to access" in shown
     assert "pass-word-1" not in str(caught.value)

@@ -1,5 +1,6 @@
 """An attempt goes to a worker and comes back, in one process; what cannot come back is never done again."""
 
+import shlex
 import subprocess
 import threading
 import time
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from switchgear import Panel
+from switchgear._fleet.run_notes import run_note
 from switchgear._hooks.session import Notes
+from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
-from switchgear._remote import worker
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
 from switchgear._remote.job import MOST_LOSSES, Parcel
 from switchgear._remote.jobs import NO_PARCEL, Jobs
@@ -72,7 +74,8 @@ class Crew:
         self.project.mkdir()
         git(self.project, "init", "-q")
         git(self.project, "commit", "-q", "--allow-empty", "-m", "start")
-        (folder / "agent.sh").write_text(AGENT)
+        self.agent = folder / "agent.sh"
+        self.agent.write_text(AGENT)
         self.clock_s = 0.0
         self.jobs = Jobs(MemoryLedger("memory:", lambda: time.time() + self.clock_s))
         self.here = AttemptDependencies(panel, folder / "runs")
@@ -81,11 +84,16 @@ class Crew:
         self.said: list[str] = []
         self.lines = Lines()
         self.repository = ""
+        self.labels: tuple[str, ...] = ()
+        self.lost_ids = 0
+        """How many of the first ids no worker receives."""
         self.threads: list[threading.Thread] = []
 
     def publish(self, run: str, labels: tuple[str, ...]) -> None:
-        del labels
+        assert labels == self.labels
         self.published += 1
+        if self.published <= self.lost_ids:
+            return
         self.threads.append(threading.Thread(target=self.work, args=(run,)))
         self.threads[-1].start()
 
@@ -95,11 +103,16 @@ class Crew:
         execute(context, run)
 
     def run(self) -> AttemptOutcome:
-        flags = {"agent_cmd": f"sh {self.folder / 'agent.sh'}", "stuck": False}
+        flags = {"agent_cmd": f"sh {self.agent}", "stuck": False}
         task = Task("t", "do it.", flags=flags)
         progress = Progress(Status.RUNNING, run="r1", folder=str(self.project), timeout_s=LIMIT_S)
         context = RemoteContext(
-            self.jobs, self.publish, "b1", {}, repository=self.repository, said=self.said.append
+            self.jobs,
+            self.publish,
+            "b1",
+            {"t": self.labels},
+            repository=self.repository,
+            said=self.said.append,
         )
         attempts = RemoteAttempts(context)
         try:
@@ -136,6 +149,46 @@ def test_an_attempt_elsewhere_is_shown_as_one_here(crew: Crew) -> None:
     assert shown.receipt_file == str(crew.here.runs / "r1" / "receipt.txt")
     assert crew.jobs.get("r1") is None
     assert list((crew.folder / "worker" / "work").iterdir()) == []
+
+
+def test_the_owner_of_a_task_is_the_one_of_its_batch(crew: Crew) -> None:
+    crew.here = crew.here._replace(owner_of={"sh": "ana"}.__getitem__)
+    crew.there = crew.there._replace(owner_of=lambda _: "worker")
+    result = result_of(crew.run())
+    assert run_note(crew.there.panel, result.circuit).owner == "ana"
+
+
+@pytest.mark.parametrize(
+    ("labels", "who"), [((), "no worker"), (("gpu",), "no worker with the labels gpu")]
+)
+def test_a_task_that_no_worker_takes_is_reported_once(
+    crew: Crew, labels: tuple[str, ...], who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "FIRST_REPEAT_S", 0.05)
+    crew.labels, crew.lost_ids = labels, 3
+    assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
+    [line] = crew.said
+    assert line.startswith(f"[t] {who} has taken it for 0.05 s: all are busy, or none is running")
+
+
+def test_the_command_that_shows_the_work_can_be_executed(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    with Panel("memory:") as panel:
+        crew = Crew(folder, panel)
+        (folder / "agent.sh").rename(tmp_path / "agent.sh")
+        crew.agent = tmp_path / "agent.sh"
+        checkpoint = result_of(crew.run()).checkpoint
+    assert checkpoint is not None
+    shown = subprocess.run(
+        shlex.split(checkpoint.how), check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "+work" in shown.stdout
+
+
+def test_a_task_that_a_worker_takes_at_once_is_not_reported(crew: Crew) -> None:
+    crew.run()
+    assert crew.said == []
 
 
 def test_a_view_that_fails_does_not_fail_the_task(crew: Crew) -> None:

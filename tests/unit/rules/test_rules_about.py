@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from switchgear._rules.builtin import BUILTIN, GUARD_RULES
-from switchgear._rules.effects import Place, deed_of
-from switchgear._rules.rules import Rule, dump_rules, judge_deed, load_rules, load_rules_about
+from switchgear._rules.effects import Place, call_effects
+from switchgear._rules.rules import Rule, dump_rules, judge_effects, load_rules, load_rules_about
 
 PLACE = Place("/w", home="/home/me")
 OWN = (
@@ -52,17 +52,17 @@ CALLS: tuple[tuple[str, Any], ...] = (
 
 @pytest.mark.parametrize(("tool", "inputs"), CALLS, ids=lambda part: str(part)[:40])
 def test_a_call_breaks_what_it_would_break_among_all_rules(tool: str, inputs: Any) -> None:
-    data, deed = dump_rules(RULES), deed_of(tool, inputs, PLACE)
+    data, deed = dump_rules(RULES), call_effects(tool, inputs, PLACE)
     found = load_rules_about(data, deed)
-    assert judge_deed(found, deed, PLACE) == judge_deed(load_rules(data), deed, PLACE)
+    assert judge_effects(found, deed, PLACE) == judge_effects(load_rules(data), deed, PLACE)
 
 
 def test_most_rules_are_not_read_for_a_harmless_call() -> None:
     data = dump_rules(RULES)
-    deed = deed_of("Bash", {"command": "make test"}, PLACE)
+    deed = call_effects("Bash", {"command": "make test"}, PLACE)
     assert len(load_rules_about(data, deed)) < len(data) / 2
 
 
 def test_what_was_never_dumped_is_refused() -> None:
     with pytest.raises(ValueError, match="rules are 7"):
-        load_rules_about(7, deed_of("Read", {}, PLACE))
+        load_rules_about(7, call_effects("Read", {}, PLACE))

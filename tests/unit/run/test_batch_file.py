@@ -120,6 +120,15 @@ def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path, text: str, mes
     assert message in wrong(tmp_path, text)
 
 
+def test_a_file_of_tasks_may_have_more_values_than_a_configuration(tmp_path: Path) -> None:
+    first = [f"- {{name: a-{n}, task: do it}}" for n in range(200)]
+    needs = ", ".join(f"a-{n}" for n in range(200))
+    later = [f"- {{name: b-0, task: do it, needs: &all [{needs}]}}"]
+    later += [f"- {{name: b-{n}, task: do it, needs: *all}}" for n in range(1, 260)]
+    text = "\n".join(["defaults: {agent: codex}", "tasks:", *first, *later])
+    assert len(read(tmp_path, text)[-1].needs) == 200
+
+
 def test_two_tasks_of_one_name_are_reported_with_both_lines(tmp_path: Path) -> None:
     text = f"{TASK}}}\n  - {{name: a, task: again, agent: codex}}"
     said = wrong(tmp_path, text)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from switchgear._budgets.allowance import SharedBudget
-from switchgear._run.batch.model import Status, Task, ancestors, blocked, clash, cycle, ready
+from switchgear._run.batch.model import Status, Task, blocked, clash, cycle, ready
 
 
 def tasks(**needs: str) -> list[Task]:
@@ -82,20 +82,17 @@ def test_tasks_that_need_each_other_are_found(
     assert cycle(needs) == ring
 
 
-def test_all_that_a_task_needs_is_known_in_any_order() -> None:
-    found = ancestors(list(reversed(DIAMOND)))
-    assert found["d"] == {"a", "b", "c"}
-    assert found["b"] == {"a"}
-    assert found["a"] == frozenset()
-
-
 def test_two_that_could_run_at_once_in_one_tree_clash() -> None:
     assert clash(DIAMOND, dict.fromkeys("abcd", "/project")) == ("b", "c")
+    assert clash([*reversed(DIAMOND)], dict.fromkeys("abcd", "/project")) == ("c", "b")
 
 
 def test_a_tree_inside_another_is_the_same() -> None:
     assert clash(tasks(a="", b=""), {"a": "/project", "b": "/project/part"}) == ("a", "b")
+    assert clash(tasks(a="", b=""), {"a": "/project/part", "b": "/project"}) == ("a", "b")
     assert clash(tasks(a="", b=""), {"a": "/project", "b": "/project-2"}) is None
+    parts = {"a": "/project/one", "b": "/project/two", "c": "/project"}
+    assert clash(tasks(a="", b="", c="a"), parts) == ("b", "c")
 
 
 def test_those_that_wait_for_each_other_or_have_trees_of_their_own_do_not_clash() -> None:

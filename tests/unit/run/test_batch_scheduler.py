@@ -22,7 +22,6 @@ from switchgear._run.batch.attempt import (
     Attempt,
     AttemptDependencies,
     AttemptOutcome,
-    SpawnCircuit,
 )
 from switchgear._run.batch.model import Batch, BatchEnd, Progress, Status, Task
 from switchgear._run.batch.record import (
@@ -116,9 +115,10 @@ class Stage:
             return act(attempt)
 
         self.admission = Admission(
-            SpawnCircuit(self.panel, self.policy),
+            self.panel,
             self.view,
             policy=batch.on_open,
+            circuit_policy=self.policy,
             choose=self.choose,
             time=self.hands.time,
         )

@@ -74,6 +74,20 @@ def test_the_table_has_a_line_for_each_task_and_what_it_does(board: BatchTable) 
     assert third.split() == ["docs", "waiting"]
 
 
+def test_the_head_has_the_cost_of_running_tasks_with_their_earlier_runs(board: BatchTable) -> None:
+    again = Progress(
+        Status.RUNNING, run="r", attempts=2, earlier_micros=50_000, spent_micros=50_000
+    )
+    begun(board, parser=DONE, lexer=again, docs=Progress(Status.RUNNING, run="s"))
+    assert board.frame().plain.splitlines()[0].endswith("; $0.17")
+    view = board.run_view("lexer")
+    view.started({**RAN, "state": {"seconds": 3.0, "spent_micros": 10_000}})
+    assert board.frame().plain.splitlines()[0].endswith("; $0.18")
+    board.run_view("docs").started({**RAN, "state": {"seconds": 1.0, "unknown_prices": 2}})
+    head = board.frame().plain.splitlines()[0]
+    assert head.endswith("; over $0.18"), "what is not known is not left out"
+
+
 def test_the_table_fits_whatever_it_shows(board: BatchTable) -> None:
     begun(board, **{f"task-{n}": DONE for n in range(40)})
     begun(board, **{"task-30": Progress(Status.FAILED, "because " * 50)})

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._run.formats import percent, shortened, spent
+from switchgear._run.formats import spent
 from switchgear._run.validation import ValidationResult, error_line, error_of, last_lines
-from switchgear._text.formats import duration, elapsed
+from switchgear._text.formats import duration, elapsed, percent
+from switchgear._text.redact import shortened
 from unit.runner_stage import Stage, checker
 
 PYTEST = """\
@@ -75,9 +76,9 @@ def test_the_end_of_an_output_never_begins_inside_a_word() -> None:
 
 
 def test_texts_are_cut_behind_a_word_with_an_ellipsis() -> None:
-    assert shortened("alpha beta gamma", 12) == "alpha beta…"
-    assert shortened("x" * 40, 10) == "x" * 9 + "…"
-    assert shortened("short", 5) == "short"
+    assert shortened("alpha beta gamma", 12, "…") == "alpha beta…"
+    assert shortened("x" * 40, 10, "…") == "x" * 9 + "…"
+    assert shortened("short", 5, "…") == "short"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_lock_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) ->
         os.mkfifo(path)
     else:
         path.mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="is not a regular file: remove it and try again"):
         RunLock(path, "the task")
     assert target.exists() == (kind == "link")
     if kind == "link":

@@ -87,7 +87,7 @@ def test_a_command_target_gets_the_notice_on_standard_input(stage: Stage, tmp_pa
     script.write_text(f'cat > {tmp_path}/got; echo "$#" > {tmp_path}/arguments\n')
     targets = targets_of([f"command:sh {script}", f"command:sh {script}"])
     assert len(targets) == 1, "the same target is told once"
-    assert notify_run_end(targets, result.receipt(), ["ana"]) == [Outcome(targets[0].name, True)]
+    assert notify_run_end(targets, result.receipt(), "ana") == [Outcome(targets[0].name, True)]
     got = json.loads((tmp_path / "got").read_text())
     assert (got["severity"], got["owners"], got["kind"]) == ("SEV2", ["ana"], "run_ended")
     assert got["text"].startswith(f"[SEV2] run {result.run} ended, circuit_breaker: ")
@@ -109,13 +109,13 @@ def test_a_command_target_gets_the_notice_on_standard_input(stage: Stage, tmp_pa
 )
 def test_each_end_has_its_severity(tmp_path: Path, reason: str, severity: str) -> None:
     receipt = receipt_of({"id": "r", "end": {"exit_reason": reason, "reason": "because"}})
-    notify_run_end(targets_of([f"command:tee {tmp_path}/got"]), receipt, [])
+    notify_run_end(targets_of([f"command:tee {tmp_path}/got"]), receipt, "ana")
     assert json.loads((tmp_path / "got").read_text())["severity"] == severity
 
 
 def test_a_target_of_the_configuration_and_of_the_command_is_notified_once(tmp_path: Path) -> None:
     targets = targets_of([f"command:tee -a {tmp_path}/got"])
-    outcomes = notify_run_end((*targets, *targets), receipt_of({"id": "r"}), [])
+    outcomes = notify_run_end((*targets, *targets), receipt_of({"id": "r"}), "ana")
     assert outcomes == [Outcome(targets[0].name, True)]
     assert (tmp_path / "got").read_text().count('"run_ended"') == 1
 
@@ -123,10 +123,10 @@ def test_a_target_of_the_configuration_and_of_the_command_is_notified_once(tmp_p
 def test_a_notice_that_does_not_arrive_is_reported_and_never_raised() -> None:
     receipt = receipt_of({"id": "r"})
     targets = targets_of(["command:false", "command:no-such-program-anywhere"])
-    said = failed_notices(notify_run_end(targets, receipt, []))
+    said = failed_notices(notify_run_end(targets, receipt, "ana"))
     assert len(said) == 2
     assert all(line.startswith("notification to command-") for line in said)
-    assert notify_run_end((), receipt, []) == []
+    assert notify_run_end((), receipt, "ana") == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_only_runs_that_have_ended_and_are_old_enough_are_removed(tmp_path: Path
     assert [each.id for each in prunable(root, now_s=now_s, keep=0)] == ["a", "b", "c"]
     both = prunable(root, now_s=now_s, older_than_s=3 * day_s, keep=4)
     assert [each.id for each in both] == ["a"]
-    removed, left = prune(both)
+    removed, left = prune(root, both)
     assert ([each.id for each in removed], left) == (["a"], [])
     assert [each.id for each in list_runs(root)] == ["b", "broken", "c", "d"]
     assert pruned_circuits(root) == {"loop/x"}

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from switchgear._cli.options import Fail
-from switchgear._cli.run_options import LIMITS, given_flags, settled, taken_out
+from switchgear._cli.run_options import given_flags, limit_flags, settled, taken_out
 from switchgear._run.options import RunOptions
 from switchgear._run.record import similar_durations_s
 from switchgear._stuck.timeouts import Timeouts
@@ -21,11 +21,10 @@ def parsed(*words: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     @click.command()
+    @limit_flags
     def verb(**flags: Any) -> None:
         found.update(given_flags(flags))
 
-    for option in LIMITS:
-        verb = option(verb)
     verb.main(list(words), standalone_mode=False)
     return found
 
@@ -94,7 +93,8 @@ def test_similar_runs_are_those_of_the_same_task_and_agent_that_were_completed(
     kept(tmp_path, 4, 400.0, end={"exit_reason": "timeout"})
     kept(tmp_path, 5, 500.0, end=None)
     kept(tmp_path, 6, 600.0, task="add  auth\n")
-    found = similar_durations_s(tmp_path, task="add auth", agent="codex", preset=None, enough=2)
+    rules = Timeouts(policy="learned", min_runs=2)
+    found = similar_durations_s(tmp_path, rules, task="add auth", agent="codex", preset=None)
     assert found == [100.0, 600.0]
 
 
@@ -102,9 +102,8 @@ def test_too_few_of_the_task_give_way_to_those_of_the_preset(tmp_path: Path) -> 
     kept(tmp_path, 1, 100.0)
     kept(tmp_path, 2, 200.0, task="another", options={"preset": "feature"})
     kept(tmp_path, 3, 300.0, task="a third", options={"preset": "feature"})
-    found = similar_durations_s(
-        tmp_path, task="add auth", agent="codex", preset="feature", enough=5
-    )
+    rules = Timeouts(policy="longest", min_runs=5)
+    found = similar_durations_s(tmp_path, rules, task="add auth", agent="codex", preset="feature")
     assert found == [200.0, 300.0]
 
 

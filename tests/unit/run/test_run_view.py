@@ -205,8 +205,10 @@ def test_what_never_reached_its_provider_is_not_of_unknown_price(stand: Stand) -
     none = {"input": 0, "output": 0}
     stand.notebook.iteration_ended(facts(outcome="provider", cost_micros=None, tokens=none), run())
     stand.notebook.iteration_ended(facts(2, outcome="provider", cost_micros=None), run())
-    assert "1  provider in 0.9 s, 1 file changed, 3 tests pass\n" in stand.last()
-    assert "2  provider in 0.9 s, 1 file changed, 3 tests pass, unknown cost\n" in stand.last()
+    assert "1  provider failed in 0.9 s, 1 file changed, 3 tests pass\n" in stand.last()
+    assert (
+        "2  provider failed in 0.9 s, 1 file changed, 3 tests pass, unknown cost\n" in stand.last()
+    )
 
 
 def test_ascii_terminals_get_ascii_signs(stand: Stand) -> None:

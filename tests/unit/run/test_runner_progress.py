@@ -63,7 +63,7 @@ def test_each_stop_is_a_step_and_at_the_end_the_task_is_given_up(stage: Stage) -
 
 
 def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
-    for steps in range(6, 20):
+    for steps in range(3, 20):
         fresh = Stage(stage.folder.parent / f"try{steps}")
         fresh.view = Ticking(fresh.hands)
         fresh.dependencies = fresh.dependencies._replace(view=fresh.view)
@@ -158,7 +158,7 @@ def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
 def test_the_same_reply_without_a_tool_is_recognised_across_iterations() -> None:
     seen = watch()
     reply = AgentResult("I cannot go on without the password of the database server", None)
-    assert fed(seen, *[reply] * 7)[-1] == STUCK
+    assert fed(seen, *[reply] * 5)[-1] == STUCK
     assert seen.score is not None
     assert "no tool call, the same reply" in seen.score.evidence[0]
 

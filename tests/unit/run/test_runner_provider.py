@@ -118,7 +118,7 @@ def test_the_price_of_a_call_that_never_reached_its_provider_is_not_reported(
     dead = "tell(type='error', message='fetch failed', final=True); sys.exit(1)"
     stage.run(f"if n == 1: {dead}\nwrite('a', 'b')")
     first, second = [line for line in capsys.readouterr().out.splitlines() if "heat" in line]
-    assert "provider in" in first
+    assert "provider failed in" in first
     assert "price" not in first
     assert "$" not in first
     assert "unknown cost" in second  # it worked, and told no usage

@@ -1,4 +1,4 @@
-"""A run goes on where it stopped: the same circuit, the money spent, the time used, the evidence."""
+"""A run continues where it stopped: the same circuit, the money spent, the time used, the evidence."""
 
 import json
 import re

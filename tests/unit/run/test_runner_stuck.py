@@ -75,7 +75,7 @@ def test_a_stuck_agent_is_stopped_and_the_next_prompt_has_the_evidence_and_the_h
         "- read called 21 times in a row with the same outcome (more than 5 trips) (+40)" in prompt
     )
     assert "Try a different approach." in prompt
-    assert "stuck, score 90: nudge, by the escalation" in stage.view.notes
+    assert "stuck, score 90/100: nudge, by the escalation" in stage.view.notes
 
 
 def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again() -> None:
@@ -134,7 +134,7 @@ tell(type="result", text="one part", success=n == 4)
 """
     stage.run(body, stuck=True, completion_promise=None)
     step_names = [note for note in stage.view.notes if note.startswith("stuck")]
-    assert step_names == ["stuck, score 90: nudge, by the escalation"] * 2
+    assert step_names == ["stuck, score 90/100: nudge, by the escalation"] * 2
 
 
 def test_the_escalation_outlasts_the_run(stage: Stage) -> None:
@@ -205,7 +205,7 @@ def test_more_time_is_granted_and_reported(stage: Stage) -> None:
 def test_without_an_answer_the_escalation_decides(stage: Stage) -> None:
     chosen(stage, None, "abort")
     stage.run(LOOPS, stuck=True)
-    assert stage.view.notes[0] == "stuck, score 90: nudge, by the escalation"
+    assert stage.view.notes[0] == "stuck, score 90/100: nudge, by the escalation"
 
 
 # An operator steps in from outside
@@ -293,7 +293,7 @@ def test_silence_on_top_of_a_loop_stops_the_agent(
         if process.on_silence is not None:
             process.on_silence(130.0)
 
-    monkeypatch.setattr(AgentProcess, "_look_at_the_clock", silent)
+    monkeypatch.setattr(AgentProcess, "_check_time", silent)
     chosen(stage, "abort")
     body = LOOPS.replace("range(30)", "range(6)")
     result = stage.run(body, stuck=True)
@@ -325,7 +325,7 @@ write("env", json.dumps(told))
     start_s = stage.hands.now_s
     stage.run(body, timeout_s=600.0, stuck=True)
     time, watched = json.loads((stage.folder / "env").read_text())
-    began_s, limit_s = session.time_told({"SWITCHGEAR_TIME": time}) or (0.0, 0.0)
+    began_s, limit_s = session.time_of_run({"SWITCHGEAR_TIME": time}) or (0.0, 0.0)
     assert began_s == pytest.approx(start_s, abs=1.0)
     assert limit_s == 600.0
     assert watched == "1"

@@ -1,4 +1,4 @@
-"""A run never goes on blind: what nested repositories hold counts, and what cannot be measured ends it."""
+"""A run never continues blind: what nested repositories hold counts, and what cannot be measured ends it."""
 
 import subprocess
 from pathlib import Path

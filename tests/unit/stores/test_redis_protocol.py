@@ -33,7 +33,7 @@ def rules(clock: FakeClock) -> Protocol:
 
 
 def lost(have: bytes | None, *waiting: bytes, mail: bytes | None = None) -> list[Any]:
-    return [0, b"100", b"0", have, list(waiting), mail]
+    return [0, b"100", b"0", have, list(waiting), mail, 0]
 
 
 def value(rules: Protocol, stamp: str, succeeded: int) -> bytes:
@@ -67,7 +67,7 @@ def queued(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes]:
 def test_without_a_copy_the_first_attempt_expects_no_value(rules: Protocol) -> None:
     work = begun(rules)
     call = work.send(None)
-    assert call.keys == ("{ns}:c:api", "{ns}:events", "{ns}:inbox:api")
+    assert call.keys == ("{ns}:c:api", "{ns}:events", "{ns}:inbox:api", "{ns}:failing:api")
     assert call.args[0] == b"-"
     with pytest.raises(StopIteration) as done:
         work.send(DONE)
@@ -173,6 +173,31 @@ def test_where_many_compete_the_next_message_queues_at_once(rules: Protocol) -> 
     call = begun(rules).send(None)
     assert call.args[0] == b"?"
     assert entry_of(call)
+
+
+def test_time_that_passes_never_queues_at_once(rules: Protocol) -> None:
+    test_where_many_compete_the_next_message_queues_at_once(rules)
+    call = begun(rules, Record(Signal(count=0))).send(None)
+    assert call.args[0].startswith(b"=")
+    assert entry_of(call) == b"", "one that competes has moved the circuit, too"
+
+
+@pytest.mark.parametrize(("place", "wait_s"), [(1, 0.105), (40, 0.3), (100, 0.5)])
+def test_those_behind_in_the_queue_wait_longer_before_they_lead(
+    rules: Protocol, place: int, wait_s: float
+) -> None:
+    work, entry = queued(rules)
+    reply = lost(value(rules, "6-x-3", 6), b"a-1\n...", entry)
+    reply[6] = place
+    assert work.send(reply).wait_s == pytest.approx(wait_s)
+
+
+def test_a_failure_in_the_queue_is_published_by_the_process_that_folds_it(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    text = rules.texts.text(POLICY)
+    failed = envelope.Mail("b+1r2.5*1", Record(Signal(ok=False)), 3.0, text)
+    call = work.send(lost(value(rules, "6-x-3", 6), entry, envelope.seal_mail(failed)))
+    assert call.args[19] == b"b\napi"
 
 
 def test_and_no_longer_once_it_found_itself_alone(rules: Protocol) -> None:

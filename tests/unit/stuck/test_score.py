@@ -42,9 +42,9 @@ def test_evidence_adds_up_to_the_score() -> None:
 
 def test_a_score_is_at_most_100() -> None:
     score = scored(silence=1.0, same_tool=1.0, tool_flood=1.0, same_error=1.0)
-    assert (score.points, score.text) == (100.0, "100")
+    assert (score.points, score.text) == (100.0, "100/100")
 
 
 def test_a_score_is_shown_in_whole_points() -> None:
-    assert scored(stagnation=7 / 9).text == "47"
-    assert Score(0.75, 1.0, ()).text == "0.75"
+    assert scored(stagnation=7 / 9).text == "47/100"
+    assert Score(0.75, 1.0, ()).text == "0.75/1"

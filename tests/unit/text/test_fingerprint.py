@@ -383,14 +383,14 @@ def repeats(tree: Any) -> list[tuple[int, Any]]:
     "name", ["variable", "stack", "escape", "digits", "joined", "list", "bare", "suspicious"]
 )
 def test_no_pattern_repeats_what_itself_repeats_at_length(name: str) -> None:
-    pattern = module._tool(name)
+    pattern = module._pattern(name)
     for most, inner in repeats(parser.parse(pattern.pattern, pattern.flags)):
         if most > 1:
             assert all(times <= 3 for times, _ in repeats(inner)), "this can explode"
 
 
 def test_no_alternative_reads_more_than_a_bounded_stretch() -> None:
-    pattern = module._tool("variable")
+    pattern = module._pattern("variable")
     assert parser.parse(pattern.pattern, pattern.flags).getwidth()[1] < 5_000
 
 
@@ -461,9 +461,9 @@ def test_of_a_megabyte_no_pattern_sees_more_than_a_bounded_part(
     fingerprint("make the tools")
     counting = {
         name: CountingPattern(tool) if hasattr(tool, "sub") else tool
-        for name, tool in module._tools.items()
+        for name, tool in module._patterns.items()
     }
-    monkeypatch.setattr(module, "_tools", counting)
+    monkeypatch.setattr(module, "_patterns", counting)
     text = part * (1_000_000 // len(part))
     fingerprint(text)
     documented(text)

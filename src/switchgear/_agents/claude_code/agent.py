@@ -7,10 +7,9 @@ cumulative. And a run that a hook stopped says `subtype: success`.
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood
 from switchgear._agents.claude_code.hooks import token_counts
 from switchgear._agents.events import (
     AgentError,
@@ -20,7 +19,7 @@ from switchgear._agents.events import (
     Usage,
     complaint,
 )
-from switchgear._agents.fields import TokenCounts, at, count, micros, words
+from switchgear._agents.fields import TokenCounts, at, count, items, micros, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -44,7 +43,6 @@ class ClaudeReader(JsonReader):
     placeholder_output = True
     """Whether output tokens of messages are placeholders."""
     token_counts = staticmethod(token_counts)
-    """The tokens of a message."""
 
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
@@ -62,7 +60,7 @@ class ClaudeReader(JsonReader):
         elif kind == "system":
             yield from self._system(line)
         elif kind == "rate_limit_event" and at(line, "rate_limit_info", "status") == "rejected":
-            yield _rejected(line["rate_limit_info"])
+            yield _rate_limit_error(line["rate_limit_info"])
         elif kind not in {"rate_limit_event", "stream_event"}:
             raise NotUnderstood
 
@@ -89,7 +87,7 @@ class ClaudeReader(JsonReader):
             if at(part, "type") == "tool_use":
                 yield from self.started(at(part, "id"), at(part, "name"), at(part, "input"))
                 if str(at(part, "name")).lower() in _ASKING:
-                    yield Question(clean(_asked(at(part, "input"))), by_tool=True)
+                    yield Question(clean(_question_text(at(part, "input"))), by_tool=True)
             elif at(part, "type") == "text" or isinstance(part, str):
                 yield from self.message(words(part))
         yield from self._message_usage(message, content)
@@ -101,8 +99,8 @@ class ClaudeReader(JsonReader):
         model = model if isinstance(model, str) else self.model
         tokens = self.token_counts(usage)
         if self.placeholder_output:
-            said = max(tokens.output, len(str(content)) // _CHARS_PER_TOKEN)
-            tokens = tokens._replace(output=said)
+            output = max(tokens.output, len(str(content)) // _CHARS_PER_TOKEN)
+            tokens = tokens._replace(output=output)
         message_id = str(at(message, "id"))
         if message_id in self._seen:
             tokens = TokenCounts(output=tokens.output)
@@ -111,14 +109,10 @@ class ClaudeReader(JsonReader):
         yield self.meter.add(model, *tokens)._replace(estimated=self.placeholder_output)
 
     def _tool_results(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        content = at(line, "message", "content")
-        for part in content if isinstance(content, list) else []:
+        for part in items(at(line, "message", "content")):
             if at(part, "type") == "tool_result":
-                yield from self.finished(
-                    at(part, "tool_use_id"),
-                    ok=at(part, "is_error") is not True,
-                    output=words(at(part, "content")),
-                )
+                ok, output = at(part, "is_error") is not True, words(at(part, "content"))
+                yield from self.finished(at(part, "tool_use_id"), ok=ok, output=output)
 
     def _result(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         yield from self._result_usage(line)
@@ -140,17 +134,12 @@ class ClaudeReader(JsonReader):
             for model, usage in models.items():
                 read = count(at(usage, "cacheReadInputTokens"))
                 written = count(at(usage, "cacheCreationInputTokens"))
-                yield self.meter.set(
-                    str(model),
-                    count(at(usage, "inputTokens")) + read + written,
-                    at(usage, "outputTokens"),
-                    read,
-                    written,
-                    dollars=at(usage, "costUSD"),
-                )
+                sent = count(at(usage, "inputTokens")) + read + written
+                tokens = (sent, at(usage, "outputTokens"), read, written)
+                yield self.meter.set(str(model), *tokens, dollars=at(usage, "costUSD"))
         elif isinstance(usage := line.get("usage"), dict):
-            tokens = self.token_counts(usage)
-            yield self.meter.set(self.model, *tokens, dollars=line.get("total_cost_usd"))
+            cost = line.get("total_cost_usd")
+            yield self.meter.set(self.model, *self.token_counts(usage), dollars=cost)
 
 
 class Claude(Agent):
@@ -158,29 +147,24 @@ class Claude(Agent):
 
     name = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
+    reader_class = ClaudeReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """Edits and commands are allowed, because there is no user to confirm; the prompt is on stdin."""
-        del cwd
         tools = "Bash,Edit,Glob,Grep,MultiEdit,NotebookEdit,Read,Task,TodoWrite,WebFetch,Write"
         argv = ["claude", "-p", "--output-format", "stream-json", "--verbose"]
         argv += ["--permission-mode", "acceptEdits", "--allowedTools", tools]
-        return Invocation((*argv, *(("--model", model) if model else ()), *extra), prompt)
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return ClaudeReader(model=model)
+        return Invocation((*argv, *options), prompt)
 
 
-def _asked(arguments: object) -> str:
+def _question_text(arguments: object) -> str:
     questions = at(arguments, "questions")
     if isinstance(questions, list):
         return "\n".join(str(at(question, "question")) for question in questions)
     return str(at(arguments, "question") or at(arguments, "plan") or "a question")
 
 
-def _rejected(info: dict[str, Any]) -> AgentError:
+def _rate_limit_error(info: dict[str, Any]) -> AgentError:
     resets_at_s = count(info.get("resetsAt"))
     wait_s = max(0.0, resets_at_s - time.time()) if resets_at_s else None
     which = info.get("rateLimitType") or "usage"
@@ -200,9 +184,9 @@ _SILENT = frozenset({
 _SPEAKING = ("user", "assistant")
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """Lines with a session and one of the types."""
-    del source
+    head = source.head()
     if any(isinstance(at(line, "message", "parts"), list) for line in head):
         return False  # Qwen Code's
     known = _SILENT.union(_SPEAKING, ("system",))
@@ -223,21 +207,17 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         kind = word(line.get("type"))
         if kind not in _SPEAKING:
             if kind == "result":
-                _ended(sessions, line)
+                _record_tool_end(sessions, line)
             elif kind != "system" and kind not in _SILENT:
                 tally.unknown_line(_FORMAT, kind)
             continue
         key = _key(line)
         if key not in sessions:
-            sessions[key] = _ClaudeSession(
-                RecordedRun(
-                    *(key or source.name, source.path, _FORMAT, "claude"),
-                    folder=word(line.get("cwd")),
-                )
-            )
+            run = RecordedRun(key or source.name, source.path, _FORMAT, "claude")
+            sessions[key] = _ClaudeSession(run._replace(folder=word(line.get("cwd"))))
         sessions[key].read_message(kind, line)
     for session in sessions.values():
-        yield session.building.finish()
+        yield session.finish()
 
 
 def _key(line: dict[str, Any]) -> str:
@@ -248,20 +228,16 @@ def _key(line: dict[str, Any]) -> str:
     return session
 
 
-def _ended(sessions: "dict[str, _ClaudeSession]", line: dict[str, Any]) -> None:
+def _record_tool_end(sessions: "dict[str, _ClaudeSession]", line: dict[str, Any]) -> None:
     session = sessions.get(_key(line))
     if session is not None:
-        session.building.fill(
-            ended=name(line.get("subtype")), cost_micros=micros(line.get("total_cost_usd"))
-        )
+        cost_micros = micros(line.get("total_cost_usd"))
+        session.fill(ended=name(line.get("subtype")), cost_micros=cost_micros)
 
 
-class _ClaudeSession:
-    """One run while its lines are read."""
-
-    def __init__(self, run: RecordedRun) -> None:
-        self.building = RunBuilder(run)
-        self._answer: object = None
+class _ClaudeSession(RunBuilder):
+    _answer: object = None
+    """The id of the answer that is read; it comes in several lines."""
 
     def read_message(self, kind: str, line: dict[str, Any]) -> None:
         message, at_s = line.get("message"), moment(line.get("timestamp"))
@@ -277,31 +253,31 @@ class _ClaudeSession:
             if at(part, "type") == "tool_result":
                 output = words(at(part, "content"))
                 ok = at(part, "is_error") is not True
-                self.building.result(at(part, "tool_use_id"), output, at_s, ok=ok)
+                self.result(at(part, "tool_use_id"), output, at_s, ok=ok)
             elif at(part, "type") == "text":
-                self.building.turn(at_s)
+                self.turn(at_s)
                 if human:
-                    self.building.user(at(part, "text"))
+                    self.user(at(part, "text"))
 
     def _assistant(self, message: object, content: object, at_s: float | None) -> None:
         if at(message, "id") != self._answer or self._answer is None:
             self._answer = at(message, "id")
-            self.building.turn(at_s)
+            self.turn(at_s)
             self._use(message)
-        for part in content if isinstance(content, list) else []:
+        for part in items(content):
             kind = word(at(part, "type"))
             if kind == "text":
-                self.building.text(at(part, "text"))
+                self.text(at(part, "text"))
             elif kind == "thinking":
-                self.building.text(at(part, "thinking"))
+                self.text(at(part, "thinking"))
             elif kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
-                self.building.call(at(part, "id"), at(part, "name"), at(part, "input"), at_s)
+                self.call(at(part, "id"), at(part, "name"), at(part, "input"), at_s)
 
     def _use(self, message: object) -> None:
         usage = at(message, "usage")
         model = name(at(message, "model"))
-        self.building.fill(model=model if model != "<synthetic>" else "")
-        self.building.add_usage(Usage(model, *token_counts(usage)))
+        self.fill(model=model if model != "<synthetic>" else "")
+        self.add_usage(Usage(model, *token_counts(usage)))
 
 
 TRANSCRIPTS = RecordingFormat(

@@ -8,7 +8,9 @@ from switchgear._agents.fields import TokenCounts, count, part, text
 from switchgear._agents.hook_protocol import (
     EVENT,
     MOMENTS,
+    OTHER_EVENTS,
     REFUSING,
+    TOOL_EVENTS,
     WARNS,
     Action,
     AnswerUsage,
@@ -34,11 +36,8 @@ SETTINGS = HookSettings(
     user_file="settings.json",
     user_folder="~/.claude",
     home_variable="CLAUDE_CONFIG_DIR",
-    tool_events=("PreToolUse", "PostToolUse", "PostToolUseFailure"),
-    other_events=(
-        *("PostToolBatch", "UserPromptSubmit", "SubagentStart", "SubagentStop"),
-        *("Stop", "SessionStart", "SessionEnd"),
-    ),
+    tool_events=TOOL_EVENTS,
+    other_events=OTHER_EVENTS,
     byte_order_mark=True,
     other_file="settings.local.json",
     trust="Claude Code runs a project's hooks once you trust the folder; it asks when it starts",

@@ -7,7 +7,6 @@ that say "Reconnecting". The stream names neither the model nor a price.
 import json
 import os
 import queue
-import re
 import shutil
 import subprocess
 import tempfile
@@ -15,10 +14,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood
 from switchgear._agents.codex.hooks import token_counts
 from switchgear._agents.events import (
     AgentResult,
@@ -28,7 +26,7 @@ from switchgear._agents.events import (
     complaint,
     known_complaint,
 )
-from switchgear._agents.fields import at, words
+from switchgear._agents.fields import at, command_output, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -62,7 +60,7 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> 
     it answers in a copy, which is thrown away.
     """
     if os.path.exists(os.path.join(home, "config.toml")):
-        return _asked(program, folder, commands, home)
+        return _query(program, folder, commands, home)
     try:
         copy = tempfile.mkdtemp()
     except OSError:  # no place for it: the disk is full, or nothing may be written
@@ -70,12 +68,12 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> 
     try:
         with suppress(OSError):
             shutil.copy(os.path.join(home, "hooks.json"), copy)
-        return _asked(program, folder, commands, copy)
+        return _query(program, folder, commands, copy)
     finally:
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def _asked(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
+def _query(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
     requests = [
         {"id": 1, "method": "initialize", "params": {"clientInfo": _CLIENT}},
         {"method": "initialized"},
@@ -103,14 +101,14 @@ def _asked(program: str, folder: str, commands: Iterable[str], home: str) -> Tru
     finally:
         process.kill()
         process.communicate()
-    return Trust(asked=False) if answer is None else _counted(answer, set(commands))
+    return Trust(asked=False) if answer is None else _count_trusted(answer, set(commands))
 
 
 _CLIENT = {"name": "switchgear", "title": "Switchgear", "version": "1"}
 
 
 def _answer(lines: IO[str], number: int, until_s: float) -> Any:
-    """The result of a request; `None`: there was none in time."""
+    """The result of a request; `None`: none arrived in time."""
     found: queue.Queue[str | None] = queue.Queue()
 
     def listen() -> None:
@@ -122,14 +120,14 @@ def _answer(lines: IO[str], number: int, until_s: float) -> Any:
     while True:
         try:
             line = found.get(timeout=max(0.0, until_s - time.monotonic()))
-            told = None if line is None else json.loads(line)
+            message = None if line is None else json.loads(line)
         except (queue.Empty, ValueError):
             return None
-        if told is None or (isinstance(told, dict) and told.get("id") == number):
-            return None if told is None else told.get("result")
+        if message is None or (isinstance(message, dict) and message.get("id") == number):
+            return None if message is None else message.get("result")
 
 
-def _counted(answer: Any, commands: set[str]) -> Trust:
+def _count_trusted(answer: Any, commands: set[str]) -> Trust:
     try:
         hooks = [hook for folder in answer["data"] for hook in folder["hooks"]]
         ours = [hook for hook in hooks if hook["command"] in commands and hook["enabled"]]
@@ -144,18 +142,12 @@ _FAILED = frozenset({"failed", "declined", "error"})
 
 
 class CodexReader(JsonReader):
-    """Reads the events of one `codex exec`."""
-
-    def __init__(self, *, model: str | None = None) -> None:
-        super().__init__(model=model)
-        self._last_words = ""
-
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line.get("type")
         if kind == "item.started":
-            yield from self._started(line["item"])
+            yield from self._item_started(line["item"])
         elif kind == "item.completed":
-            yield from self._completed(line["item"])
+            yield from self._item_completed(line["item"])
         elif kind == "turn.completed":
             yield from self._turn_completed(line.get("usage"))
         elif kind == "turn.failed":
@@ -167,7 +159,7 @@ class CodexReader(JsonReader):
         elif kind not in _SILENT:
             raise NotUnderstood
 
-    def _started(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
+    def _item_started(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = item["type"]
         if kind == "command_execution":
             yield from self.started(item.get("id"), "shell", {"command": item.get("command")})
@@ -179,7 +171,7 @@ class CodexReader(JsonReader):
         elif kind == "web_search":
             yield from self.started(item.get("id"), "web_search", {"query": item.get("query")})
 
-    def _completed(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
+    def _item_completed(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = item["type"]
         if kind == "agent_message":
             self._last_words = words(item.get("text"))
@@ -189,7 +181,7 @@ class CodexReader(JsonReader):
             yield from [found] if found else []
         elif kind in {"command_execution", "file_change", "mcp_tool_call", "web_search"}:
             if str(item.get("id")) not in self._calls:
-                yield from self._started(item)
+                yield from self._item_started(item)
             yield from self._outcome(item)
         elif kind == "request_user_input":
             yield Question(clean(words(item.get("question"))), by_tool=True)
@@ -215,22 +207,16 @@ class Codex(Agent):
 
     name = "codex"
     install = "npm install -g @openai/codex"
+    reader_class = CodexReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """It may write in the working directory only; the prompt is on stdin.
 
         The sandbox is set by `-c`, which `extra` may repeat with another value.
         """
-        del cwd
         argv = ["codex", "exec", "--json", "--skip-git-repo-check"]
         argv += ["-c", 'sandbox_mode="workspace-write"', "-c", 'approval_policy="never"']
-        argv += ["--model", model] if model else []
-        return Invocation((*argv, *extra, "-"), prompt)
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return CodexReader(model=model)
+        return Invocation((*argv, *options, "-"), prompt)
 
 
 def _paths(item: dict[str, Any]) -> list[str]:
@@ -252,94 +238,77 @@ _ITEMS = frozenset({
     *_CALLS, "message", "reasoning", "function_call_output", "custom_tool_call_output",
     "web_search_call", "ghost_snapshot", "compaction", "local_shell_call_output",
 })  # fmt: skip
-_CODE = re.compile(r"(?m)^(?:Process exited with code|Exit code:) (-?\d{1,10})$")
-_OUTPUT = "\nOutput:\n"
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """Wrapped items, or the items of early versions behind the line that opens them."""
-    del source
+    head, first = source.head(), source.first
     wrapped = any(word(line.get("type")) in _LINES and "payload" in line for line in head)
-    first = head[0] if head else {}
     early = {"id", "timestamp"} <= first.keys() and "type" not in first and "steps" not in first
     bare = early and any(word(line.get("type")) in _ITEMS for line in head[1:])
     return wrapped or bare
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"))
+    session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"), tally)
     for line in source.lines(tally, _FORMAT):
         kind, payload = word(line.get("type")), line.get("payload", line)
         at_s = moment(line.get("timestamp"))
         if kind == "session_meta" or (not kind and "id" in line):
-            session.building.run = session.building.run._replace(
-                id=name(at(payload, "id")) or source.name, folder=word(at(payload, "cwd"))
-            )
+            run_id = name(at(payload, "id")) or source.name
+            session.set(id=run_id, folder=word(at(payload, "cwd")))
         elif kind == "turn_context":
             session.model = name(at(payload, "model")) or session.model
-            session.building.fill(model=session.model)
+            session.fill(model=session.model)
         elif kind == "event_msg":
             session.event(payload, at_s)
         elif kind == "response_item" or kind in _ITEMS:
-            if not session.item(payload, at_s):
-                tally.unknown_line(_FORMAT, at(payload, "type"))
+            session.item(payload, at_s)
         elif kind not in _LINES and at(line, "record_type") != "state":
-            tally.unknown_line(_FORMAT, kind)
-    yield session.building.finish()
+            session.unknown(kind)
+    yield session.finish()
 
 
-class _CodexSession:
-    """One run while its lines are read."""
-
-    def __init__(self, run: RecordedRun) -> None:
-        self.building = RunBuilder(run)
-        self.model: str | None = None
+class _CodexSession(RunBuilder):
+    model: str | None = None
 
     def event(self, payload: object, at_s: float | None) -> None:
         kind = at(payload, "type")
         if kind == "token_count":
             last = at(payload, "info", "last_token_usage")
-            self.building.add_usage_of_last(Usage(self.model, *token_counts(last)))
+            self.add_usage_of_last(Usage(self.model, *token_counts(last)))
         elif kind == "task_complete":
-            self.building.turn(at_s)
-            self.building.run = self.building.run._replace(ended="completed")
+            self.turn(at_s)
+            self.set(ended="completed")
         elif kind == "turn_aborted":
-            self.building.run = self.building.run._replace(ended="interrupted")
+            self.set(ended="interrupted")
 
-    def item(self, payload: object, at_s: float | None) -> bool:
-        """Process one item. Returns False if its kind is unknown."""
+    def item(self, payload: object, at_s: float | None) -> None:
         kind = word(at(payload, "type"))
         if kind == "message":
             self._message(payload, at_s)
         elif kind == "reasoning":
-            self.building.text(words(at(payload, "summary")))
+            self.text(words(at(payload, "summary")))
         elif kind in _CALLS:
-            arguments = at(payload, _CALLS[kind])
-            self.building.call(
-                at(payload, "call_id") or at(payload, "id"),
-                at(payload, "name") or "shell",
-                _arguments(arguments),
-                at_s,
-            )
+            call_id = at(payload, "call_id") or at(payload, "id")
+            arguments = _arguments(at(payload, _CALLS[kind]))
+            self.call(call_id, at(payload, "name") or "shell", arguments, at_s)
         elif kind.endswith("_call_output"):
             self._output(payload, at_s)
         elif kind == "web_search_call":
-            self.building.call(at(payload, "id"), "web_search", at(payload, "action"), at_s)
-            self.building.result(at(payload, "id"), "", at_s, ok=True)
-        else:
-            return kind in _ITEMS
-        return True
+            self.call(at(payload, "id"), "web_search", at(payload, "action"), at_s)
+            self.result(at(payload, "id"), "", at_s, ok=True)
+        elif kind not in _ITEMS:
+            self.unknown(at(payload, "type"))
 
     def _message(self, payload: object, at_s: float | None) -> None:
         text = words(at(payload, "content"))
         if at(payload, "role") == "assistant":
-            self.building.text(text)
+            self.text(text)
         elif at(payload, "role") == "user":
-            self.building.turn(at_s)
-            if not text.startswith(
-                "<"
-            ):  # the agent's description of the environment, for the model
-                self.building.user(text)
+            self.turn(at_s)
+            if not text.startswith("<"):  # else the agent describes the environment to the model
+                self.user(text)
 
     def _output(self, payload: object, at_s: float | None) -> None:
         output, seconds, code = at(payload, "output"), None, None
@@ -349,14 +318,10 @@ class _CodexSession:
             seconds = number(at(output, "metadata", "duration_seconds"))
             code = at(output, "metadata", "exit_code")
             output = at(output, "output") or at(output, "content")
-        text = words(output)
-        head, marker, rest = text[:600].partition(_OUTPUT)
-        if marker and (told := _CODE.search(head)):
-            code = int(told[1])
-        if marker:
-            text = rest + text[600:]
+        text, reported = command_output(words(output))
+        code = code if reported is None else reported
         ok = None if not isinstance(code, int) else code == 0
-        self.building.result(at(payload, "call_id"), text, at_s, ok=ok, seconds=seconds)
+        self.result(at(payload, "call_id"), text, at_s, ok=ok, seconds=seconds)
 
 
 def _arguments(value: object) -> object:

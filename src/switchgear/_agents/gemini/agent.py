@@ -7,17 +7,9 @@ Tokens come only at the end, retries not at all, and a loop it stopped itself en
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import (
-    Agent,
-    Invocation,
-    JsonReader,
-    NotUnderstood,
-    StreamReader,
-    as_argument,
-)
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, as_argument
 from switchgear._agents.events import (
     AgentResult,
     Question,
@@ -26,7 +18,7 @@ from switchgear._agents.events import (
     complaint,
     looks_failed,
 )
-from switchgear._agents.fields import at, words
+from switchgear._agents.fields import at, items, objects, words
 from switchgear._agents.gemini.hooks import token_counts
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -50,18 +42,16 @@ class GeminiReader(JsonReader):
 
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
-        self._last_words = ""
         self._stopped_itself = False
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line.get("type")
         if kind == "tool_use":
             self._last_words = ""
-            yield from self.started(
-                line.get("tool_id"), line.get("tool_name"), line.get("parameters")
-            )
-            if line.get("tool_name") in _ASKING:
-                yield Question(clean(str(line.get("parameters"))), by_tool=True)
+            tool, arguments = line.get("tool_name"), line.get("parameters")
+            yield from self.started(line.get("tool_id"), tool, arguments)
+            if tool in _ASKING:
+                yield Question(clean(str(arguments)), by_tool=True)
         elif kind == "tool_result":
             yield from self._tool_result(line)
         elif kind == "message":
@@ -95,23 +85,17 @@ class GeminiReader(JsonReader):
         models = at(line, "stats", "models")
         stats = models if isinstance(models, dict) and models else {self.model: line.get("stats")}
         for model, usage in stats.items():
-            yield self.meter.set(
-                model,
-                at(usage, "input_tokens"),
-                at(usage, "output_tokens"),
-                at(usage, "cached"),
-            )
+            keys = ("input_tokens", "output_tokens", "cached")
+            yield self.meter.set(model, *(at(usage, key) for key in keys))
         ok = line.get("status") == "success"
         text = self._last_words or words(at(line, "error", "message"))
         if ok:
             yield from self.question_in(text)
         else:
             yield complaint(text or "failed without an error message", final=True)
-        yield AgentResult(
-            clean(text),
-            ok and not self._stopped_itself,
-            "stopped by its own guard" if self._stopped_itself else str(line.get("status")),
-        )
+        own, status = self._stopped_itself, str(line.get("status"))
+        reason = "stopped by its own guard" if own else status
+        yield AgentResult(clean(text), ok and not own, reason)
 
 
 class Gemini(Agent):
@@ -119,18 +103,13 @@ class Gemini(Agent):
 
     name = "gemini"
     install = "npm install -g @google/gemini-cli"
+    reader_class = GeminiReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """Every tool is allowed and the directory trusted, because there is no user to confirm."""
-        del cwd
         argv = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo"]
-        argv += ["--skip-trust", *(("--model", model) if model else ())]
-        return Invocation((*argv, *extra, f"--prompt={as_argument(prompt)}"))
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return GeminiReader(model=model)
+        argv += ["--skip-trust"]
+        return Invocation((*argv, *options, f"--prompt={as_argument(prompt)}"))
 
 
 # Transcripts
@@ -138,7 +117,7 @@ class Gemini(Agent):
 _FORMAT = "gemini"
 
 _KEPT_BACK = 4
-"""Messages that may still be written again."""
+"""Number of last messages that may be written again."""
 _SILENT = frozenset({"info", "warning", "error", "system", "compression"})
 _ENVELOPE = re.compile(
     r"\A(?:<untrusted_context>\n)?Output: (?:\(empty\))?|</?untrusted_context>\n?"
@@ -146,16 +125,16 @@ _ENVELOPE = re.compile(
 )
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """A chat names the project to which it belongs."""
-    del source
-    return any("projectHash" in line and "sessionId" in line for line in head)
+    return any("projectHash" in line and "sessionId" in line for line in source.head())
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     chat = _GeminiChat(RecordedRun(source.name, source.path, _FORMAT, "gemini"), tally)
     held: dict[str, dict[str, Any]] = {}
-    for line in source.lines(tally, _FORMAT) if _is_lines(source) else [source.document()]:
+    in_lines = "messages" not in source.first
+    for line in source.lines(tally, _FORMAT) if in_lines else [source.document()]:
         if "sessionId" in line:
             chat.begin(line)
         elif "$set" in line:
@@ -165,32 +144,20 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
             while len(held) > _KEPT_BACK:
                 chat.read_message(held.pop(next(iter(held))))
         elif "$rewindTo" not in line:
-            tally.unknown_line(_FORMAT, next(iter(line), None))
+            chat.unknown(next(iter(line), None))
     for message in held.values():
         chat.read_message(message)
-    yield chat.building.finish()
+    yield chat.finish()
 
 
-def _is_lines(source: RecordingFile) -> bool:
-    """Whether the chat's messages follow in lines of their own."""
-    return "messages" not in source.head()[0]
-
-
-class _GeminiChat:
-    """One run while its messages are read."""
-
-    def __init__(self, run: RecordedRun, tally: RecordingTally) -> None:
-        self.building = RunBuilder(run)
-        self._tally = tally
-
+class _GeminiChat(RunBuilder):
     def begin(self, line: dict[str, Any]) -> None:
-        self.building.run = self.building.run._replace(id=name(line["sessionId"]) or "chat")
+        self.set(id=name(line["sessionId"]) or "chat")
         self.read_messages(line.get("messages"))
 
     def read_messages(self, messages: object) -> None:
-        for message in messages if isinstance(messages, list) else []:
-            if isinstance(message, dict):
-                self.read_message(message)
+        for message in objects(messages):
+            self.read_message(message)
 
     def read_message(self, message: dict[str, Any]) -> None:
         kind, at_s = word(message.get("type")), moment(message.get("timestamp"))
@@ -199,37 +166,35 @@ class _GeminiChat:
         elif kind in {"gemini", "qwen", "assistant"}:
             self._answer(message, at_s)
         elif kind not in _SILENT:
-            self._tally.unknown_line(_FORMAT, kind)
+            self.unknown(kind)
 
     def _user(self, message: dict[str, Any], at_s: float | None) -> None:
         text = words(message.get("content"))
         if text:  # else it hands back the results of tools
-            self.building.turn(at_s)
+            self.turn(at_s)
             if not text.startswith("<session_context>"):
-                self.building.user(text)
+                self.user(text)
 
     def _answer(self, message: dict[str, Any], at_s: float | None) -> None:
-        self.building.turn(at_s)
+        self.turn(at_s)
         model, tokens = name(message.get("model")), message.get("tokens")
-        self.building.fill(model=model)
-        self.building.add_usage(Usage(model or None, *token_counts(tokens)))
-        thoughts, calls = message.get("thoughts"), message.get("toolCalls")
-        for thought in thoughts if isinstance(thoughts, list) else []:
-            self.building.text(words(at(thought, "description") or at(thought, "subject")))
-        self.building.text(words(message.get("content")))
-        for call in calls if isinstance(calls, list) else []:
+        self.fill(model=model)
+        self.add_usage(Usage(model or None, *token_counts(tokens)))
+        for thought in items(message.get("thoughts")):
+            self.text(words(at(thought, "description") or at(thought, "subject")))
+        self.text(words(message.get("content")))
+        for call in items(message.get("toolCalls")):
             self._call(call, at_s)
 
     def _call(self, call: object, at_s: float | None) -> None:
         call_id = at(call, "id")
-        self.building.call(call_id, at(call, "name"), at(call, "args"), at_s)
-        results = at(call, "result")
-        output = "\n".join(map(_output, results if isinstance(results, list) else []))
+        self.call(call_id, at(call, "name"), at(call, "args"), at_s)
+        output = "\n".join(map(_output, items(at(call, "result"))))
         status, code = word(at(call, "status")), exit_code(output)
         if status in {"success", "error", "cancelled"}:
             ok = False if status == "error" else None if code is None else code == 0
             ended_s = moment(at(call, "timestamp")) or at_s
-            self.building.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ended_s, ok=ok)
+            self.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ended_s, ok=ok)
 
 
 def _output(part: object) -> str:

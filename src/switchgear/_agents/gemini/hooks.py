@@ -64,7 +64,7 @@ _STOPPED_BY = frozenset({Moment.PROMPT, Moment.BEFORE_MODEL, Moment.BEFORE_TOOL,
 
 
 def switch_off(settings: Mapping[str, Any]) -> str:
-    """The setting that keeps Gemini CLI from running the hooks; empty: there is none."""
+    """The setting that switches the hooks of Gemini CLI off; empty: there is none."""
     if at(settings, "hooksConfig", "enabled") is False:
         return '"hooksConfig.enabled" is false'
     disabled = at(settings, "hooksConfig", "disabled")
@@ -99,7 +99,7 @@ def _after(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
 
 
 def _last_thought(transcript: str) -> str | None:
-    """The model's last text or thought: calls have no ids. Never raises."""
+    """The model's last text or thought; calls have no ids. Never raises."""
     if not transcript:
         return None
     for line in reversed(end_of(transcript).splitlines()[-MOST_LINES:]):
@@ -108,8 +108,8 @@ def _last_thought(transcript: str) -> str | None:
             thoughts = fields.objects(message.get("thoughts"))
             texts = [each.get("description") or each.get("subject") for each in thoughts]
             texts.append(message.get("content"))
-            said = "\n".join(each for each in texts if isinstance(each, str) and each.strip())
-            return said[: fields.LONGEST_THOUGHT] or None
+            thought = "\n".join(each for each in texts if isinstance(each, str) and each.strip())
+            return thought[: fields.LONGEST_THOUGHT] or None
     return None
 
 
@@ -164,5 +164,5 @@ def usage_in(line: dict[str, Any]) -> AnswerUsage:
 
 def token_counts(tokens: object) -> TokenCounts:
     """The tokens of a message of a chat: the input includes the cache, the output no thoughts."""
-    said = count(at(tokens, "output")) + count(at(tokens, "thoughts"))
-    return TokenCounts(count(at(tokens, "input")), said, count(at(tokens, "cached")))
+    output = count(at(tokens, "output")) + count(at(tokens, "thoughts"))
+    return TokenCounts(count(at(tokens, "input")), output, count(at(tokens, "cached")))

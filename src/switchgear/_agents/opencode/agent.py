@@ -11,20 +11,12 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from switchgear._agents.base import (
-    Agent,
-    Invocation,
-    JsonReader,
-    NotUnderstood,
-    StreamReader,
-    as_argument,
-)
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, as_argument
 from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage, complaint
-from switchgear._agents.fields import at, count, micros, words
+from switchgear._agents.fields import at, count, micros, objects, words
 from switchgear._agents.opencode.hooks import token_counts
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -47,11 +39,8 @@ _ASIDE = " small=true "
 
 
 class OpenCodeReader(JsonReader):
-    """Reads the events of one `opencode run`."""
-
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
-        self._last_words = ""
         self._failed: str | None = None
         self._stop_reason: str | None = None
 
@@ -78,7 +67,7 @@ class OpenCodeReader(JsonReader):
             yield complaint(logged[1].replace('\\"', '"'))
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """The result, which this agent leaves to be concluded."""
+        """The result, which OpenCode does not report itself."""
         if self._stop_reason is None and self._failed is None:
             return
         ok = self._failed is None and self._stop_reason == "stop" and exit_code in {0, None}
@@ -118,22 +107,14 @@ class OpenCodeReader(JsonReader):
 
 
 class OpenCode(Agent):
-    """OpenCode."""
-
     name = "opencode"
     install = "npm install -g opencode-ai"
+    reader_class = OpenCodeReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """What its configuration allows is allowed; `model` is provider/model."""
-        del cwd
         argv = ["opencode", "run", "--format", "json", "--print-logs", "--log-level", "ERROR"]
-        argv += ["--model", model] if model else []
-        return Invocation((*argv, *extra, "--", as_argument(prompt)))
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return OpenCodeReader(model=model)
+        return Invocation((*argv, *options, "--", as_argument(prompt)))
 
 
 # Transcripts
@@ -141,14 +122,15 @@ class OpenCode(Agent):
 _FORMAT = "opencode"
 
 _SILENT = frozenset({
-    *("step-start", "snapshot", "patch", "file", "agent", "compaction", "retry", "subtask"),
+    *("step-start", "step-finish", "snapshot", "patch", "file", "agent", "compaction", "retry"),
+    "subtask",
 })  # fmt: skip
 _MOST_FILES = 100_000
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """An export, or a session file in a storage folder."""
-    first = head[0] if head else {}
+    first = source.first
     exported = isinstance(first.get("info"), dict) and isinstance(first.get("messages"), list)
     if exported:
         return str(at(first, "info", "id")).startswith("ses")
@@ -167,72 +149,61 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
             session.read_message(at(message, "info"), at(message, "parts"))
     else:
         session = _OpenCodeSession(document, source, tally)
-        for info, parts in _stored(source.path, str(document.get("id"))):
+        for info, parts in _read_stored_messages(source.path, str(document.get("id"))):
             session.read_message(info, parts)
-    yield session.building.finish()
+    yield session.finish()
 
 
 def _is_database(source: RecordingFile) -> bool:
     """Whether a SQLite file is one of OpenCode's."""
     try:
-        with closing(_opened(source.path)) as link:
+        with closing(_open_read_only(source.path)) as link:
             known = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
             return bool(link.execute(known, ("session", "message", "part")).fetchone()[0] == 3)
     except (sqlite3.Error, UnreadableRecording):
         return False
 
 
-class _OpenCodeSession:
-    """One run while its messages are read."""
-
+class _OpenCodeSession(RunBuilder):
     def __init__(self, info: object, source: RecordingFile, tally: RecordingTally) -> None:
         run = RecordedRun(name(at(info, "id")) or source.name, source.path, _FORMAT, "opencode")
-        self.building = RunBuilder(run)
-        self._tally = tally
+        super().__init__(run, tally)
 
-    def read_message(self, info: object, parts: object) -> None:
-        parts = (
-            [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-        )
-        at_s = moment(at(info, "time", "created"))
+    def read_message(self, info: object, content: object) -> None:
+        parts = objects(content)
+        self.turn(moment(at(info, "time", "created")))
         if at(info, "role") == "user":
-            self.building.turn(at_s)
-            self.building.user(_first_text(parts))
+            texts = (words(part.get("text")) for part in parts if part.get("type") == "text")
+            self.user(next(texts, ""))
             return
-        self.building.turn(at_s)
         self._use(info)
         for part in parts:
             kind = word(part.get("type"))
             if kind in {"text", "reasoning"}:
-                self.building.text(part.get("text"))
+                self.text(part.get("text"))
             elif kind == "tool":
                 self._tool(part)
-            elif kind not in _SILENT and kind != "step-finish":
-                self._tally.unknown_line(_FORMAT, kind)
-        problem = at(info, "error")
-        if problem:
-            self.building.run = self.building.run._replace(ended=name(at(problem, "name")))
+            elif kind not in _SILENT:
+                self.unknown(kind)
+        if at(info, "error"):
+            self.set(ended=name(at(info, "error", "name")))
 
     def _use(self, info: object) -> None:
         provider, model = name(at(info, "providerID")), name(at(info, "modelID"))
         full = f"{provider}/{model}" if provider and model else model
-        self.building.fill(model=full)
+        self.fill(model=full)
         tokens, cost = token_counts(at(info, "tokens")), micros(at(info, "cost"))
-        self.building.add_usage(Usage(full or None, *tokens, cost or None))
+        self.add_usage(Usage(full or None, *tokens, cost or None))
 
     def _tool(self, part: dict[str, Any]) -> None:
         state = part.get("state")
         began_s, ended_s = (moment(at(state, "time", key)) for key in ("start", "end"))
-        self.building.call(part.get("callID"), part.get("tool"), at(state, "input"), began_s)
+        self.call(part.get("callID"), part.get("tool"), at(state, "input"), began_s)
         status, code = word(at(state, "status")), at(state, "metadata", "exit")
         if status in {"completed", "error"}:
             output = words(at(state, "output")) or words(at(state, "error"))
             ok = status == "completed" and code in (None, 0)
-            self.building.result(part.get("callID"), output, ended_s, ok=ok)
-
-
-def _first_text(parts: list[dict[str, Any]]) -> str:
-    return next((words(part.get("text")) for part in parts if part.get("type") == "text"), "")
+            self.result(part.get("callID"), output, ended_s, ok=ok)
 
 
 # Session files: storage/session/<project>/<session>.json, with message/ and part/ beside session/
@@ -249,7 +220,7 @@ def _storage(path: str) -> str | None:
     return None
 
 
-def _stored(path: str, session: str) -> Iterator[tuple[Any, list[Any]]]:
+def _read_stored_messages(path: str, session: str) -> Iterator[tuple[Any, list[Any]]]:
     storage = _storage(path)
     if storage is None or os.sep in session or session in {"", ".", ".."}:
         return
@@ -275,8 +246,8 @@ def _documents(folder: str) -> Iterator[Any]:
 # The database
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    """Open for reading only; if its helper files cannot be written either, open it as immutable."""
+def _open_read_only(path: str) -> sqlite3.Connection:
+    """Open read-only; if the helper files cannot be written, open it as immutable."""
     place = quote(os.path.abspath(path))
     problem = ""
     for how in ("mode=ro", "immutable=1"):
@@ -296,13 +267,13 @@ def _opened(path: str) -> sqlite3.Connection:
 
 def _database(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     try:
-        with closing(_opened(source.path)) as link:
+        with closing(_open_read_only(source.path)) as link:
             link.text_factory = _text
             for (session,) in link.execute("select id from session order by time_created, id"):
                 reading = _OpenCodeSession({"id": session}, source, tally)
                 for info, parts in _messages(link, session):
                     reading.read_message(info, parts)
-                yield reading.building.finish()
+                yield reading.finish()
     except sqlite3.Error as error:
         raise UnreadableRecording(f"cannot be read: {error}") from error
 
@@ -324,10 +295,6 @@ def _text(data: bytes) -> str:
 
 
 TRANSCRIPTS = RecordingFormat(
-    _FORMAT,
-    "OpenCode session",
-    _recognises,
-    _read,
-    ("~/.local/share/opencode",),
+    *(_FORMAT, "OpenCode session", _recognises, _read, ("~/.local/share/opencode",)),
     is_database=_is_database,
 )

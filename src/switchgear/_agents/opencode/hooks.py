@@ -1,7 +1,7 @@
 """OpenCode's events as our plugin passes them on: `{"k", "input", "output", "cwd"}`.
 
 `k` is the plugin's hook (`tool.execute.before`, `tool.execute.after`, `chat.message`) with OpenCode's
-`input` and `output`, or `event` with `type` and `properties`. A sub-agent is a session of its own,
+`input` and `output`, or `event` with `type` and `properties`. A sub-agent is a separate session,
 whose `rootID` is the session that it works for. `cost` is the session's cost in dollars since the
 last event, `usage` the state of its context, `thought` its last text.
 """
@@ -67,7 +67,9 @@ def read(data: Mapping[str, Any]) -> HookFacts:
     if name == "event":
         return _event(data)
     given, made = part(data, "input"), part(data, "output")
-    facts = _of(data, given.get("sessionID") or data.get("sessionID"), name, MOMENTS[name])
+    facts = _common_facts(
+        data, given.get("sessionID") or data.get("sessionID"), name, MOMENTS[name]
+    )
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
     facts = facts._replace(
@@ -101,10 +103,10 @@ def _event(data: Mapping[str, Any]) -> HookFacts:
     kind, properties = fields.text(data.get("type")), part(data, "properties")
     info = part(properties, "info")
     session = properties.get("sessionID") or info.get("sessionID") or info.get("id")
-    return _of(data, session, kind[:100] or "event", _EVENTS.get(kind, Moment.OTHER))
+    return _common_facts(data, session, kind[:100] or "event", _EVENTS.get(kind, Moment.OTHER))
 
 
-def _of(data: Mapping[str, Any], session: Any, event: str, moment: Moment) -> HookFacts:
+def _common_facts(data: Mapping[str, Any], session: Any, event: str, moment: Moment) -> HookFacts:
     """The fields that every event has."""
     root = data.get("rootID")
     is_sub_agent = isinstance(root, str) and bool(root) and root != session
@@ -121,7 +123,6 @@ def _of(data: Mapping[str, Any], session: Any, event: str, moment: Moment) -> Ho
 
 
 def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
-    """An event as the plugin sends it: the agent reads a file."""
     call = {"tool": "read", "sessionID": session, "callID": "doctor"}
     made: dict[str, Any] = {"args": {"filePath": "README.md"}}
     if not before:
@@ -134,5 +135,5 @@ def token_counts(tokens: object) -> TokenCounts:
     """The tokens of an answer: OpenCode counts those of the cache and of reasoning separately."""
     read_tokens, written = (count(at(tokens, "cache", key)) for key in ("read", "write"))
     sent = count(at(tokens, "input")) + read_tokens + written
-    said = count(at(tokens, "output")) + count(at(tokens, "reasoning"))
-    return TokenCounts(sent, said, read_tokens, written)
+    output = count(at(tokens, "output")) + count(at(tokens, "reasoning"))
+    return TokenCounts(sent, output, read_tokens, written)

@@ -5,19 +5,11 @@ ends count. Input tokens do not include the cache. A provider that stays dead en
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import (
-    Agent,
-    Invocation,
-    JsonReader,
-    NotUnderstood,
-    StreamReader,
-    as_argument,
-)
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, as_argument
 from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
-from switchgear._agents.fields import at, micros, words
+from switchgear._agents.fields import at, items, micros, words
 from switchgear._agents.pi.hooks import token_counts
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -39,11 +31,8 @@ _SILENT = frozenset({
 
 
 class PiReader(JsonReader):
-    """Reads the events of one `pi -p`."""
-
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
-        self._last_words = ""
         self._stop_reason = ""
         self._failed = ""
 
@@ -55,11 +44,9 @@ class PiReader(JsonReader):
         elif kind == "tool_execution_start":
             yield from self.started(line.get("toolCallId"), line.get("toolName"), line.get("args"))
         elif kind == "tool_execution_end":
-            yield from self.finished(
-                line.get("toolCallId"),
-                ok=line.get("isError") is not True,
-                output=words(at(line, "result", "content")),
-            )
+            output = words(at(line, "result", "content"))
+            ok = line.get("isError") is not True
+            yield from self.finished(line.get("toolCallId"), ok=ok, output=output)
         elif kind == "auto_retry_start":
             yield complaint(words(line.get("errorMessage")))
         elif kind == "agent_end":
@@ -95,17 +82,12 @@ class Pi(Agent):
 
     name = "pi"
     install = "npm install -g @mariozechner/pi-coding-agent"
+    reader_class = PiReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """It has no permissions to ask for."""
-        del cwd
-        argv = ["pi", "--mode", "json", "-p", *(("--model", model) if model else ())]
-        return Invocation((*argv, *extra, as_argument(prompt)))
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return PiReader(model=model)
+        argv = ["pi", "--mode", "json", "-p"]
+        return Invocation((*argv, *options, as_argument(prompt)))
 
 
 # Transcripts
@@ -118,29 +100,25 @@ _SILENT_LINES = frozenset({
 })  # fmt: skip
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """The line that opens a session."""
-    del source
-    first = head[0] if head else {}
-    return first.get("type") == "session" and {"id", "cwd"} <= first.keys()
+    return source.first.get("type") == "session" and {"id", "cwd"} <= source.first.keys()
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
+    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
     for line in source.lines(tally, _FORMAT):
         kind = word(line.get("type"))
         if kind == "session":
-            building.run = building.run._replace(id=name(line.get("id")) or source.name)
+            building.set(id=name(line.get("id")) or source.name)
         elif kind == "message":
-            _message(building, line.get("message"), moment(line.get("timestamp")), tally)
+            _message(building, line.get("message"), moment(line.get("timestamp")))
         elif kind not in _SILENT_LINES:
-            tally.unknown_line(_FORMAT, kind)
+            building.unknown(kind)
     yield building.finish()
 
 
-def _message(
-    building: RunBuilder, message: object, at_s: float | None, tally: RecordingTally
-) -> None:
+def _message(building: RunBuilder, message: object, at_s: float | None) -> None:
     role = word(at(message, "role"))
     if role == "user":
         building.turn(at_s)
@@ -152,7 +130,7 @@ def _message(
         ok = at(message, "isError") is not True
         building.result(at(message, "toolCallId"), output, at_s, ok=ok)
     elif role not in {"bashExecution", "custom", "compactionSummary", "branchSummary"}:
-        tally.unknown_line(_FORMAT, role)
+        building.unknown(role)
 
 
 def _answer(building: RunBuilder, message: object, at_s: float | None) -> None:
@@ -163,8 +141,7 @@ def _answer(building: RunBuilder, message: object, at_s: float | None) -> None:
     usage = at(message, "usage")
     cost = micros(at(usage, "cost", "total")) or None
     building.add_usage(Usage(full or None, *token_counts(usage), cost))
-    content = at(message, "content")
-    for part in content if isinstance(content, list) else []:
+    for part in items(at(message, "content")):
         kind = word(at(part, "type"))
         if kind in {"text", "thinking"}:
             building.text(at(part, kind))

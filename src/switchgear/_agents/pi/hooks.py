@@ -92,12 +92,8 @@ def _content(content: Any) -> str | None:
 
 
 def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
-    """An event as the extension sends it: the agent reads a file."""
-    event: dict[str, Any] = {
-        "toolName": "read",
-        "toolCallId": "doctor",
-        "input": {"path": "README.md"},
-    }
+    call = {"toolName": "read", "toolCallId": "doctor"}
+    event: dict[str, Any] = {**call, "input": {"path": "README.md"}}
     if not before:
         event |= {"content": [{"type": "text", "text": "a line"}], "isError": False}
     name = "tool_call" if before else "tool_result"

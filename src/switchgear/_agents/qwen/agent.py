@@ -6,14 +6,13 @@ names no price. Its own loop guard ends a run with an error in the result.
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
+from switchgear._agents.base import Agent, Invocation, as_argument
 from switchgear._agents.claude_code.agent import ClaudeReader
 from switchgear._agents.claude_code.hooks import token_counts as claude_counts
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import TokenCounts, at, count, words
+from switchgear._agents.fields import TokenCounts, at, count, items, words
 from switchgear._agents.qwen.hooks import token_counts
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -29,8 +28,6 @@ from switchgear._agents.recordings.recording import (
 
 
 class QwenReader(ClaudeReader):
-    """Reads Qwen Code's stream."""
-
     placeholder_output = False
 
     @staticmethod
@@ -44,18 +41,12 @@ class Qwen(Agent):
 
     name = "qwen"
     install = "npm install -g @qwen-code/qwen-code"
+    reader_class = QwenReader
 
-    def invocation(
-        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
-    ) -> Invocation:
+    def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
         """Every tool is allowed, because there is no user to confirm."""
-        del cwd
         argv = ["qwen", "--output-format", "stream-json", "--approval-mode", "yolo"]
-        argv += ["--model", model] if model else []
-        return Invocation((*argv, *extra, f"--prompt={as_argument(prompt)}"))
-
-    def reader(self, *, model: str | None = None) -> StreamReader:
-        return QwenReader(model=model)
+        return Invocation((*argv, *options, f"--prompt={as_argument(prompt)}"))
 
 
 # Transcripts
@@ -68,24 +59,22 @@ _ENVELOPE = re.compile(
 )
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """Lines of a session whose messages have parts."""
-    del source
     return any(
         word(line.get("type")) in _TYPES and isinstance(at(line, "message", "parts"), list)
-        for line in head
+        for line in source.head()
         if "sessionId" in line
     )
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
+    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
     for line in source.lines(tally, _FORMAT):
         kind, at_s = line.get("type"), moment(line.get("timestamp"))
         if name(line.get("sessionId")):
-            building.run = building.run._replace(id=name(line["sessionId"]))
-        parts = at(line, "message", "parts")
-        parts = parts if isinstance(parts, list) else []
+            building.set(id=name(line["sessionId"]))
+        parts = items(at(line, "message", "parts"))
         if kind == "user":
             building.turn(at_s)
             building.user("\n".join(words(at(part, "text")) for part in parts))
@@ -94,7 +83,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         elif kind == "tool_result":
             _result(building, line, parts, at_s)
         elif kind != "system":
-            tally.unknown_line(_FORMAT, kind)
+            building.unknown(kind)
     yield building.finish()
 
 

@@ -8,6 +8,8 @@ from switchgear._agents.fields import TokenCounts, at, count, text
 from switchgear._agents.hook_protocol import (
     EVENT,
     MOMENTS,
+    OTHER_EVENTS,
+    TOOL_EVENTS,
     WARNS,
     Action,
     AnswerUsage,
@@ -33,11 +35,8 @@ SETTINGS = HookSettings(
     user_file="settings.json",
     user_folder="~/.qwen",
     home_variable="QWEN_HOME",
-    tool_events=("PreToolUse", "PostToolUse", "PostToolUseFailure"),
-    other_events=(
-        *("PostToolBatch", "UserPromptSubmit", "SubagentStart", "SubagentStop"),
-        *("Stop", "SessionStart", "SessionEnd"),
-    ),
+    tool_events=TOOL_EVENTS,
+    other_events=OTHER_EVENTS,
     named=True,
     comments=True,
     byte_order_mark=True,
@@ -66,7 +65,6 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
 
 
 def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
-    """An event as Qwen Code sends it."""
     if before:
         return sample_event("PreToolUse", session, folder, "read_file")
     event = sample_event("PostToolUse", session, folder, "read_file")
@@ -87,7 +85,7 @@ def usage_in(line: dict[str, Any]) -> AnswerUsage:
 
 
 def token_counts(usage: object) -> TokenCounts:
-    """The tokens of a message of a chat: the input includes the cache, the output no thoughts."""
-    said = count(at(usage, "candidatesTokenCount")) + count(at(usage, "thoughtsTokenCount"))
+    """The tokens of a chat message: the input includes the cache, the output excludes thoughts."""
+    output = count(at(usage, "candidatesTokenCount")) + count(at(usage, "thoughtsTokenCount"))
     cached = count(at(usage, "cachedContentTokenCount"))
-    return TokenCounts(count(at(usage, "promptTokenCount")), said, cached)
+    return TokenCounts(count(at(usage, "promptTokenCount")), output, cached)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import at, count, micros
+from switchgear._agents.fields import TokenCounts, at, count, items, micros
 from switchgear._agents.recordings import otel, swe_trajectories
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -37,10 +37,8 @@ _FAILED = frozenset(
 )
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """Objects with steps."""
-    del source
-    return any(isinstance(line.get("steps"), list) for line in head)
+def _recognises(source: RecordingFile) -> bool:
+    return any(isinstance(line.get("steps"), list) for line in source.head())
 
 
 def _read_plain(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
@@ -59,28 +57,24 @@ def _run(
     outcome = line.get("outcome", line.get("exit"))
     building = RunBuilder(
         RecordedRun(
-            name(line.get("id")) or f"{source.name}:{place}",
-            source.path,
-            _PLAIN,
-            name(line.get("agent")),
-            name(line.get("model")) or None,
-            name(line.get("task")),
-            _solved(line.get("solved"), outcome),
-            name(outcome),
+            *(name(line.get("id")) or f"{source.name}:{place}", source.path, _PLAIN),
+            *(name(line.get("agent")), name(line.get("model")) or None, name(line.get("task"))),
+            *(_outcome(line.get("solved"), outcome), name(outcome)),
             cost_micros=_cost(line),
-        )
+        ),
+        tally,
     )
     for step in line["steps"]:
         if isinstance(step, dict):
             building.add(_step(step, building.run.model))
         else:
-            tally.unknown_line(_PLAIN, "a step that is not an object")
+            building.unknown("a step that is not an object")
     return building.finish()
 
 
-def _solved(said: object, outcome: object) -> bool | None:
-    if isinstance(said, bool):
-        return said
+def _outcome(solved: object, outcome: object) -> bool | None:
+    if isinstance(solved, bool):
+        return solved
     word = outcome.strip().lower() if isinstance(outcome, str) else ""
     return True if word in _SOLVED else False if word in _FAILED else None
 
@@ -91,7 +85,7 @@ def _step(step: dict[str, Any], model: str | None) -> RecordedStep:
     error = step.get("error")
     failed = step.get("ok") is False or error is True or (isinstance(error, str) and error != "")
     known = failed or step.get("ok") is True or error is False or "error" in step
-    said = error if isinstance(error, str) and error else result
+    text = error if isinstance(error, str) and error else result
     did = step.get("changed")
     return RecordedStep(
         tool,
@@ -99,7 +93,7 @@ def _step(step: dict[str, Any], model: str | None) -> RecordedStep:
         result,
         body(step.get("thought")),
         ok=not failed if known else None,
-        error=error_line(said) if failed else None,
+        error=error_line(text) if failed else None,
         at_s=moment(step.get("t")),
         seconds=number(step.get("seconds")),
         usages=_usages(step, model),
@@ -111,21 +105,21 @@ def _step(step: dict[str, Any], model: str | None) -> RecordedStep:
 
 
 def _usages(step: dict[str, Any], model: str | None) -> tuple[Usage, ...]:
-    told = step.get("tokens")
-    tokens: dict[str, Any] = told if isinstance(told, dict) else {"total": told}
-    taken, said = count(tokens.get("input")), count(tokens.get("output"))
+    counts = step.get("tokens")
+    tokens: dict[str, Any] = counts if isinstance(counts, dict) else {"total": counts}
+    taken, output = count(tokens.get("input")), count(tokens.get("output"))
     cost = _cost(step)
-    if not (taken or said):
+    if not (taken or output):
         # A sum of both has no price: input and output cost differently.
         taken, model = count(tokens.get("total")), None
-    if not (taken or said or cost is not None):
+    if not (taken or output or cost is not None):
         return ()
-    return (Usage(model, taken, said, count(tokens.get("cached")), 0, cost),)
+    return (Usage(model, taken, output, count(tokens.get("cached")), 0, cost),)
 
 
-def _cost(told: dict[str, Any]) -> int | None:
-    found = whole(told.get("cost_micros"))
-    return micros(told.get("cost")) if found is None else found
+def _cost(step: dict[str, Any]) -> int | None:
+    found = whole(step.get("cost_micros"))
+    return micros(step.get("cost")) if found is None else found
 
 
 # The folder that `switchgear run` writes
@@ -136,11 +130,8 @@ _STEP = re.compile(r"\[([^\]\n]{1,80})\] (.*): (ok|failed|\?)")
 _REMARK = re.compile(r"\[(?:end|result|question|[a-z_]+)\] ")
 
 
-def _is_run_folder(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """A run.json of Switchgear."""
-    del source
-    first = head[0] if head else {}
-    return first.keys() >= {"schema", "id", "task", "options", "state", "circuit"}
+def _is_run_folder(source: RecordingFile) -> bool:
+    return source.first.keys() >= {"schema", "id", "task", "options", "state", "circuit"}
 
 
 def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
@@ -149,14 +140,9 @@ def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[R
     success = at(end, "success")
     building = RunBuilder(
         RecordedRun(
-            name(run.get("id")) or source.name,
-            source.path,
-            _RUNS,
-            name(run.get("agent")),
-            name(at(run, "options", "model")) or None,
-            name(run.get("task")),
-            success if isinstance(success, bool) else None,
-            name(at(end, "exit_reason")),
+            *(name(run.get("id")) or source.name, source.path, _RUNS, name(run.get("agent"))),
+            *(name(at(run, "options", "model")) or None, name(run.get("task"))),
+            *(success if isinstance(success, bool) else None, name(at(end, "exit_reason"))),
         )
     )
     folder = os.path.dirname(source.path)
@@ -178,14 +164,10 @@ def _iteration(
         steps = _log_steps(os.path.join(folder, log), tally)
     ok, error = facts.get("ok"), facts.get("error")
     tokens = facts.get("tokens")
-    models = facts.get("models")
-    model = models[0] if isinstance(models, list) and len(models) == 1 else None
+    models = items(facts.get("models"))
     usage = Usage(
-        model if isinstance(model, str) else building.run.model,
-        count(at(tokens, "input")),
-        count(at(tokens, "output")),
-        count(at(tokens, "cache_read")),
-        count(at(tokens, "cache_write")),
+        models[0] if len(models) == 1 and isinstance(models[0], str) else building.run.model,
+        *TokenCounts(*(count(at(tokens, field)) for field in TokenCounts._fields)),
         whole(facts.get("cost_micros")),
     )
     files = whole(facts.get("files_changed"))
@@ -211,27 +193,16 @@ def _iteration(
 
 
 def _shared_out(usage: Usage, parts: int) -> list[Usage]:
-    """The usage of an iteration, spread evenly over its steps: the record has no usage per step."""
-    cost = usage.cost_micros
-    even = usage._replace(
-        input_tokens=usage.input_tokens // parts,
-        output_tokens=usage.output_tokens // parts,
-        cache_read_tokens=usage.cache_read_tokens // parts,
-        cache_write_tokens=usage.cache_write_tokens // parts,
-        cost_micros=None if cost is None else cost // parts,
-    )
-    last = usage._replace(
-        input_tokens=usage.input_tokens - even.input_tokens * (parts - 1),
-        output_tokens=usage.output_tokens - even.output_tokens * (parts - 1),
-        cache_read_tokens=usage.cache_read_tokens - even.cache_read_tokens * (parts - 1),
-        cache_write_tokens=usage.cache_write_tokens - even.cache_write_tokens * (parts - 1),
-        cost_micros=None if cost is None else cost - (even.cost_micros or 0) * (parts - 1),
-    )
-    return [*[even] * (parts - 1), last]
+    """The usage of an iteration, divided evenly over its steps: the record has no usage per step."""
+    amounts = {field: value for field, value in usage._asdict().items() if type(value) is int}
+    even = {field: amount // parts for field, amount in amounts.items()}
+    rest = {field: amount - even[field] * (parts - 1) for field, amount in amounts.items()}
+    first, last = usage._replace(**even), usage._replace(**rest)  # type: ignore[arg-type]
+    return [*[first] * (parts - 1), last]
 
 
 def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
-    """The steps of a log; the lines between them are text of the agent, or of an error."""
+    """The steps in a log; the lines between them are text of the agent, or of an error."""
     try:
         lines = [
             line.decode("utf-8", "replace") for line in RecordingFile(path).raw_lines(tally, _RUNS)
@@ -240,29 +211,33 @@ def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
         tally.problem(path, str(problem))
         return []
     found: list[RecordedStep] = []
-    said: list[str] = []
+    thought_lines: list[str] = []
     for line in lines:
         if line.startswith("[end] "):  # what follows is the raw end of the agent's output
             break
         step = _STEP.fullmatch(line.rstrip("\n"))
         if step:
-            found.append(_begun(*step.groups(), thought=body("\n".join(said)) if said else None))
-            said = []
-        elif not _REMARK.match(line) and found and found[-1].ok is False and not said:
-            found[-1] = _failed(found[-1], line.rstrip("\n").removeprefix("    "))
+            found.append(
+                _open_step(
+                    *step.groups(),
+                    thought=body("\n".join(thought_lines)) if thought_lines else None,
+                )
+            )
+            thought_lines = []
+        elif not _REMARK.match(line) and found and found[-1].ok is False and not thought_lines:
+            found[-1] = _fail_step(found[-1], line.rstrip("\n").removeprefix("    "))
         elif not _REMARK.match(line):
-            said.append(line.rstrip("\n"))
+            thought_lines.append(line.rstrip("\n"))
     return found
 
 
-def _begun(tool: str, arguments: str, how: str, *, thought: str | None) -> RecordedStep:
+def _open_step(tool: str, arguments: str, how: str, *, thought: str | None) -> RecordedStep:
     ok = None if how == "?" else how == "ok"
     did = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
     return RecordedStep(name(tool), name(arguments), None, thought, ok=ok, changed=did)
 
 
-def _failed(step: RecordedStep, line: str) -> RecordedStep:
-    """With one more line of its error message."""
+def _fail_step(step: RecordedStep, line: str) -> RecordedStep:
     text = line if step.result is None else f"{step.result}\n{line}"
     return step._replace(result=body(text), error=error_line(text))
 
@@ -286,7 +261,7 @@ FORMATS: dict[str, RecordingFormat] = {
 
 
 def recognise(source: RecordingFile) -> RecordingFormat:
-    """The format of a file. Raises `Unreadable`."""
+    """The format of a file. Raises `UnreadableRecording`."""
     if is_folder(source.path):
         return swe_trajectories.OPENHANDS
     if source.is_database:
@@ -294,20 +269,20 @@ def recognise(source: RecordingFile) -> RecordingFormat:
             if each.is_database is not None and each.is_database(source):
                 return each
         raise UnreadableRecording("is a database of another program")
-    head = source.head()
+    source.head()  # raises if the file cannot be read
     for each in FORMATS.values():
         try:
-            if each.recognises(head, source):
+            if each.recognises(source):
                 return each
         except _MISREADINGS:
             continue
-    raise UnreadableRecording("has no known format")
+    raise UnreadableRecording("has no known format; --format NAME forces one")
 
 
 def runs_in(
     source: RecordingFile, tally: RecordingTally, force: str | None = None
 ) -> Iterator[RecordedRun]:
-    """The runs of a file that hold at least one step. Never raises; problems are in the tally."""
+    """The runs of a file that have at least one step. Never raises; problems are in the tally."""
     try:
         found = FORMATS[force] if force else recognise(source)
         tally.formats[found.name] += source.first_line == 1
@@ -341,10 +316,10 @@ _RUN, _ITERATIONS = "run.json", "iterations.jsonl"
 
 
 def find(paths: Sequence[str], tally: RecordingTally) -> Iterator[str]:
-    """The files that may hold runs, each once, in the order of the paths and their names."""
+    """The files that may contain runs, each once, sorted by name within each path."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
-        for found in _below(path, tally):
+        for found in _files_below(path, tally):
             key = _identity(found)
             if key is None or key in seen:
                 continue
@@ -356,7 +331,7 @@ def find(paths: Sequence[str], tally: RecordingTally) -> Iterator[str]:
 
 
 def usual_places() -> list[tuple[str, str, int]]:
-    """Format, place and number of files, for each place of an agent that is there."""
+    """Format, folder and number of files for each usual folder of an agent that exists."""
     found = []
     for each in FORMATS.values():
         for place in each.places:
@@ -366,7 +341,7 @@ def usual_places() -> list[tuple[str, str, int]]:
     return found
 
 
-def _below(path: str, tally: RecordingTally) -> Iterator[str]:
+def _files_below(path: str, tally: RecordingTally) -> Iterator[str]:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
@@ -405,7 +380,7 @@ def _has_events(folder: str) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """The identity of a file; `None`: it no longer exists."""
+    """The device and inode of a file; `None`: it no longer exists."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import at, count, words
+from switchgear._agents.fields import TokenCounts, at, count, items, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -32,7 +32,7 @@ _AGENT = frozenset({"invoke_agent", "create_agent", "invoke_workflow"})
 
 
 class _Span(NamedTuple):
-    """What is kept of a span."""
+    """The parts of a span that are kept."""
 
     key: str
     parent: str
@@ -45,10 +45,9 @@ class _Span(NamedTuple):
     """The failure that the status describes."""
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _recognises(source: RecordingFile) -> bool:
     """Spans, in OTLP or each by itself."""
-    del source
-    first = head[0] if head else {}
+    first = source.first
     spans = _spans_in(first.get("[]") if "[]" in first else first)
     return "resourceSpans" in first or any(_is_span(span) for span in spans)
 
@@ -59,7 +58,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     spans: dict[str, _Span] = {}
     for document in [source.document()] if whole else source.lines(tally, _OTEL):
         for raw in _spans_in(document):
-            span = _reduced(raw) if _is_span(raw) else None
+            span = _reduce_span(raw) if _is_span(raw) else None
             if span is None:
                 tally.unknown_line(_OTEL, at(raw, "name"))
             elif len(spans) < MOST_SPANS:
@@ -72,7 +71,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     for (conversation, agent), members in groups.items():
         if any(span.operation in _MODEL or span.operation == "execute_tool" for span in members):
             run_id = f"{conversation}/{agent}" if agent else conversation
-            yield _run(RecordedRun(run_id, source.path, _OTEL, _agent(agent, spans)), members)
+            yield _build_run(RecordedRun(run_id, source.path, _OTEL, _agent(agent, spans)), members)
 
 
 def _spans_in(document: object) -> Iterable[Any]:
@@ -82,14 +81,10 @@ def _spans_in(document: object) -> Iterable[Any]:
         return [
             span
             for resource in at(document, "resourceSpans")
-            for scope in _items(at(resource, "scopeSpans"))
-            for span in _items(at(scope, "spans"))
+            for scope in items(at(resource, "scopeSpans"))
+            for span in items(at(scope, "spans"))
         ]
     return [document]
-
-
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _is_span(span: object) -> bool:
@@ -98,7 +93,7 @@ def _is_span(span: object) -> bool:
     return named and bool({"spanId", "span_id", "context"} & keys)
 
 
-def _reduced(span: dict[str, Any]) -> _Span | None:
+def _reduce_span(span: dict[str, Any]) -> _Span | None:
     facts = _attributes(span.get("attributes"))
     operation = facts.get("gen_ai.operation.name")
     if not isinstance(operation, str):
@@ -109,8 +104,12 @@ def _reduced(span: dict[str, Any]) -> _Span | None:
     code = at(status, "code") or at(status, "status_code")
     failed = code in (2, "STATUS_CODE_ERROR", "ERROR") or bool(facts.get("error.type"))
     why = words(at(status, "message") or at(status, "description") or facts.get("error.type"))
-    kept = {key: _kept(key, value) for key, value in facts.items() if key.startswith("gen_ai.")}
-    kept["events"] = _said_in_events(span.get("events"))
+    kept = {
+        key: _truncate_attribute(key, value)
+        for key, value in facts.items()
+        if key.startswith("gen_ai.")
+    }
+    kept["events"] = _reply_in_events(span.get("events"))
     return _Span(
         key=name(span.get("spanId") or span.get("span_id") or at(context, "span_id")),
         parent=name(
@@ -125,8 +124,8 @@ def _reduced(span: dict[str, Any]) -> _Span | None:
     )
 
 
-def _kept(key: str, value: Any) -> Any:
-    """A fact, cut; of the messages that went in only the results of tools are of use."""
+def _truncate_attribute(key: str, value: Any) -> Any:
+    """An attribute, truncated. Of the input messages only tool results are used."""
     if key in {"gen_ai.output.messages", "gen_ai.input.messages"}:
         return value if isinstance(value, list) else parsed(str(value).encode("utf-8", "replace"))
     return body(value) if isinstance(value, str) else value
@@ -137,7 +136,7 @@ def _attributes(value: object) -> dict[str, Any]:
         return value
     return {
         str(at(pair, "key")): _value(at(pair, "value"))
-        for pair in _items(value)
+        for pair in items(value)
         if isinstance(pair, dict)
     }
 
@@ -153,19 +152,19 @@ def _value(value: object) -> Any:
     return int(found) if "intValue" in value and str(found).isdecimal() else found
 
 
-def _said_in_events(events: object) -> str:
-    """The model's reply, where it is in events, as in older conventions."""
-    said = []
-    for event in _items(events)[-4:]:
+def _reply_in_events(events: object) -> str:
+    """The model's reply in events, as in older conventions."""
+    texts = []
+    for event in items(events)[-4:]:
         facts = _attributes(at(event, "attributes"))
         content = facts.get("gen_ai.completion") or facts.get("content")
         if word(at(event, "name")) in {"gen_ai.content.completion", "gen_ai.choice"} and content:
-            said.append(as_json(content))
-    return "\n".join(said)[:8000]
+            texts.append(as_json(content))
+    return "\n".join(texts)[:8000]
 
 
 def _run_of(span: _Span, spans: dict[str, _Span]) -> tuple[str, str]:
-    """The conversation or trace, and the nearest agent above that has another above it."""
+    """The conversation or trace, and the nearest agent above that has another one above it."""
     conversation, agents, here = "", [], span
     for _ in range(64):
         conversation = conversation or name(here.facts.get("gen_ai.conversation.id"))
@@ -181,12 +180,12 @@ def _agent(key: str, spans: dict[str, _Span]) -> str:
     return name(spans[key].facts.get("gen_ai.agent.name")) if key in spans else ""
 
 
-def _run(run: RecordedRun, spans: list[_Span]) -> RecordedRun:
+def _build_run(run: RecordedRun, spans: list[_Span]) -> RecordedRun:
     building = RunBuilder(run)
     by_spans = any(span.operation == "execute_tool" for span in spans)
     for span in spans:
         if span.operation == "execute_tool":
-            _tool(building, span)
+            _add_tool_span(building, span)
         elif span.operation in _MODEL:
             _answer(building, span, calls=not by_spans)
         else:
@@ -194,7 +193,7 @@ def _run(run: RecordedRun, spans: list[_Span]) -> RecordedRun:
     return building.finish()
 
 
-def _tool(building: RunBuilder, span: _Span) -> None:
+def _add_tool_span(building: RunBuilder, span: _Span) -> None:
     tool = span.facts.get("gen_ai.tool.name")
     arguments = span.facts.get("gen_ai.tool.call.arguments")
     if isinstance(arguments, str) and arguments.startswith("{"):
@@ -216,17 +215,13 @@ def _answer(building: RunBuilder, span: _Span, *, calls: bool) -> None:
     building.turn(span.began_s)
     model = name(facts.get("gen_ai.response.model") or facts.get("gen_ai.request.model"))
     building.fill(model=model)
-    building.add_usage(
-        Usage(
-            model or None,
-            count(facts.get("gen_ai.usage.input_tokens", facts.get("gen_ai.usage.prompt_tokens"))),
-            count(
-                facts.get("gen_ai.usage.output_tokens", facts.get("gen_ai.usage.completion_tokens"))
-            ),
-            count(facts.get("gen_ai.usage.cache_read.input_tokens")),
-            count(facts.get("gen_ai.usage.cache_creation.input_tokens")),
-        )
+    used = {key.removeprefix("gen_ai.usage."): value for key, value in facts.items()}
+    tokens = (
+        used.get("input_tokens", used.get("prompt_tokens")),
+        used.get("output_tokens", used.get("completion_tokens")),
+        *(used.get("cache_read.input_tokens"), used.get("cache_creation.input_tokens")),
     )
+    building.add_usage(Usage(model or None, *TokenCounts(*map(count, tokens))))
     building.text(facts.get("events"))
     for part in _parts(facts.get("gen_ai.output.messages")):
         if word(at(part, "type")) in {"text", "reasoning"}:
@@ -236,8 +231,8 @@ def _answer(building: RunBuilder, span: _Span, *, calls: bool) -> None:
 
 
 def _parts(messages: object) -> Iterator[Any]:
-    for message in _items(messages):
-        yield from _items(at(message, "parts"))
+    for message in items(messages):
+        yield from items(at(message, "parts"))
 
 
 SPANS = RecordingFormat(_OTEL, "OpenTelemetry GenAI spans", _recognises, _read)

@@ -43,15 +43,15 @@ _LOOKING_COMMANDS = frozenset({
 _LOOKING_GIT = frozenset({"log", "status", "diff", "show", "blame", "branch", "grep"})
 _WRITING = re.compile(r"(?<![<>&\d])>{1,2}(?![&>])|\bsed -i|\btee\b|\bpatch\b|\bgit apply\b|<<")
 _WRITING_SIGNS = (">", "<<", "sed -i", "tee", "patch", "git apply")
-"""Without one of these `_WRITING` is not tried: it is slow on what it does not match."""
+"""Searched before `_WRITING`, which is slow on texts that it does not match."""
 _BETWEEN = re.compile(r"\|\||&&|[;|\n]")
 _EXIT_CODE = re.compile(r"(?im)^(?:process )?exit(?:ed with)? code:? (-?\d{1,10})$")
 _LATEST_S = 4e11
-"""Beyond this a number of seconds is none: they were milliseconds or nanoseconds."""
+"""Larger numbers are milliseconds or nanoseconds."""
 
 
 def name(value: object) -> str:
-    """A name in one safe line; empty where there is none."""
+    """A text as one redacted line; empty for anything else."""
     if not isinstance(value, str):
         return ""
     return _safe_name(value) if len(value) <= LONGEST_NAME else redact(value, LONGEST_NAME)
@@ -59,17 +59,17 @@ def name(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _safe_name(text: str) -> str:
-    """The same sessions, tools and models come in every line of a file."""
+    """The same, cached: sessions, tools and models are repeated in every line of a file."""
     return redact(text, LONGEST_NAME)
 
 
 def word(value: object) -> str:
-    """The kind of a value as a word; empty for anything without a kind, such as a list."""
+    """The text that names a kind; empty for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def body(value: object) -> str | None:
-    """A text as a detector may read it: its two ends, without secrets; `None` where there is none."""
+    """A text for detectors: redacted, both ends of a long one; `None` for nothing."""
     if value is None:
         return None
     text = value if isinstance(value, str) else as_json(value)
@@ -79,7 +79,7 @@ def body(value: object) -> str | None:
 
 
 def as_json(value: Any) -> str:
-    """Arguments as one text; equal ones make equal texts."""
+    """Arguments as one text; equal arguments give equal texts."""
     if isinstance(value, str):
         return value
     try:
@@ -89,7 +89,6 @@ def as_json(value: Any) -> str:
 
 
 def error_line(output: str | None) -> str:
-    """The error in an output, in one line."""
     return redact(gist(output or "")) or "failed without an error message"
 
 
@@ -105,7 +104,7 @@ def whole(value: object) -> int | None:
 
 
 def moment(value: object) -> float | None:
-    """A time in seconds: out of an ISO text, or a number of seconds, milliseconds, nanoseconds."""
+    """A time in seconds, from ISO text or a number of seconds, milliseconds or nanoseconds."""
     if isinstance(value, str):
         if value.isascii() and value.isdecimal():
             return moment(int(value[:25]))
@@ -120,13 +119,13 @@ def moment(value: object) -> float | None:
 
 
 def exit_code(output: str) -> int | None:
-    """The exit code that an output names in a line of its own, the last one."""
+    """The last exit code that an output reports on a separate line."""
     found = _EXIT_CODE.findall(output[-2000:])
     return int(found[-1]) if found else None
 
 
 def succeeded(tool: str, output: str) -> bool:
-    """Whether a step whose recording has no verdict went well, as far as its output shows."""
+    """Whether a step succeeded, judged by its output, if the recording does not report it."""
     code = exit_code(output) if exit_code(output) is not None else exit_code(output[:300])
     if code is not None:
         return code == 0
@@ -138,7 +137,7 @@ def is_shell(tool: str) -> bool:
 
 
 def bare(tool: str) -> str:
-    """A tool's name without its server and its case."""
+    """A tool's name in lower case, without its server."""
     return tool.rsplit("__", 1)[-1].rsplit(".", 1)[-1].lower()
 
 
@@ -192,7 +191,7 @@ class RecordedStep(NamedTuple):
     """One step of an agent, or one iteration of a loop."""
 
     tool: str = ""
-    """The tool's own name; empty: it only talked."""
+    """The tool's own name; empty: the step is only text."""
     args: str = ""
     result: str | None = None
     thought: str | None = None
@@ -203,14 +202,14 @@ class RecordedStep(NamedTuple):
     """When it ended: since the epoch, or since the start of the run."""
     seconds: float | None = None
     usages: tuple[Usage, ...] = ()
-    """What the model took for it: of this step alone, not a running total."""
+    """The usage of this step alone, not a running total."""
     changed: bool | None = None
     """Whether it changed files; `None`: unknown."""
     files_changed: int | None = None
     tests_passing: int | None = None
     output_chars: int | None = None
     is_act: bool = True
-    """False: no step of an agent but facts about a whole iteration of a loop."""
+    """False: not a step of an agent, but facts about a whole iteration of a loop."""
 
     def signal(self) -> Signal:
         """The facts as a circuit records them."""
@@ -229,7 +228,7 @@ class RecordedStep(NamedTuple):
 
 
 class UserMessage(NamedTuple):
-    """A message of the user, in one safe line."""
+    """A message of the user, as one redacted line."""
 
     after: int
     """The number of steps before it."""
@@ -239,7 +238,7 @@ class UserMessage(NamedTuple):
 
 
 class RecordedRun(NamedTuple):
-    """One run of one agent; a sub-agent is a run of its own.
+    """One run of one agent; a sub-agent is a separate run.
 
     >>> RecordedRun("r1", "runs.jsonl", "plain", steps=(RecordedStep("bash", "make"),)).task
     ''
@@ -274,12 +273,12 @@ class RecordedRun(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What must not be torn apart when runs are divided: the task, else the run itself."""
+        """The unit that must not be split when runs are divided: the task, else the run itself."""
         return self.task or self.id
 
 
 class RecordingTally:
-    """What was read and what was not understood, by name. Added up over files; one thread."""
+    """What was read and what was not understood, summed over files. Used by one thread."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -317,9 +316,9 @@ class RecordingTally:
 
 
 def _kind_name(kind: object) -> str:
-    """A kind in a few plain characters: it comes out of the file."""
-    said = kind if isinstance(kind, str) and kind else "a line without a kind"
-    return "".join(sign if sign.isprintable() else "?" for sign in said[:60])
+    """A kind from the file, as a short printable text."""
+    name = kind if isinstance(kind, str) and kind else "a line without a kind"
+    return "".join(sign if sign.isprintable() else "?" for sign in name[:60])
 
 
 _MOST_WAITING = 256
@@ -337,10 +336,11 @@ class _OpenCall(NamedTuple):
 
 
 class RunBuilder:
-    """One run while it is read. `run` holds what is known of it besides its steps."""
+    """Builds one run from a recording. `run` has everything but the steps."""
 
-    def __init__(self, run: RecordedRun) -> None:
+    def __init__(self, run: RecordedRun, tally: RecordingTally | None = None) -> None:
         self.run = run
+        self._tally = tally or RecordingTally()
         self._steps: list[RecordedStep] = []
         self._left_out = 0
         self._said: list[str] = []
@@ -350,18 +350,24 @@ class RunBuilder:
         self._last_s: float | None = None
         self._messages: tuple[UserMessage, ...] = ()
 
+    def set(self, **facts: object) -> None:
+        self.run = self.run._replace(**facts)  # type: ignore[arg-type]
+
+    def unknown(self, kind: object) -> None:
+        """Count a line, message or part that was not understood."""
+        self._tally.unknown_line(self.run.format, kind)
+
     def fill(self, **facts: object) -> None:
-        """Facts about the run; known values stay, and so do values that are now given as nothing."""
+        """Set facts that are not known yet; empty values are ignored."""
         new = {key: value for key, value in facts.items() if value and not getattr(self.run, key)}
-        if new:
-            self.run = self.run._replace(**new)  # type: ignore[arg-type]
+        self.set(**new)
 
     def user(self, text: object) -> None:
-        """A message of the user: the first is the task, the last ones show how it went."""
-        said = text if isinstance(text, str) else ""
-        self.fill(task=name(said))
-        if said.strip():
-            line = redact(said, _LONGEST_MESSAGE)
+        """A message of the user: the first one is the task."""
+        words = text if isinstance(text, str) else ""
+        self.fill(task=name(words))
+        if words.strip():
+            line = redact(words, _LONGEST_MESSAGE)
             interrupts = line.startswith(_INTERRUPTED)
             message = UserMessage(len(self._steps), line, interrupts)
             self._messages = (*self._messages, message)[-_KEPT_MESSAGES:]
@@ -373,7 +379,7 @@ class RunBuilder:
             self._said_chars += len(text)
 
     def add_usage(self, usage: Usage) -> None:
-        """What an answer of the model took; it belongs to the next step."""
+        """The usage of a reply; it belongs to the next step."""
         if usage.input_tokens or usage.output_tokens or usage.cost_micros:
             self._usages.append(usage)
 
@@ -393,13 +399,8 @@ class RunBuilder:
             del self._calls[next(iter(self._calls))]
         self._calls[str(call_id)] = _OpenCall(len(self._steps), arguments, at_s)
         thought, usages = self._take()
-        shown = name(tool) or "tool"
-        self._steps.append(
-            RecordedStep(
-                shown, body(as_json(arguments)) or "", None, thought,
-                at_s=self._time(at_s), usages=usages,
-            )
-        )  # fmt: skip
+        shown = RecordedStep(name(tool) or "tool", body(as_json(arguments)) or "", thought=thought)
+        self._steps.append(shown._replace(at_s=self._time(at_s), usages=usages))
 
     def result(
         self,
@@ -410,7 +411,7 @@ class RunBuilder:
         ok: bool | None = None,
         seconds: float | None = None,
     ) -> None:
-        """What came back of a call. `ok=None`: the recording has no verdict, the output shows it."""
+        """The result of a call. `ok=None`: not recorded, so the output is judged."""
         call = self._calls.pop(str(call_id), None)
         if call is None:
             return
@@ -428,7 +429,7 @@ class RunBuilder:
         )
 
     def turn(self, at_s: float | None = None) -> None:
-        """The answer is complete: text without a call is a separate step."""
+        """The reply is complete: text without a call becomes a step."""
         if not self._said:
             return
         thought, usages = self._take()
@@ -450,7 +451,7 @@ class RunBuilder:
         return thought
 
     def finish(self) -> RecordedRun:
-        """The run. What was used after the last step is part of that one."""
+        """The run. Usage after the last step belongs to that step."""
         self.turn()
         if self._usages and self._steps:
             last = self._steps[-1]
@@ -465,7 +466,7 @@ class RunBuilder:
         return self.said(), usages
 
     def _time(self, at_s: float | None) -> float | None:
-        """Time in a run never goes backwards, even if it does in the recording."""
+        """The time, which never goes backwards in a run, even if it does in the recording."""
         if at_s is None:
             return self._last_s
         self._last_s = at_s if self._last_s is None else max(at_s, self._last_s)
@@ -475,7 +476,7 @@ class RunBuilder:
 LONGEST_LINE = 32 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024 * 1024
-"""Of one file, after it is decompressed: then the rest is skipped and reported."""
+"""Limit for one decompressed file; the rest is skipped and reported."""
 _HEAD = 20
 """Number of objects read to recognise a format."""
 _BROKEN = (OSError, EOFError, ValueError, zlib.error)
@@ -487,7 +488,7 @@ class UnreadableRecording(Exception):
 
 
 class RecordingFile:
-    """One file, to be recognised and read by one thread."""
+    """One file. Used by one thread."""
 
     def __init__(
         self, path: str, lines: tuple[bytes, ...] | None = None, first_line: int = 1
@@ -502,7 +503,7 @@ class RecordingFile:
 
     @property
     def is_part(self) -> bool:
-        """Whether these are some lines of a file, not all of it."""
+        """Whether this is a part of the lines of a file."""
         return self._lines is not None
 
     @property
@@ -510,7 +511,7 @@ class RecordingFile:
         return self._begins_with(_SQLITE)
 
     def head(self) -> list[dict[str, Any]]:
-        """The first objects: of the lines, or the whole document as one. Raises `UnreadableRecording`."""
+        """The first objects: one per line, or the whole document. Raises `UnreadableRecording`."""
         if self._objects is None:
             self._objects = []
             for value in self.lines(RecordingTally(), ""):
@@ -520,6 +521,11 @@ class RecordingFile:
             if not self._objects or not self._first_line_is_whole():
                 self._objects = self._as_document() or self._objects
         return self._objects
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first object; empty: there is none."""
+        return next(iter(self.head()), {})
 
     def _as_document(self) -> list[dict[str, Any]]:
         try:
@@ -534,25 +540,25 @@ class RecordingFile:
         """The file as one JSON value, parsed once. Raises `UnreadableRecording`."""
         if self._document is None:
             with self._opened() as file:
-                data = _read(file, LARGEST_DOCUMENT + 1)
+                data = _check_size(file.read, LARGEST_DOCUMENT + 1)
             if len(data) > LARGEST_DOCUMENT:
                 raise UnreadableRecording(
-                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document document"
+                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document"
                 )
             try:
                 self._document = json.loads(data)
             except (ValueError, RecursionError) as error:
-                raise UnreadableRecording(f"is not valid JSON: {_why(error)}") from error
+                raise UnreadableRecording(f"is not valid JSON: {_describe_error(error)}") from error
         return self._document
 
     def raw_lines(self, tally: RecordingTally, name: str) -> Iterator[bytes]:
-        """The lines that are not too long, one after the other. Raises `UnreadableRecording`."""
+        """The lines, without those that are too long. Raises `UnreadableRecording`."""
         if self._lines is not None:
             yield from self._lines
             return
         with self._opened() as file:
             left = MOST_BYTES
-            while line := _line(file):
+            while line := _check_size(file.readline, LONGEST_LINE + 1):
                 left -= len(line)
                 if left < 0:
                     tally.problem(self.path, f"has more than {MOST_BYTES // 1024**3} GiB: cut off")
@@ -560,7 +566,7 @@ class RecordingFile:
                 if len(line) > LONGEST_LINE:
                     tally.unknown_line(name, f"longer than {LONGEST_LINE // 1024**2} MiB")
                     while line and not line.endswith(b"\n"):
-                        line = _line(file)
+                        line = _check_size(file.readline, LONGEST_LINE + 1)
                         left -= len(line)
                 elif line.strip():
                     yield line
@@ -575,7 +581,7 @@ class RecordingFile:
                 tally.unknown_line(name, "not a JSON object")
 
     def _first_line_is_whole(self) -> bool:
-        """Whether the file is lines of JSON: then its first line is one."""
+        """Whether the first line is a JSON object by itself."""
         first = next(self.raw_lines(RecordingTally(), ""), b"")
         return isinstance(parsed(first), dict)
 
@@ -597,11 +603,11 @@ class RecordingFile:
 
 
 class RecordingFormat(NamedTuple):
-    """One format in which sessions are recorded."""
+    """A format of recorded sessions."""
 
     name: str
     label: str
-    recognises: Callable[[list[dict[str, Any]], RecordingFile], bool]
+    recognises: Callable[[RecordingFile], bool]
     """Whether a file has this format, by its first objects."""
     read: Callable[[RecordingFile, RecordingTally], Iterator[RecordedRun]]
     places: tuple[str, ...] = ()
@@ -613,7 +619,7 @@ class RecordingFormat(NamedTuple):
 
 
 def parsed(line: bytes) -> Any:
-    """A line as JSON; `None`: it is none."""
+    """A line as JSON; `None`: it is not valid."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -621,29 +627,22 @@ def parsed(line: bytes) -> Any:
 
 
 def open_regular(path: str) -> IO[bytes]:
-    """Open a file, looked at first: opening a pipe would wait for its writer."""
+    """Open a regular file. Its type is checked before: opening a pipe would block."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UnreadableRecording("is not a regular file")
         return open(path, "rb")
     except (OSError, ValueError) as error:
-        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
+        raise UnreadableRecording(f"cannot be read: {_describe_error(error)}") from error
 
 
-def _line(file: IO[bytes]) -> bytes:
+def _check_size(read: Callable[[int], bytes], size: int) -> bytes:
     try:
-        return file.readline(LONGEST_LINE + 1)
+        return read(size)
     except _BROKEN as error:
-        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
+        raise UnreadableRecording(f"cannot be read: {_describe_error(error)}") from error
 
 
-def _read(file: IO[bytes], size: int) -> bytes:
-    try:
-        return file.read(size)
-    except _BROKEN as error:
-        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
-
-
-def _why(error: BaseException) -> str:
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return str(said)[:200]
+def _describe_error(error: BaseException) -> str:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(reason)[:200]

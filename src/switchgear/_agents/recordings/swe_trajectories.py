@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import at, count, micros, words
+from switchgear._agents.fields import at, count, items, micros, part, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -34,11 +34,9 @@ _SDK_SILENT = frozenset({
 })  # fmt: skip
 
 
-def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
-    """A list of events, lines with a history, or the folder of a conversation."""
-    if is_folder(source.path):
-        return True
-    first = head[0] if head else {}
+def _recognises(source: RecordingFile) -> bool:
+    """A list of events, or lines with a history."""
+    first = source.first
     listed = first.get("[]")
     if isinstance(listed, list):
         return any(_is_event(event) for event in listed[:20])
@@ -52,22 +50,18 @@ def is_folder(path: str) -> bool:
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     """The run of a trajectory, or the runs of an evaluation."""
+    run = RecordedRun(source.name, source.path, _OPENHANDS, _OPENHANDS)
     if is_folder(source.path):
-        events: Iterable[Any] = _in_files(source.path, tally)
-        whose = os.path.basename(os.path.dirname(source.path))
-        yield _run(RecordedRun(name(whose), source.path, _OPENHANDS, _OPENHANDS), events, tally)
+        conversation = name(os.path.basename(os.path.dirname(source.path)))
+        yield _run(run._replace(id=conversation), _in_files(source.path, tally), tally)
         return
     first = source.head()[0]
-    if "[]" in first:
-        yield _run(
-            RecordedRun(source.name, source.path, _OPENHANDS, _OPENHANDS), first["[]"], tally
-        )
-    elif "history" in first:
-        for line in source.lines(tally, _OPENHANDS):
-            yield _evaluated(line, source, tally)
+    lines: Iterable[Any] = first["[]"] if "[]" in first else source.lines(tally, _OPENHANDS)
+    if "[]" not in first and "history" in first:
+        for line in lines:
+            yield _add_evaluation(line, source, tally)
     else:
-        lines = source.lines(tally, _OPENHANDS)
-        yield _run(RecordedRun(source.name, source.path, _OPENHANDS, _OPENHANDS), lines, tally)
+        yield _run(run, lines, tally)
 
 
 def _is_event(value: object) -> bool:
@@ -88,51 +82,41 @@ def _in_files(folder: str, tally: RecordingTally) -> Iterator[Any]:
             tally.problem(os.path.join(folder, each), str(problem))
 
 
-def _evaluated(line: dict[str, Any], source: RecordingFile, tally: RecordingTally) -> RecordedRun:
+def _add_evaluation(
+    line: dict[str, Any], source: RecordingFile, tally: RecordingTally
+) -> RecordedRun:
     result = line.get("test_result")
     verdicts = (
-        at(line, "report", "resolved"),
-        at(result, "report", "resolved"),
-        at(result, "resolved"),
-        at(result, "result"),
-        line.get("resolved"),
+        *(at(line, "report", "resolved"), at(result, "report", "resolved")),
+        *(at(result, "resolved"), at(result, "result"), line.get("resolved")),
     )
+    instance = name(line.get("instance_id"))
     run = RecordedRun(
-        name(line.get("instance_id")) or source.name,
-        source.path,
-        _OPENHANDS,
-        _OPENHANDS,
-        name(at(line, "metadata", "llm_config", "model")) or None,
-        name(line.get("instance_id")),
+        *(instance or source.name, source.path, _OPENHANDS, _OPENHANDS),
+        *(name(at(line, "metadata", "llm_config", "model")) or None, instance),
         next((verdict for verdict in verdicts if isinstance(verdict, bool)), None),
         name(line.get("error")),
         cost_micros=micros(at(line, "metrics", "accumulated_cost")),
     )
-    history = line.get("history")
-    events = history if isinstance(history, list) else []
+    events = items(line.get("history"))
     flat = [event for one in events for event in (one if isinstance(one, list) else [one])]
     return _run(run, flat, tally)
 
 
 def _run(run: RecordedRun, events: Iterable[Any], tally: RecordingTally) -> RecordedRun:
-    reading = _OpenHandsReader(run, tally)
+    reading = _OpenHandsBuilder(run, tally)
     for event in events:
         if isinstance(event, dict):
             reading.read_message(event)
         else:
-            tally.unknown_line(_OPENHANDS, "not an event")
-    done = reading.building.finish()
+            reading.unknown("not an event")
+    done = reading.finish()
     priced = any(step.usages for step in done.steps)
     return done._replace(cost_micros=None) if priced else done
 
 
-class _OpenHandsReader:
-    """One run while its events are read."""
-
-    def __init__(self, run: RecordedRun, tally: RecordingTally) -> None:
-        self.building = RunBuilder(run)
-        self._tally = tally
-        self._spent = [0, 0, 0, 0]
+class _OpenHandsBuilder(RunBuilder):
+    _spent: tuple[int, ...] = (0, 0, 0, 0)
 
     def read_message(self, event: dict[str, Any]) -> None:
         at_s = moment(event.get("timestamp"))
@@ -143,7 +127,7 @@ class _OpenHandsReader:
         elif "observation" in event:
             self._observation(event, at_s)
         else:
-            self._tally.unknown_line(_OPENHANDS, next(iter(event), None))
+            self.unknown(next(iter(event), None))
 
     # The first generation
 
@@ -155,20 +139,20 @@ class _OpenHandsReader:
             text = words(at(arguments, "content") or event.get("message"))
             if event.get("source") == "agent":
                 self._use(event.get("llm_metrics"))
-                self.building.text(text)
-                self.building.turn(at_s)
+                self.text(text)
+                self.turn(at_s)
             else:
-                self.building.fill(task=name(text))
+                self.fill(task=name(text))
             return
         self._use(event.get("llm_metrics"))
-        self.building.text(at(arguments, "thought"))
-        given = arguments if isinstance(arguments, dict) else {}
+        self.text(at(arguments, "thought"))
+        given = part(event, "args")
         shown = {key: value for key, value in given.items() if key not in _DROPPED}
         tool = at(event, "tool_call_metadata", "function_name") or action
-        self.building.call(event.get("id"), tool, shown, at_s)
+        self.call(event.get("id"), tool, shown, at_s)
         if action == "finish":
-            self.building.run = self.building.run._replace(ended="finish")
-            self.building.result(event.get("id"), "", at_s, ok=True)
+            self.set(ended="finish")
+            self.result(event.get("id"), "", at_s, ok=True)
 
     def _observation(self, event: dict[str, Any], at_s: float | None) -> None:
         extras = event.get("extras")
@@ -177,37 +161,34 @@ class _OpenHandsReader:
         ok = None if not isinstance(code, int) else code in {0, -1}
         if event.get("observation") == "error" or event.get("success") is False:
             ok = False
-        self.building.result(event.get("cause"), words(event.get("content")), at_s, ok=ok)
+        self.result(event.get("cause"), words(event.get("content")), at_s, ok=ok)
 
     def _use(self, metrics: object) -> None:
-        """Metrics are running totals; a step took what they grew by."""
+        """Metrics are running totals: the usage of a step is the difference."""
         usage = at(metrics, "accumulated_token_usage")
-        total = [
+        keys = ("prompt_tokens", "completion_tokens", "cache_read_tokens")
+        total = (
             micros(at(metrics, "accumulated_cost")) or 0,
-            count(at(usage, "prompt_tokens")),
-            count(at(usage, "completion_tokens")),
-            count(at(usage, "cache_read_tokens")),
-        ]
+            *(count(at(usage, key)) for key in keys),
+        )
         cost, taken, said, read_tokens = (
             max(now - before, 0) for now, before in zip(total, self._spent, strict=True)
         )
         if any(total):
             self._spent = total
-        self.building.add_usage(
-            Usage(self.building.run.model, taken, said, read_tokens, 0, cost or None)
-        )
+        self.add_usage(Usage(self.run.model, taken, said, read_tokens, 0, cost or None))
 
     # The agent SDK
 
     def _sdk(self, event: dict[str, Any], kind: str, at_s: float | None) -> None:
         call_id = event.get("tool_call_id")
         if kind == "ActionEvent":
-            self.building.text(words(event.get("reasoning_content")))
-            self.building.text(words(event.get("thought")))
+            self.text(words(event.get("reasoning_content")))
+            self.text(words(event.get("thought")))
             tool = event.get("tool_name") or at(event, "action", "kind")
-            self.building.call(call_id, tool, _plain_action(event), at_s)
+            self.call(call_id, tool, _plain_action(event), at_s)
             if tool == "finish":
-                self.building.run = self.building.run._replace(ended="finish")
+                self.set(ended="finish")
         elif kind == "ObservationEvent":
             seen = event.get("observation")
             text = words(at(seen, "content") or at(seen, "output"))
@@ -215,21 +196,21 @@ class _OpenHandsReader:
             code = at(seen, "metadata", "exit_code") if code is None else code
             ok = None if not isinstance(code, int) else code in {0, -1}
             ok = False if at(seen, "is_error") is True else ok
-            self.building.result(call_id, text, at_s, ok=ok)
+            self.result(call_id, text, at_s, ok=ok)
         elif kind in {"AgentErrorEvent", "UserRejectObservation"}:
             text = words(event.get("error") or event.get("rejection_reason"))
-            self.building.result(call_id, text, at_s, ok=False)
+            self.result(call_id, text, at_s, ok=False)
         elif kind == "MessageEvent":
             text = words(at(event, "llm_message", "content"))
             if event.get("source") == "agent":
-                self.building.text(text)
-                self.building.turn(at_s)
+                self.text(text)
+                self.turn(at_s)
             else:
-                self.building.fill(task=name(text))
+                self.fill(task=name(text))
         elif kind == "ConversationErrorEvent":
-            self.building.run = self.building.run._replace(ended=name(event.get("code")))
+            self.set(ended=name(event.get("code")))
         elif kind not in _SDK_SILENT:
-            self._tally.unknown_line(_OPENHANDS, kind)
+            self.unknown(kind)
 
 
 _DROPPED = frozenset({
@@ -258,10 +239,9 @@ _COMMANDS = frozenset({
 })  # fmt: skip
 
 
-def _is_swe_agent(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+def _is_swe_agent(source: RecordingFile) -> bool:
     """Turns with an action and an observation."""
-    del source
-    turns = head[0].get("trajectory") if head else None
+    turns = source.first.get("trajectory")
     return isinstance(turns, list) and (
         not turns or (isinstance(turns[0], dict) and "action" in turns[0])
     )
@@ -272,21 +252,18 @@ def _read_swe_agent(source: RecordingFile, tally: RecordingTally) -> Iterator[Re
     task = source.name.removesuffix(".gz").removesuffix(".traj")
     info = document.get("info")
     run = RecordedRun(
-        name(task),
-        source.path,
-        _SWE_AGENT,
-        _SWE_AGENT,
+        *(name(task), source.path, _SWE_AGENT, _SWE_AGENT),
         name(at(document, "replay_config", "agent", "model", "name")) or None,
         name(at(document, "instance_id")) or name(task),
         ended=name(at(info, "exit_status")),
         cost_micros=micros(at(info, "model_stats", "instance_cost")),
     )
-    building = RunBuilder(run)
+    building = RunBuilder(run, tally)
     elapsed_s = 0.0
     for place, turn in enumerate(document["trajectory"]):
         action = words(at(turn, "action")).strip()
         if not isinstance(turn, dict) or not (action or turn.get("response")):
-            tally.unknown_line(_SWE_AGENT, "a turn without an action")
+            building.unknown("a turn without an action")
             continue
         building.text(words(turn.get("thought") or (turn.get("response") if not action else "")))
         if not action:
@@ -302,7 +279,7 @@ def _read_swe_agent(source: RecordingFile, tally: RecordingTally) -> Iterator[Re
 
 
 def _tool_of(action: str) -> tuple[str, str]:
-    """SWE-agent's own commands by their name; all else is a command line."""
+    """The name and arguments of SWE-agent's own commands; everything else is a command line."""
     first, _, rest = action.partition(" ")
     return (first, rest) if first in _COMMANDS else ("bash", action)
 

@@ -1,6 +1,6 @@
 """All runs of all files, on several processes: the texts stay there, only findings come back.
 
-What is under way is bounded, so memory does not grow with what is read. The rows come in the order
+What is running is bounded, so memory does not grow with what is read. The rows come in the order
 of the files, whatever the number of processes.
 """
 

@@ -30,7 +30,7 @@ def shadow_row(view: View, events: Iterable[Event], store: str) -> RunRow | None
     circuit = view.circuit
     if circuit.mode is not Mode.SHADOW and not shadowed:
         return None
-    told = circuit.totals.succeeded + circuit.totals.failed + circuit.totals.ignored
+    recorded = circuit.totals.succeeded + circuit.totals.failed + circuit.totals.ignored
     facts = RunFacts(
         id=circuit.key,
         source=store,
@@ -40,28 +40,28 @@ def shadow_row(view: View, events: Iterable[Event], store: str) -> RunRow | None
         task="",
         solved=None,
         ended="",
-        steps=told,
+        steps=recorded,
         tokens=0,
         cost_micros=circuit.totals.cost_micros,
         cost_unknown="",
         timed=True,
     )
-    return RunRow(facts, (_shadow_judged(circuit, shadowed, view, told),))
+    return RunRow(facts, (_shadow_judged(circuit, shadowed, view, recorded),))
 
 
-def _shadow_judged(circuit: Circuit, events: list[Event], view: View, told: int) -> Judged:
+def _shadow_judged(circuit: Circuit, events: list[Event], view: View, recorded: int) -> Judged:
     opened = [event for event in events if event.after is Phase.OPEN and event.before != "open"]
-    worried = [event for event in events if event.after is Phase.TRIPPING]
+    warned = [event for event in events if event.after is Phase.TRIPPING]
     saved = _went_on(circuit, opened[0].at_s) if opened else 0
-    before = max(told - saved, 0)
+    before = max(recorded - saved, 0)
     hottest = max((reading.heat for reading in view.readings), default=0.0)
     kinds = tuple(detector.kind for detector in view.policy.detectors)
     hot = [reading.heat for reading in view.readings]
-    reasons = [event.reason for event in opened or worried]
+    reasons = [event.reason for event in opened or warned]
     return Judged(
         policy="as configured",
-        warned_at=before if worried else None,
-        warnings=len(worried),
+        warned_at=before if warned else None,
+        warnings=len(warned),
         tripped_at=before if opened else None,
         detector=kinds[hot.index(max(hot))] if opened and hot else "",
         reason=reasons[-1] if reasons else "",
@@ -102,6 +102,8 @@ class BacktestFindings:
         self.outcomes: Counter[str] = Counter()
         """Runs by where their outcome comes from; empty: it is not known."""
         self.least_confidence: float | None = None
+        self.unmatched: set[str] = set()
+        """Ids of given outcomes that no run or task has so far."""
         self.opinions = OpinionAccuracy()
         self.pictures = pictures
         self._kept: list[tuple[tuple[int, int, int], int, RunRow]] = []
@@ -117,6 +119,7 @@ class BacktestFindings:
         self.runs += 1
         self.untimed += not row.run.timed
         self.outcomes[row.run.outcome_from] += 1
+        self.unmatched -= {row.run.id, row.run.task}
         for counts, judged in zip(self.counts, row.judged, strict=True):
             counts.add(row.run, judged)
         entry = _importance(row), -self.runs, row
@@ -132,7 +135,7 @@ class BacktestFindings:
         return [row for _, _, row in sorted(self._kept, reverse=True)]
 
     def as_whole_as_kept(self) -> list[RunRow]:
-        """All rows in their order, those that are kept whole with their evidence."""
+        """All rows in order, those that are kept whole with their evidence."""
         whole = {-number: row for _, number, row in self._kept}
         return [whole.get(number, row) for number, row in enumerate(self.rows, 1)]
 
@@ -186,15 +189,16 @@ def rate_as_values(rate: Rate) -> dict[str, Any]:
 
 
 def _row(row: RunRow) -> dict[str, Any]:
-    return {**row.run._asdict(), "judged": [_judged(judged) for judged in row.judged]}
+    return {**row.run._asdict(), "judged": [_judged_dict(judged) for judged in row.judged]}
 
 
-def _judged(judged: Judged) -> dict[str, Any]:
+def _judged_dict(judged: Judged) -> dict[str, Any]:
     plain = judged._asdict()
     for name in ("heats", "kinds"):
         del plain[name]
     return {
         **plain,
+        "hottest": min(judged.hottest, 1.0),
         "stopped": judged.stopped,
         "evidence": [shown._asdict() for shown in judged.evidence],
     }

@@ -170,8 +170,14 @@ def _is_kept(folder: str, commit: str) -> bool | None:
             return None
         deadline = Deadline(_GIT_S)
         git = ["--git-dir", str(repository.git_dir)]
-        asked = ["for-each-ref", "--count=1", f"--contains={commit}", "refs/heads", "refs/remotes"]
-        refs = run_git(repository.top, [*git, *asked], deadline=deadline)
+        arguments = [
+            "for-each-ref",
+            "--count=1",
+            f"--contains={commit}",
+            "refs/heads",
+            "refs/remotes",
+        ]
+        refs = run_git(repository.top, [*git, *arguments], deadline=deadline)
     except (GitError, OSError, ValueError):
         return None
     return bool(refs.strip())
@@ -225,9 +231,9 @@ class OutcomeSources(NamedTuple):
         key = label_key(run)
         if key in self.labels:
             return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
-        told = self.given.get(run.id, self.given.get(run.task)) if self.given else None
-        if told is not None:
-            return run._replace(solved=told, outcome_from=GIVEN, confidence=1.0)
+        solved = self.given.get(run.id, self.given.get(run.task)) if self.given else None
+        if solved is not None:
+            return run._replace(solved=solved, outcome_from=GIVEN, confidence=1.0)
         if run.solved is not None:
             return run._replace(outcome_from=RECORDED, confidence=1.0)
         if self.least_confidence is None:

@@ -60,7 +60,7 @@ class Judged(NamedTuple):
 
     policy: str
     warned_at: int | None = None
-    """The first step after which it was worried."""
+    """The first step after which it warned."""
     warnings: int = 0
     tripped_at: int | None = None
     """The step after which it would have stopped the run."""
@@ -202,10 +202,10 @@ def replay(named: Named, run: RecordedRun, *, pictures: bool = False) -> Judged:
         if pictures and (opened or number % stride == 0):
             heats.append((number, _heats(policy, circuit, now_s)))
         if circuit.phase is Phase.TRIPPING and phase is not Phase.TRIPPING:
-            judged = _warned(judged, circuit, number)
+            judged = _add_warning(judged, circuit, number)
         phase = circuit.phase
         if opened:
-            judged = _tripped(judged, run, number, _heats(policy, circuit, now_s))._replace(
+            judged = _add_trip(judged, run, number, _heats(policy, circuit, now_s))._replace(
                 reason=circuit.outage.reason
             )
             break
@@ -217,13 +217,13 @@ def _heats(policy: Policy, circuit: Circuit, now_s: float) -> tuple[float, ...]:
     return tuple(round(min(one.heat(memory, now_s), 9.99), 3) for one, memory in pairs)
 
 
-def _warned(judged: Judged, circuit: Circuit, number: int) -> Judged:
+def _add_warning(judged: Judged, circuit: Circuit, number: int) -> Judged:
     if judged.warned_at is None:
         judged = judged._replace(warned_at=number, reason=circuit.outage.reason)
     return judged._replace(warnings=judged.warnings + 1)
 
 
-def _tripped(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, ...]) -> Judged:
+def _add_trip(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, ...]) -> Judged:
     left = run.steps[number:]
     money = cost_of_steps(run, number) if left else StepsCost(0)
     return judged._replace(
@@ -234,7 +234,7 @@ def _tripped(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, 
         saved_micros=money.micros,
         harmful=_harmful(left) if run.solved else None,
         evidence=tuple(
-            _shown(place, run.steps[place - 1])
+            _shown_step(place, run.steps[place - 1])
             for place in range(max(number - EVIDENCE + 1, 1), number + 1)
         ),
     )
@@ -247,13 +247,13 @@ def _harmful(left: Sequence[RecordedStep]) -> bool | None:
     return None if any(each.changed is None for each in left) else False
 
 
-def _shown(number: int, each: RecordedStep) -> Shown:
-    told = each.error or (each.result or "")[:1000]
+def _shown_step(number: int, each: RecordedStep) -> Shown:
+    text = each.error or (each.result or "")[:1000]
     return Shown(
         number,
         one_line(each.tool, 60),
         one_line(each.args, 200),
         each.ok,
-        one_line(told, 200),
+        one_line(text, 200),
         one_line(each.thought or "", 200),
     )

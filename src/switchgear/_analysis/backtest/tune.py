@@ -111,10 +111,10 @@ def tunable(detector: Detector) -> str | None:
 
 def scaled(policy: Policy, factor: float) -> Policy:
     """The policy with its thresholds times a factor; whole ones are rounded up."""
-    return policy.replace(detectors=[_scaled(one, factor) for one in policy.detectors])
+    return policy.replace(detectors=[_scale_detector(one, factor) for one in policy.detectors])
 
 
-def _scaled(detector: Detector, factor: float) -> Detector:
+def _scale_detector(detector: Detector, factor: float) -> Detector:
     name = tunable(detector)
     if name is None:
         return detector
@@ -136,13 +136,13 @@ def _stops(policy: Policy, run: RecordedRun) -> Stops:
         memories = highest.fold(memories, each.signal(), now_s)
         pairs = zip(highest.detectors, memories, strict=True)
         heats = [one.heat(memory, now_s) for one, memory in pairs]
-        place = _reached(stops, place, number, heats, raised)
+        place = _note_reached(stops, place, number, heats, raised)
         if place == len(FACTORS):
             break
     return tuple(stops)
 
 
-def _reached(
+def _note_reached(
     stops: list[int | None],
     place: int,
     number: int,
@@ -181,22 +181,22 @@ class Held(NamedTuple):
     unsolved_steps: int
 
 
-def fewest_solved(asked: float, folds: int = FOLDS) -> int:
+def fewest_solved(rate: float, folds: int = FOLDS) -> int:
     """How many solved runs it takes at least to show a rate, when a fold is always held out."""
-    return math.ceil(math.log(0.05) / math.log1p(-asked) * folds / (folds - 1))
+    return math.ceil(math.log(0.05) / math.log1p(-rate) * folds / (folds - 1))
 
 
-def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
+def too_little(profiles: Sequence[Profile], rate: float) -> TooLittle | None:
     """What is missing for a proposal, if there are too few runs."""
     solved = sum(profile.solved is True for profile in profiles)
     unsolved = sum(profile.solved is False for profile in profiles)
     groups = len({profile.group for profile in profiles if profile.solved is not None})
-    needed = fewest_solved(asked)
+    needed = fewest_solved(rate)
     if solved < needed:
         best = f", and they show a rate of {3 / solved:.1%} at best" if solved else ""
         return TooLittle(
             f"{solved:,} runs are known to be solved{best}: with n solved runs and no false "
-            f"stop the rate is below 3/n. For {asked:.2%} it takes {needed:,} ({FOLDS} folds)"
+            f"stop the rate is below 3/n. For {rate:.2%} it takes {needed:,} ({FOLDS} folds)"
         )
     if unsolved < FEWEST_UNSOLVED:
         return TooLittle(
@@ -208,21 +208,21 @@ def too_little(profiles: Sequence[Profile], asked: float) -> TooLittle | None:
     return None
 
 
-def allowed(solved: int, asked: float) -> int:
+def allowed(solved: int, rate: float) -> int:
     """The highest number of false stops among the solved runs that still shows the rate; -1: none does."""
     found = -1
-    while found + 1 < solved and most_likely_below(found + 1, solved) <= asked:
+    while found + 1 < solved and most_likely_below(found + 1, solved) <= rate:
         found += 1
     return found
 
 
-def choose(profiles: Sequence[Profile], stops: Sequence[Stop], asked: float) -> int | None:
+def choose(profiles: Sequence[Profile], stops: Sequence[Stop], rate: float) -> int | None:
     """The first candidate, the most eager, whose false stops are allowed; `None`: there is none.
 
     The candidates are ordered: a later one stops no run that an earlier one lets pass.
     """
     solved = [profile for profile in profiles if profile.solved]
-    most = allowed(len(solved), asked)
+    most = allowed(len(solved), rate)
     for place, stop in enumerate(stops):
         if sum(is_stop(profile, stop) for profile in solved) <= most:
             return place
@@ -279,7 +279,7 @@ class Tuned(NamedTuple):
     """How many of the outcomes are inferred."""
 
 
-def tune(read: Recordings, policy: Policy, asked: float, tally: RecordingTally) -> Tuned:
+def tune(read: Recordings, policy: Policy, rate: float, tally: RecordingTally) -> Tuned:
     """Propose thresholds of a policy for a rate of false stops, from 0 to 1.
 
     Raises ValueError for a policy that has nothing to tune.
@@ -296,11 +296,11 @@ def tune(read: Recordings, policy: Policy, asked: float, tally: RecordingTally) 
         len(profiles) - len(known),
         len({profile.group for profile in known}),
     )
-    problem = too_little(profiles, asked)
+    problem = too_little(profiles, rate)
     inferred = sum(profile.inferred for profile in known)
     if problem is not None:
         return Tuned(*counts, problem, inferred)
-    found = _Tuning(read, policy, asked).result(profiles)
+    found = _Tuning(read, policy, rate).result(profiles)
     return Tuned(*counts, found, inferred)
 
 
@@ -321,7 +321,7 @@ class _Tuning(NamedTuple):
             )
         proposed = scaled(self.policy, FACTORS[chosen])
         held = cross_validate(known, self._stop)
-        return Proposal(proposed, FACTORS[chosen], held, self._replayed(proposed))
+        return Proposal(proposed, FACTORS[chosen], held, self._replay(proposed))
 
     def _choice(self, profiles: Sequence[Profile]) -> int | None:
         """The place of the most eager factor that the rate allows."""
@@ -331,7 +331,7 @@ class _Tuning(NamedTuple):
         place = self._choice(profiles)
         return None if place is None else stop_at(place)
 
-    def _replayed(self, proposed: Policy) -> Counts:
+    def _replay(self, proposed: Policy) -> Counts:
         counts = Counts("tuned")
         for row in each_run(self.read, Judging((Named("tuned", proposed),)).row, RecordingTally()):
             counts.add(row.run, row.judged[0])

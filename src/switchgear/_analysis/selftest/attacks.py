@@ -1,7 +1,7 @@
 """For each detector, the signals that it exists to detect: recorded on a circuit, they trip it.
 
-An attack holds no fact that its detector does not need, so that a path which lacks one of them is
-found out. It ends: a threshold that a thousand signals do not reach counts as unreachable.
+An attack contains only facts that its detector needs, so a path that does not record one of them fails the
+test. It is bounded: a threshold that a thousand signals do not reach counts as unreachable.
 """
 
 import math
@@ -20,11 +20,11 @@ MOST = 1000
 PACE_S = 0.1
 """Between two calls: ten a second is what a hammering agent reaches."""
 Timed = tuple[float, Signal]
-"""Seconds to wait, then what happens."""
+"""Seconds to wait, then the signal."""
 
 
 class Attack(NamedTuple):
-    """A name for it, and a function that starts it again."""
+    """A name, and a function that starts the attack from the beginning."""
 
     name: str
     signals: Callable[[], Iterator[Timed]]
@@ -51,48 +51,48 @@ def attacks_on(detector: Detector) -> list[Attack]:
     return [] if make is None else make(detector)
 
 
-def _again(name: str, signal: Signal, wait_s: float = PACE_S) -> list[Attack]:
+def _repeat(name: str, signal: Signal, wait_s: float = PACE_S) -> list[Attack]:
     return [Attack(name, lambda: ((wait_s, signal) for _ in count()))]
 
 
-def _dead(detector: Any) -> list[Attack]:
+def _failing(detector: Any) -> list[Attack]:
     del detector
-    return _again("failures", Signal(ok=False))
+    return _repeat("failures", Signal(ok=False))
 
 
-def _limited(detector: Any) -> list[Attack]:
+def _rate_limit_attack(detector: Any) -> list[Attack]:
     del detector
-    return _again("rate limit", Signal(ok=False, retry_after_s=30.0))
+    return _repeat("rate limit", Signal(ok=False, retry_after_s=30.0))
 
 
 def _slow(detector: Any) -> list[Attack]:
     # Many callers at once wait for the same slow provider, so calls end close to each other.
     slow_s = getattr(detector, "slow_s", detector.slow_from_s)
-    return _again("slow provider", Signal(ok=True, seconds=2.0 * slow_s + 1.0))
+    return _repeat("slow provider", Signal(ok=True, seconds=2.0 * slow_s + 1.0))
 
 
 def _same_error(detector: Any) -> list[Attack]:
     del detector
-    return _again("same error", Signal(ok=False, error=_ERROR))
+    return _repeat("same error", Signal(ok=False, error=_ERROR))
 
 
-def _standing_still(detector: Any) -> list[Attack]:
+def _no_progress(detector: Any) -> list[Attack]:
     del detector
-    return _again("standing still", Signal(files_changed=0), 60.0)
+    return _repeat("standing still", Signal(files_changed=0), 60.0)
 
 
 def _decline(detector: Any) -> list[Attack]:
-    def told() -> Iterator[Timed]:
+    def timed_signals() -> Iterator[Timed]:
         for _ in range(detector.min_iterations):
             yield 60.0, Signal(output_chars=4000)
         yield from ((60.0, Signal(output_chars=0)) for _ in count())
 
-    return [Attack("output decline", told)]
+    return [Attack("output decline", timed_signals)]
 
 
 def _loop(detector: Any) -> list[Attack]:
     del detector
-    return _again("loop", Signal(ok=True, step=_LOOP), 1.0)
+    return _repeat("loop", Signal(ok=True, step=_LOOP), 1.0)
 
 
 def _flood(detector: Any) -> list[Attack]:
@@ -113,76 +113,78 @@ def _growing(name: str, field: str) -> Callable[[Any], list[Attack]]:
     def make(detector: Any) -> list[Attack]:
         step_s = detector.limit_s / 4
 
-        def told() -> Iterator[Timed]:
+        def timed_signals() -> Iterator[Timed]:
             return ((step_s, Signal(**{field: n * step_s})) for n in count(1))
 
-        return [Attack(name, told)]
+        return [Attack(name, timed_signals)]
 
     return make
 
 
 def _burn(detector: Any) -> list[Attack]:
-    # The fastest burn there is: the window is empty, and full as soon as it is judged.
-    def told() -> Iterator[Timed]:
+    # The fastest possible burn: the context is empty, and full when the window ends.
+    def timed_signals() -> Iterator[Timed]:
         yield 0.0, Signal(context_used=0.0)
         yield detector.window_s, Signal(context_used=1.0)
 
-    return [Attack("context burn", told)]
+    return [Attack("context burn", timed_signals)]
 
 
 def _overspend(detector: Any) -> list[Attack]:
-    return _again("overspend", Signal(cost_micros=detector.limit_micros // 8 + 1), 0.0)
+    return _repeat("overspend", Signal(cost_micros=detector.limit_micros // 8 + 1), 0.0)
 
 
 def _faster(detector: Any) -> list[Attack]:
-    # A cheap beginning that is the baseline, then as much at once as is surely too much.
-    def told() -> Iterator[Timed]:
+    # A cheap beginning as the baseline, then costs that certainly exceed the limit.
+    def timed_signals() -> Iterator[Timed]:
         for _ in range(4):
             yield detector.window_s, Signal(cost_micros=1)
         much = Signal(cost_micros=detector.least_micros + 10 * math.ceil(detector.factor))
         yield from ((1.0, much) for _ in count())
 
-    return [Attack("overspend", told)]
+    return [Attack("overspend", timed_signals)]
 
 
 def _breach(detector: Any) -> list[Attack]:
     del detector
-    return _again("rule breach", Signal(violation="rule force-push: git push --force"))
+    return _repeat("rule breach", Signal(violation="rule force-push: git push --force"))
 
 
-def _words(detector: Any) -> list[Attack]:
+def _repeated_words_attack(detector: Any) -> list[Attack]:
     del detector
-    return _again("loop", Signal(step=_LOOP._replace(thought=_THOUGHT)), 1.0)
+    return _repeat("loop", Signal(step=_LOOP._replace(thought=_THOUGHT)), 1.0)
 
 
 def _errors(detector: Any) -> list[Attack]:
     del detector
-    return _again("same error", Signal(ok=False, error=_ERROR, step=_LOOP), 1.0)
+    return _repeat("same error", Signal(ok=False, error=_ERROR, step=_LOOP), 1.0)
 
 
 def _talk(detector: Any) -> list[Attack]:
     del detector
-    return _again("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
+    return _repeat("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
 
 
 def _stuck(detector: Any) -> list[Attack]:
-    """Every way to be stuck."""
-    return [each for make in (_errors, _loop, _words, _talk) for each in make(detector)]
+    """All ways to be stuck."""
+    return [
+        each for make in (_errors, _loop, _repeated_words_attack, _talk) for each in make(detector)
+    ]
 
 
 _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.RepeatedActions.kind: _loop,
-    kinds.ConsecutiveFailures.kind: _dead,
+    kinds.ConsecutiveFailures.kind: _failing,
     kinds.ContextBurn.kind: _burn,
     kinds.RepeatedErrors.kind: _errors,
-    kinds.FailureRate.kind: _dead,
-    kinds.FailureShare.kind: _dead,
-    kinds.FailuresInWindow.kind: _dead,
+    kinds.FailureRate.kind: _failing,
+    kinds.FailureShare.kind: _failing,
+    kinds.FailuresInWindow.kind: _failing,
     kinds.LatencyP95.kind: _slow,
     kinds.LockWait.kind: _growing("lock convoy", "waited_s"),
-    kinds.NoProgress.kind: _standing_still,
+    kinds.NoProgress.kind: _no_progress,
     kinds.OutputDecline.kind: _decline,
-    kinds.RetryAfter.kind: _limited,
+    kinds.RetryAfter.kind: _rate_limit_attack,
     kinds.SameError.kind: _same_error,
     kinds.SameTool.kind: _loop,
     kinds.Silence.kind: _growing("hang", "idle_s"),
@@ -195,21 +197,21 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.ToolFlood.kind: _flood,
     kinds.TotalCost.kind: _overspend,
     kinds.Violation.kind: _breach,
-    kinds.RepeatedThoughts.kind: _words,
+    kinds.RepeatedThoughts.kind: _repeated_words_attack,
 }
 """A new detector needs a row; a test checks this."""
 
 
 EVERYTHING = frozenset({*Signal._fields, "step.thought", "act without a tool"})
-"""The facts that there are, as `masked` names them."""
-_ASKS = 40
+"""All facts, as `masked` names them."""
+_CALLS_WHEN_OPEN = 40
 """Number of calls to an open circuit: one that admits a share must refuse at least one."""
 _MOST_TOGETHER = 3
-"""How many weighed detectors are attacked one after the other, at most."""
+"""How many detectors of a weighted score are attacked together, at most."""
 
 
 class Trial(NamedTuple):
-    """What came of an attack."""
+    """The result of an attack."""
 
     attack: str
     tripped: bool = False
@@ -218,7 +220,7 @@ class Trial(NamedTuple):
     signals: int = 0
     seconds: float = 0.0
     heat: float = 0.0
-    """The most that the circuit, or the detector in question, came to."""
+    """The highest heat of the circuit, or of the attacked detector."""
     reason: str = ""
 
 
@@ -226,7 +228,7 @@ Mask = Callable[[Signal], Signal]
 
 
 def masked(sent: frozenset[str]) -> Mask:
-    """What is left of a signal where only these facts are recorded.
+    """Returns a function that removes all other facts from a signal.
 
     >>> masked(frozenset({"ok"}))(Signal(ok=False, seconds=3.0)).seconds is None
     True
@@ -248,58 +250,58 @@ def masked(sent: frozenset[str]) -> Mask:
 def needed(attack: Attack) -> frozenset[str]:
     """The facts that an attack records."""
     found: set[str] = set()
-    for _, signal in _some(attack.begin()):
+    for _, signal in _take_first(attack.begin()):
         found |= facts_of(signal)
     return frozenset(found)
 
 
 def facts_of(signal: Signal) -> set[str]:
     """The facts in a signal, as `masked` names them."""
-    told = {name for name, value in signal._asdict().items() if value is not None}
+    facts = {name for name, value in signal._asdict().items() if value is not None}
     act: AgentStep | None = signal.step
     if act is not None and act.thought and act.tool:
-        told.add("step.thought")
+        facts.add("step.thought")
     if act is not None and not act.tool:
-        told.add("act without a tool")
-    return told - {"count", "refused"}
+        facts.add("act without a tool")
+    return facts - {"count", "refused"}
 
 
 def against(policy: Policy, detector: Detector, mask: Mask | None = None) -> Trial:
     """The attack that makes this detector of the policy open the circuit, or the nearest miss.
 
-    Where detectors are weighed, one alone may not be enough: then others are attacked with it.
+    In a weighted score one detector may not be enough: then others are attacked with it.
     """
     best = Trial("")
     for attack in attacks_on(detector):
-        alone = _sent(Policy([detector]), attack.name, attack.begin(), mask)
+        alone = _attempt(Policy([detector]), attack.name, attack.begin(), mask)
         if not alone.tripped:
             best = max(best, alone, key=lambda trial: trial.heat)
             continue
         for signals in _with_others(policy, detector, attack):
-            found = _sent(policy, attack.name, signals, mask)
+            found = _attempt(policy, attack.name, signals, mask)
             if found.tripped and detector.kind in found.detectors:
                 return found
             if found.tripped and not isinstance(policy.combine, WeightedSum):
-                # Another one was quicker; that this one fires was seen alone.
+                # Another detector tripped first; this one has been seen to trip alone.
                 return alone
             best = max(best, found, key=lambda trial: trial.heat)
     return best
 
 
 def _with_others(policy: Policy, detector: Detector, attack: Attack) -> Iterator[Iterator[Timed]]:
-    """The attack alone, then behind those on other detectors, of which each was seen to trip."""
+    """The attack alone, then combined with attacks on other detectors, in both orders."""
     yield attack.begin()
     if not isinstance(policy.combine, WeightedSum):
         return
     others = [each for each in policy.detectors if each is not detector]
     for size in range(1, _MOST_TOGETHER):
         for group in combinations(others, size):
-            begun = [_until_hot(each) for each in group]
-            yield _chained([*begun, _until_hot(detector)])
-            yield _chained([_until_hot(detector), *begun])
+            begun = [_until_trip(each) for each in group]
+            yield _chain([*begun, _until_trip(detector)])
+            yield _chain([_until_trip(detector), *begun])
 
 
-def _until_hot(detector: Detector) -> list[Timed]:
+def _until_trip(detector: Detector) -> list[Timed]:
     """The beginning of an attack, up to the signal at which the detector trips."""
     for attack in attacks_on(detector):
         sent: list[Timed] = []
@@ -313,41 +315,41 @@ def _until_hot(detector: Detector) -> list[Timed]:
     return []
 
 
-def _chained(parts: Sequence[Iterable[Timed]]) -> Iterator[Timed]:
+def _chain(parts: Sequence[Iterable[Timed]]) -> Iterator[Timed]:
     for part in parts:
         yield from part
 
 
-def _sent(policy: Policy, name: str, signals: Iterator[Timed], mask: Mask | None) -> Trial:
+def _attempt(policy: Policy, name: str, signals: Iterator[Timed], mask: Mask | None) -> Trial:
     circuit = policy.start("selftest", 0.0)
     now_s, sent, hottest = 0.0, 0, 0.0
     reason = ""
     for wait_s, signal in signals:
         now_s += wait_s
         sent += 1
-        asked = step(policy, circuit, Acquire(), now_s)
-        told = Record(signal if mask is None else mask(signal), asked.verdict.permit)
-        circuit = step(policy, asked.circuit, told, now_s).circuit
+        acquired = step(policy, circuit, Acquire(), now_s)
+        message = Record(signal if mask is None else mask(signal), acquired.verdict.permit)
+        circuit = step(policy, acquired.circuit, message, now_s).circuit
         heat = policy.heat(circuit.memories, now_s)
         if heat >= hottest:
             hottest, reason = heat, policy.reason(circuit.memories, now_s)
         if circuit.phase is Phase.OPEN:
-            return _opened(policy, circuit, Trial(name, True, (), sent, now_s, heat, reason))
+            return _note_opening(policy, circuit, Trial(name, True, (), sent, now_s, heat, reason))
     return Trial(name, False, (), sent, now_s, hottest, reason)
 
 
-def _opened(policy: Policy, circuit: Circuit, trial: Trial) -> Trial:
+def _note_opening(policy: Policy, circuit: Circuit, trial: Trial) -> Trial:
     readings = policy.readings(circuit.memories, trial.seconds)
     pairs = zip(policy.detectors, readings, strict=True)
     hot = tuple(detector.kind for detector, reading in pairs if reading.heat >= 1)
-    for _ in range(_ASKS):
-        asked = step(policy, circuit, Acquire(), trial.seconds)
-        circuit = asked.circuit
-        if not asked.verdict.admitted:
+    for _ in range(_CALLS_WHEN_OPEN):
+        acquired = step(policy, circuit, Acquire(), trial.seconds)
+        circuit = acquired.circuit
+        if not acquired.verdict.admitted:
             return trial._replace(detectors=hot)
     return trial._replace(tripped=False, reason=f"it opens and refuses nothing: {trial.reason}")
 
 
-def _some(signals: Iterator[Timed], enough: int = 50) -> Iterator[Timed]:
+def _take_first(signals: Iterator[Timed], enough: int = 50) -> Iterator[Timed]:
     for _, timed in zip(range(enough), signals, strict=False):
         yield timed

@@ -1,4 +1,4 @@
-"""Every guard that is configured, row by row: each of its detectors is attacked where it stands."""
+"""Attacks every configured guard, row by row: each detector, with the facts that its path records."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -78,8 +78,8 @@ def family_of(name: str) -> str:
     return head if category is None else f"agent/{category}"
 
 
-class Listening(MemoryStore):
-    """A store in memory that notes which facts are recorded on each family of circuits."""
+class FactRecordingStore(MemoryStore):
+    """A store in memory that remembers which facts are recorded on each family of circuits."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
@@ -95,20 +95,20 @@ class Listening(MemoryStore):
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
 
-        def listened(inside: Transaction) -> T:
+        def recording(inside: Transaction) -> T:
             fold = inside.apply
 
             def apply(key: str, policy: Policy, message: Message) -> Step:
                 self.note(key, message)
                 return fold(key, policy, message)
 
-            return work(_Overheard(inside, apply))
+            return work(_RecordingTransaction(inside, apply))
 
-        return super().transact(name, listened)
+        return super().transact(name, recording)
 
 
-class _Overheard:
-    """A transaction whose messages are listened to. Used by one thread."""
+class _RecordingTransaction:
+    """A transaction that passes its messages to `apply`. Used by one thread."""
 
     def __init__(self, inside: Transaction, apply: Callable[..., Step]) -> None:
         object.__setattr__(self, "_inside", inside)
@@ -125,12 +125,12 @@ def paths(config: Config, root: str) -> dict[str, Path]:
     """The families of circuits that only built-in guards record on, each with its path."""
     config = config._replace(circuits=())  # a policy that opens early would see fewer facts
     drives = (_hooks, _runner, _library, _router)
-    hooks, runner, library, router = (_heard(drive, config, root) for drive in drives)
+    hooks, runner, library, router = (_recorded_facts(drive, config, root) for drive in drives)
     # `switchgear check` and `record` also record on operations: their facts are those of a call.
-    told = {"ok", "seconds", "error", "retry_after_s", "cost_micros"}
+    call_facts = {"ok", "seconds", "error", "retry_after_s", "cost_micros"}
     return {
         "session": Path("hooks", frozenset(hooks["session"])),
-        "op": Path("hooks", frozenset(hooks["op"] | told)),
+        "op": Path("hooks", frozenset(hooks["op"] | call_facts)),
         "rules": Path("hooks", frozenset(hooks["rules"] | library["rules"])),
         "loop": Path("loop runner", frozenset(runner["loop"])),
         "lock": Path("locks", frozenset(library["lock"])),
@@ -142,16 +142,16 @@ def paths(config: Config, root: str) -> dict[str, Path]:
     }
 
 
-def _heard(
-    drive: Callable[[Config, str, Listening, FakeClock], None], config: Config, root: str
+def _recorded_facts(
+    drive: Callable[[Config, str, FactRecordingStore, FakeClock], None], config: Config, root: str
 ) -> dict[str, set[str]]:
     clock = FakeClock(EPOCH_S)
-    store = Listening(clock)
+    store = FactRecordingStore(clock)
     drive(config, root, store, clock)
     return store.received
 
 
-def _hooks(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
+def _hooks(config: Config, root: str, store: FactRecordingStore, clock: FakeClock) -> None:
     """Every kind of event that a hook can send, once."""
     agent = VirtualHooks(config, root, store, clock)
     agent.hear(Moment.PROMPT)
@@ -166,8 +166,8 @@ def _hooks(config: Config, root: str, store: Listening, clock: FakeClock) -> Non
     agent.hear(Moment.STOP, tokens=1000, cost_micros=1)
 
 
-def _runner(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
-    """An iteration that worked, one that failed, one that its provider failed."""
+def _runner(config: Config, root: str, store: FactRecordingStore, clock: FakeClock) -> None:
+    """A successful iteration, a failed one, and one that failed because of its provider."""
     del config, root
     with Panel(store, clock=clock) as panel:
         circuits = Circuits(panel, "loop/selftest", RunOptions("selftest", agent="demo"))
@@ -178,13 +178,13 @@ def _runner(config: Config, root: str, store: Listening, clock: FakeClock) -> No
             Judgement("failed", ok=False, error="no rule"),
             Judgement("provider", provider=trouble),
         ):
-            leave = circuits.acquire()
-            circuits.record_loop(leave, judged, measured)
-            circuits.record_provider(leave, judged, 1.0)
+            permits = circuits.acquire()
+            circuits.record_loop(permits, judged, measured)
+            circuits.record_provider(permits, judged, 1.0)
 
 
-def _library(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
-    """A lock that is had, and a rule that is kept and one that is broken."""
+def _library(config: Config, root: str, store: FactRecordingStore, clock: FakeClock) -> None:
+    """A lock that is acquired, a call that no rule forbids, and one that breaks a rule."""
     with Panel(store, clock=clock) as panel:
         with panel.lock("selftest"):
             clock.advance(1.0)
@@ -195,8 +195,8 @@ def _library(config: Config, root: str, store: Listening, clock: FakeClock) -> N
             guard.ask(breach.tool, breach.inputs)
 
 
-def _router(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
-    """Work that is done, work that fails, a provider that fails it, and one that requests a wait."""
+def _router(config: Config, root: str, store: FactRecordingStore, clock: FakeClock) -> None:
+    """Work that succeeds, work that fails, a provider that times out, and one that requests a wait."""
     del root
     stage = VirtualFleet(config._replace(breakers=None, crew=Crew()), store, clock)
     with stage.fleet as fleet:
@@ -207,36 +207,36 @@ def _router(config: Config, root: str, store: Listening, clock: FakeClock) -> No
 
 
 def _breaches(config: Config, root: str) -> list[Breach]:
-    """A call that breaks a rule, if there is a rule that one can be made up for."""
+    """A call that breaks a rule, if one can be built for any rule."""
     place = place_at(root)
     found = (breach_of(rule, place).breach for rule in config.rules.rules)
     return [breach for breach in found if breach is not None][:1]
 
 
 _FILLS = ("selftest", "x", "0", "a/b", "zz-9", "Q")
-"""What stands for a star in the name of a circuit: one that an earlier row does not catch."""
+"""Replacements for a star in a glob; the first whose name no earlier row matches is used."""
 
 
 def guards(bench: Bench) -> Iterator[GuardRow]:
     """The rows of `circuits`, the defaults that hold beside them, unused policies, loops."""
-    told = paths(bench.config, bench.root)
+    known_paths = paths(bench.config, bench.root)
     for index, rule in enumerate(bench.config.circuits):
         name = sample_name(bench.config, index)
         if name is None:
-            yield failed(rule.match, "any", "configuration", _shadowed(bench.config, index))
+            yield failed(rule.match, "any", "configuration", _earlier_match(bench.config, index))
             continue
-        yield from _attacked(rule.match, rule.policy, _path_of(rule.match, told))
-    yield from _defaults(bench.config, told)
-    yield from _unused(bench.config)
+        yield from _attack_guard(rule.match, rule.policy, _path_of(rule.match, known_paths))
+    yield from _defaults(bench.config, known_paths)
+    yield from _unused_policies(bench.config)
     yield from _loops(bench.config)
     if bench.config.source is None:
         for name in PRESETS:
             everything = Path("mechanism", EVERYTHING)
-            yield from _attacked(f"preset {name}", preset_policy(name), everything)
+            yield from _attack_guard(f"preset {name}", preset_policy(name), everything)
 
 
-def _attacked(guard: str, policy: Policy, path: Path) -> Iterator[GuardRow]:
-    """A row for each detector; those that trip only together, by one attack, share theirs."""
+def _attack_guard(guard: str, policy: Policy, path: Path) -> Iterator[GuardRow]:
+    """A row for each detector; detectors that one attack trips together share a row."""
     yield from dict.fromkeys(_against(guard, policy, path, each) for each in policy.detectors)
 
 
@@ -263,9 +263,9 @@ def _why_not(policy: Policy, detector: Detector, path: Path, trial: Trial) -> st
     return f"out of reach: {trial.signals:,} signals of the attack reach {trial.heat:.0%}: {trial.reason}"
 
 
-def _path_of(glob: str, told: dict[str, Path]) -> Path:
+def _path_of(glob: str, known_paths: dict[str, Path]) -> Path:
     """The only path that records on the circuits of a glob, else the library, which records everything."""
-    return told.get(family_of(glob), Path(OTHERS, EVERYTHING))
+    return known_paths.get(family_of(glob), Path(OTHERS, EVERYTHING))
 
 
 def sample_name(config: Config, index: int) -> str | None:
@@ -273,14 +273,14 @@ def sample_name(config: Config, index: int) -> str | None:
     match = config.circuits[index].match
     earlier = [matcher(rule.match) for rule in config.circuits[:index]]
     for fill in _FILLS:
-        name = _named(match, fill)
+        name = _matching_name(match, fill)
         if matcher(match)(name) and not any(matches(name) for matches in earlier):
             return name
     return None
 
 
-def _named(glob: str, fill: str) -> str:
-    """A name that matches a glob: stars filled, of a set its first character."""
+def _matching_name(glob: str, fill: str) -> str:
+    """A name that matches a glob: stars are filled, and a set is replaced by its first character."""
     name, rest = "", glob
     while rest:
         sign, rest = rest[0], rest[1:]
@@ -292,23 +292,23 @@ def _named(glob: str, fill: str) -> str:
     return name
 
 
-def _shadowed(config: Config, index: int) -> str:
-    name = _named(config.circuits[index].match, _FILLS[0])
+def _earlier_match(config: Config, index: int) -> str:
+    name = _matching_name(config.circuits[index].match, _FILLS[0])
     first = next(rule.match for rule in config.circuits if matcher(rule.match)(name))
     return f"never used: the first match wins, and {first!r} before it catches its circuits"
 
 
-def _defaults(config: Config, told: dict[str, Path]) -> Iterator[GuardRow]:
-    """What holds for circuits that the file does not name."""
+def _defaults(config: Config, known_paths: dict[str, Path]) -> Iterator[GuardRow]:
+    """The policies of circuits that the file does not name."""
     holds: dict[str, Policy] = {glob: preset_policy(name) for glob, name in DEFAULTS[:-1]}
     holds |= {"provider/*": classic(), "loop/*": loop_policy(), "lock/*": lock_policy()}
     for glob, policy in holds.items():
-        if config.policy_for(_named(glob, _FILLS[0])) is None:
-            yield from _attacked(f"{glob} (default)", policy, _path_of(glob, told))
+        if config.policy_for(_matching_name(glob, _FILLS[0])) is None:
+            yield from _attack_guard(f"{glob} (default)", policy, _path_of(glob, known_paths))
 
 
-def _unused(config: Config) -> Iterator[GuardRow]:
-    """Policies that the file names and that judge nothing."""
+def _unused_policies(config: Config) -> Iterator[GuardRow]:
+    """Policies in the file that no circuit uses."""
     if config.source is None or not config.policies:
         return
     document: Any = read_document(config.source, Report(config.source)).plain()
@@ -331,7 +331,7 @@ def _references(document: Any) -> Iterator[str]:
 
 
 def _loops(config: Config) -> Iterator[GuardRow]:
-    """The user's own loops: what needs more iterations than there are cannot fire."""
+    """The user's own loops: a detector that needs more iterations than the loop has cannot fire."""
     for name, loop in config.loop_presets.items():
         policy = loop_policy(consecutive_failures=loop.consecutive_failures, same_error=None)
         for detector in policy.detectors:

@@ -1,4 +1,4 @@
-"""Attacks on the router: which agent stands in when a circuit is open, on virtual time."""
+"""Attacks on the router in virtual time: which agent takes over when a circuit is open."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from switchgear._analysis.selftest.sandbox import (
     blind,
     failed,
     hot,
-    lock_in_vain,
     skipped,
+    wait_for_held_lock,
     watchers,
 )
 from switchgear._breaker.rules import place_at
@@ -42,11 +42,11 @@ class FleetTrial(NamedTuple):
 
     @property
     def guard(self) -> str:
-        """The circuit; that of the stand-in stands for all of its family."""
+        """The circuit as a glob, if it belongs to the stand-in agent."""
         return self.circuit.replace(NAME, "*").replace(f"provider/{FIRST}", "provider/*")
 
     def unwatched(self, sees: Iterable[str]) -> GuardRow | None:
-        """Why it is not tried: the category is off, or the policy looks for something else."""
+        """The reason for skipping the trial: the category is off, or the policy has no such detector."""
         if not self.stage.category(self.circuit).enabled:
             why = f"switched off in `breakers`: the router does not check {self.guard}"
             return skipped(self.guard, self.attack, PATH, why)
@@ -81,8 +81,8 @@ class FleetTrial(NamedTuple):
     def failed(self, why: str) -> GuardRow:
         """Why it cannot trip, with the readings of its detectors."""
         readings = self.stage.panel.breaker(self.circuit).readings().values()
-        said = "; ".join([why, *(reading.reason for reading in readings)])
-        return failed(self.guard, self.attack, PATH, said)
+        reasons = "; ".join([why, *(reading.reason for reading in readings)])
+        return failed(self.guard, self.attack, PATH, reasons)
 
 
 _CALLERS = 200
@@ -110,12 +110,12 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
             if blind is not None:
                 yield blind
                 continue
-            yield _switched(trial, providers)
+            yield _until_rerouted(trial, providers)
             if len(providers) > 1:
-                yield _nobody(stage, name, providers)
+                yield _all_providers_down(stage, name, providers)
 
 
-def _switched(trial: FleetTrial, providers: list[str]) -> GuardRow:
+def _until_rerouted(trial: FleetTrial, providers: list[str]) -> GuardRow:
     """Calls until the router no longer uses the dead provider, and another agent takes over."""
 
     def work(route: Route) -> None:
@@ -133,7 +133,7 @@ def _switched(trial: FleetTrial, providers: list[str]) -> GuardRow:
     return row
 
 
-def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
+def _all_providers_down(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
     """All are dead: the caller must get an error without another call to one of them."""
     guard, attack = f"fallbacks of {name}", "dead provider"
     made, began_s = 0, stage.clock()
@@ -161,7 +161,7 @@ def slow_provider(bench: Bench) -> Iterator[GuardRow]:
     with stage.fleet:
         blind = trial.unwatched(SLOW)
         slow_s = 2.0 * (stage.panel.breaker(trial.circuit).policy.slow_from_s or 0.0) + 1.0
-        yield blind or _waited_for(trial, slow_s, ok=True)
+        yield blind or _concurrent_calls(trial, slow_s, ok=True)
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
@@ -170,16 +170,16 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
     trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
     with stage.fleet:
         blind = trial.unwatched((*FAILURES, *SLOW))
-        yield blind or _waited_for(trial, _TIMEOUT_S, error=TimeoutError("no answer"))
+        yield blind or _concurrent_calls(trial, _TIMEOUT_S, error=TimeoutError("no answer"))
 
 
-def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> GuardRow:
-    """The callers wait together: apart, they would not meet in one window."""
+def _concurrent_calls(trial: FleetTrial, seconds: float, **outcome: Any) -> GuardRow:
+    """The calls overlap, so that all fall into one window."""
     stage, began_s = trial.stage, trial.stage.clock()
     routes = [stage.fleet.route(trial.agent) for _ in range(_CALLERS)]
     stage.clock.advance(seconds)
     for route in routes:
-        route.record(seconds=seconds, **told)
+        route.record(seconds=seconds, **outcome)
     stage.panel.breaker(trial.circuit).refresh()
     return trial.cut(_CALLERS, began_s)
 
@@ -208,7 +208,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
     with stage.fleet:
         where = {"story": stage.story}
         trial = FleetTrial(stage, name, f"story/{stage.story}", "overspend", where)
-        # An hour between two calls: what the agent spends in a minute shall not cut it first.
+        # An hour between two calls, so that the limit per minute does not trip first.
         yield trial.unwatched(_COSTS) or trial.calls(_spending(trial, wait_s=_AN_HOUR_S))
     stage = bench.fleet()
     with stage.fleet:
@@ -243,7 +243,7 @@ def _set_aside(stage: VirtualFleet) -> GuardRow:
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
-    """An agent that broke an absolute rule is given no more work."""
+    """An agent that broke an absolute rule receives no more work."""
     stage = bench.fleet()
     name, place = stage.first.name, place_at(bench.root)
     trial = FleetTrial(stage, name, f"rules/{name}", "rule breach")
@@ -266,7 +266,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
 
 
 def self_release(bench: Bench) -> Iterator[GuardRow]:
-    """A halted agent, or one whose story is paused, that gives the order to go on itself."""
+    """A halted agent, or one whose story is paused, that tries to release itself."""
     stage = bench.fleet()
     guard, attack = "operator token", "self-release"
     if bench.config.operator_token_sha256 is None:
@@ -295,7 +295,7 @@ def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
             yield blind
             return
         began_s = stage.clock()
-        waited = lock_in_vain(stage.panel, stage.clock)
+        waited = wait_for_held_lock(stage.panel, stage.clock)
         if isinstance(waited.ended, Rejected):
             yield trial.cut(waited.looks, began_s)
         else:

@@ -71,14 +71,14 @@ def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
 
 def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
     given = [aspect for aspect in ASPECTS if getattr(rule, aspect)]
-    choices = [_filled(getattr(rule, aspect), place) for aspect in given]
+    choices = [_matching_texts(getattr(rule, aspect), place) for aspect in given]
     for chosen in product(*choices):
         part = dict(zip(given, chosen, strict=True))
         path = next((part[name] for name in _PATHS if name in part), "")
         if "tools" not in part:
             for line in _lines(part, path):
                 yield Breach("Bash", {"command": line})
-        yield Breach(part.get("tools", _tool(part)), _inputs(part, path))
+        yield Breach(part.get("tools", _tool_name(part)), _inputs(part, path))
 
 
 def _lines(part: dict[str, str], path: str) -> Iterator[str]:
@@ -119,26 +119,26 @@ def _inputs(part: dict[str, str], path: str) -> dict[str, Any]:
     return inputs
 
 
-def _tool(part: dict[str, str]) -> str:
+def _tool_name(part: dict[str, str]) -> str:
     if "hosts" in part:
         return "WebFetch"
     return "Write" if {"writes", "contents"} & part.keys() else "Read"
 
 
-def _filled(patterns: tuple[str, ...], place: Place) -> list[str]:
+def _matching_texts(patterns: tuple[str, ...], place: Place) -> list[str]:
     """Texts that match patterns, one each."""
     found: list[str] = []
     for pattern in patterns[:6]:
         if pattern == SECRET:
             found.append(_KEY)
         elif pattern == GUARD:
-            found += [_one(each) for each in place.protected[:3]]
+            found += [_matching_text(each) for each in place.protected[:3]]
         else:
-            found.append(_one(pattern))
+            found.append(_matching_text(pattern))
     return found
 
 
-def _one(pattern: str) -> str:
+def _matching_text(pattern: str) -> str:
     return pattern.replace("**", FILL).replace("*", FILL).replace("?", "x")
 
 
@@ -217,12 +217,12 @@ def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
         return ProbeAnswer(trouble=f"exit code {code}: {remark or 'no error message'}")
     text = stdout.strip()
     try:
-        said = json.loads(text) if text else {}
+        reply = json.loads(text) if text else {}
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
+        reply = None
+    if not isinstance(reply, dict):
         return ProbeAnswer(trouble=f"its answer is not a JSON object: {text[:200]!r}")
-    action, words = hooks_of(agent).action_of(said)
+    action, words = hooks_of(agent).action_of(reply)
     trouble = "" if action else f"its answer has no action: {text[:200]!r}"
     return ProbeAnswer(action, words, trouble, remark)
 
@@ -327,17 +327,17 @@ def event(hook: Hook, command: str, session: str = SESSION) -> bytes:
     """A shell command about to run, as the agent sends it."""
     import json  # noqa: PLC0415  only a live test writes events
 
-    told: dict[str, Any] = sample(hook.agent, BEFORE, session, hook.folder)
+    payload: dict[str, Any] = sample(hook.agent, BEFORE, session, hook.folder)
     if hook.agent == "opencode":
-        told["input"]["tool"], told["output"] = "bash", {"args": {"command": command}}
+        payload["input"]["tool"], payload["output"] = "bash", {"args": {"command": command}}
     elif hook.agent == "pi":
-        told["event"] |= {"toolName": "bash", "input": {"command": command}}
+        payload["event"] |= {"toolName": "bash", "input": {"command": command}}
     else:
         shell = "run_shell_command" if hook.agent in {"gemini", "qwen"} else "Bash"
-        told |= {"tool_name": shell, "tool_input": {"command": command}}
+        payload |= {"tool_name": shell, "tool_input": {"command": command}}
         for name in ("agent_id", "agent_type"):
-            told.pop(name, None)
-    return json.dumps(told).encode()
+            payload.pop(name, None)
+    return json.dumps(payload).encode()
 
 
 # ruff: noqa: PTH118  paths are texts, as in the hooks
@@ -368,7 +368,7 @@ Trial = Callable[[Hook], Tried]
 
 def breach(hook: Hook) -> Tried:
     """A forbidden call, with cold and with filled caches."""
-    return _forbidden(hook, "rule breach", [BREACH] * TIMES)
+    return _must_be_refused(hook, "rule breach", [BREACH] * TIMES)
 
 
 def ordinary(hook: Hook) -> Tried:
@@ -376,15 +376,15 @@ def ordinary(hook: Hook) -> Tried:
     for number in range(TIMES):
         answer = send(hook, ORDINARY, f"selftest-ordinary-{number}", alone=number % 2 == 1)
         if answer.action != "allow" or answer.remark or answer.trouble:
-            said = answer.trouble or answer.remark or answer.text
-            wrong = f"an ordinary call is not admitted: {answer.action} {said}".rstrip()
+            detail = answer.trouble or answer.remark or answer.text
+            wrong = f"an ordinary call is not admitted: {answer.action} {detail}".rstrip()
             return Tried("ordinary call", number + 1, wrong=wrong)
     return Tried("ordinary call", TIMES, "admitted", reason=f"{ORDINARY!r} is admitted each time")
 
 
 def release(hook: Hook) -> Tried:
     """An agent's attempt to release itself."""
-    return _forbidden(hook, "self-release", [RELEASE] * 2)
+    return _must_be_refused(hook, "self-release", [RELEASE] * 2)
 
 
 def unusual(hook: Hook) -> Tried:
@@ -393,13 +393,13 @@ def unusual(hook: Hook) -> Tried:
     if not os.path.islink(loop):  # noqa: PTH114
         os.symlink(loop, loop)  # noqa: PTH211
     paths = ("/proc/1/root/x", "loop/x", "n" * 300, "a/" * 2500 + "b", "$'a\\0b'")
-    return _forbidden(hook, "unusual path", [f"{_GUARDED} {path}" for path in paths])
+    return _must_be_refused(hook, "unusual path", [f"{_GUARDED} {path}" for path in paths])
 
 
 def padded(hook: Hook) -> Tried:
     """A forbidden call in front of, and behind, a text that takes long to analyse."""
     here = "; ".join(f"cat <<a{number}" for number in range(2000))
-    return _forbidden(
+    return _must_be_refused(
         hook, "padding", [f"{_GUARDED}; {PADDING}", f"{PADDING} {_GUARDED}", f"{_GUARDED}; {here}"]
     )
 
@@ -415,11 +415,11 @@ def bad_input(hook: Hook) -> Tried:
         "an unknown event": whole.replace(b"Tool", b"Tule").replace(b"tool", b"tule"),
     }
     for number, (name, raw) in enumerate(inputs.items()):
-        wrong = _admitted(send_bytes(hook, raw, alone=number % 2 == 1), name)
+        wrong = _not_refused_sentence(send_bytes(hook, raw, alone=number % 2 == 1), name)
         if wrong:
             return Tried("bad input", number + 1, wrong=wrong)
     closed = send_bytes(hook, None, line=f"({hook.command}) <&-")
-    wrong = _admitted(closed, "a closed standard input")
+    wrong = _not_refused_sentence(closed, "a closed standard input")
     return Tried("bad input", len(inputs) + 1, "unreadable", "it is refused as unreadable", wrong)
 
 
@@ -431,20 +431,20 @@ def jammed(hook: Hook) -> Tried:
             store.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             return Tried("jammed store", 0, wrong=f"the store could not be locked: {error}")
-        return _forbidden(hook, "jammed store", [RELEASE])
+        return _must_be_refused(hook, "jammed store", [RELEASE])
 
 
 TRIALS: tuple[Trial, ...] = (breach, ordinary, release, unusual, padded, bad_input)
 QUICK: tuple[Trial, ...] = (breach, ordinary, release, bad_input)
 
 
-def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
+def _must_be_refused(hook: Hook, attack: str, commands: list[str]) -> Tried:
     """The commands must be refused, each time."""
     answer = ProbeAnswer()
     for number, command in enumerate(commands):
         session = f"selftest-{attack.replace(' ', '-')}-{number}"
         answer = send(hook, command, session, alone=number % 2 == 1)
-        wrong = _admitted(answer, repr(command[:80]))
+        wrong = _not_refused_sentence(answer, repr(command[:80]))
         if wrong:
             return Tried(attack, number + 1, wrong=wrong)
     rule = answer.text.partition("rule ")[2].partition(":")[0]
@@ -452,16 +452,16 @@ def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     return Tried(attack, len(commands), by, f"{answer.action}: {answer.text}")
 
 
-def _admitted(answer: ProbeAnswer, what: str) -> str:
+def _not_refused_sentence(answer: ProbeAnswer, what: str) -> str:
     """The sentence about an answer that does not refuse; empty: it does."""
     if answer.action in {"deny", "stop"}:
         return ""
-    said = answer.trouble or f"it answers {answer.action} {answer.remark}".rstrip()
-    return f"{what} is not refused: {said}"
+    detail = answer.trouble or f"it answers {answer.action} {answer.remark}".rstrip()
+    return f"{what} is not refused: {detail}"
 
 
 def tried(agent: str, command: str, config: str | None) -> Iterator[Tried]:
-    """The quick trials of a command, each in a throw-away project of its own."""
+    """The quick trials of a command, each in a separate throw-away project."""
     for trial in QUICK:
         with throw_away(agent, command, config) as hook:
             yield trial(hook)

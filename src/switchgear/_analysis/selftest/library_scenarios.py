@@ -18,8 +18,8 @@ from switchgear._analysis.selftest.sandbox import (
     blind,
     failed,
     hot,
-    lock_in_vain,
     skipped,
+    wait_for_held_lock,
     watchers,
 )
 from switchgear._breaker.circuit_breaker import CircuitBreaker, classic
@@ -61,7 +61,7 @@ def shared(url: str, name: str, guard: str, path: str) -> GuardRow:
             if number > PATIENCE:
                 return failed(guard, "dead provider", path, f"{PATIENCE:,} failures do not trip it")
             try:
-                breaker.call(_down)
+                breaker.call(_raise_outage)
             except ProviderOutage:
                 continue
             except Rejected:
@@ -77,7 +77,7 @@ def shared(url: str, name: str, guard: str, path: str) -> GuardRow:
     return failed(guard, "dead provider", path, "one process opens it, and another keeps calling")
 
 
-def _down() -> None:
+def _raise_outage() -> None:
     raise ProviderOutage(OVERLOADED)
 
 
@@ -191,7 +191,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
-    """The circuit of the rules: after the first breach nothing goes on, until it is reset."""
+    """The circuit of the rules: after the first breach nothing continues, until it is reset."""
     known = {name: bench.config.policy_for(name) for name in ("rules/selftest", "rules")}
     judged = {name: policy for name, policy in known.items() if policy is not None}
     name, policy = next(
@@ -211,9 +211,9 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     panel, clock = bench.panel()
     with panel:
         breaker = panel.breaker(name, policy)
-        asked, began_s = RuleGuard(breaker, bench.config.rules.rules, place), clock()
+        rule_guard, began_s = RuleGuard(breaker, bench.config.rules.rules, place), clock()
         try:
-            asked.ask(breach.tool, breach.inputs)
+            rule_guard.ask(breach.tool, breach.inputs)
         except Rejected as refused:
             by = hot(breaker.readings())
             yield GuardRow(
@@ -261,7 +261,7 @@ def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
             yield skipped(guard, "lock convoy", "locks", blind(guard, policy))
             return
         began_s = clock()
-        waited = lock_in_vain(panel, clock)
+        waited = wait_for_held_lock(panel, clock)
         breaker, seconds = panel.breaker("lock/selftest"), clock() - began_s
         if waited.ended is None:
             yield failed(guard, "lock convoy", "locks", "two holders have the same lock at once")

@@ -54,7 +54,7 @@ def attacked_hooks(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Iterator[GuardRow]:
-    """One agent, each trial in a project of its own: where rules have a circuit, one breach opens it.
+    """One agent, each trial in a separate project: where rules have a circuit, one breach opens it.
 
     A jammed store takes its whole timeout, so one agent is enough where no hooks are installed.
     """
@@ -76,10 +76,10 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
         yield skipped(guard, "same error", _HOOKS_PATH, why)
         return
     with throw_away(agent, command, source) as hook:
-        yield _cut(hook, guard)
+        yield _stuck_session_row(hook, guard)
 
 
-def _cut(hook: Hook, guard: str) -> GuardRow:
+def _stuck_session_row(hook: Hook, guard: str) -> GuardRow:
     """The same refused call, again and again, is a stuck agent: its session must open."""
     key, began_s = f"session/{SESSION}", time.monotonic()
     judged = ""
@@ -186,18 +186,18 @@ def attacked_store(bench: Bench) -> Iterator[GuardRow]:
     name = f"selftest/{secrets.token_hex(6)}"
     try:
         yield shared(url, name, guard, _STORE_PATH)
-        yield _ordered(url, name, guard)
+        yield _agent_override_row(url, name, guard)
         if bench.token is not None:
-            yield _obeyed(url, name, guard, bench.token)
+            yield _operator_override_row(url, name, guard, bench.token)
     except StoreError as error:
         yield failed(guard, "dead provider", _STORE_PATH, str(error))
     finally:
-        left = _removed(url, name)
+        left = _remove_circuit(url, name)
     if left:
         yield GuardRow(guard, "removed", _STORE_PATH, status=GuardStatus.SKIPPED, reason=left)
 
 
-def _ordered(url: str, name: str, guard: str) -> GuardRow:
+def _agent_override_row(url: str, name: str, guard: str) -> GuardRow:
     """An agent's order: where the store is sealed, it must be refused."""
     attack = "self-release"
     with Panel(url) as panel:
@@ -211,8 +211,8 @@ def _ordered(url: str, name: str, guard: str) -> GuardRow:
     return failed(guard, attack, _STORE_PATH, "an override without the token was accepted")
 
 
-def _obeyed(url: str, name: str, guard: str, token: str) -> GuardRow:
-    """The operator's order: with the token that was given it must be obeyed."""
+def _operator_override_row(url: str, name: str, guard: str, token: str) -> GuardRow:
+    """An operator's override with the configured token must take effect."""
     with Panel(url, token=token) as panel:
         try:
             panel.order(name, by="selftest", why="a trial", mode=Mode.HELD_OPEN)
@@ -228,7 +228,7 @@ def _obeyed(url: str, name: str, guard: str, token: str) -> GuardRow:
     return GuardRow(guard, "operator's order", _STORE_PATH, "held open", 1, reason=verdict.reason)
 
 
-def _removed(url: str, name: str) -> str:
+def _remove_circuit(url: str, name: str) -> str:
     """Remove what was created; report what cannot be removed."""
     with Panel(url) as panel:
         store: Any = panel.store.inner

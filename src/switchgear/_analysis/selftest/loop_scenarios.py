@@ -42,12 +42,14 @@ def loop(bench: Bench) -> Iterator[GuardRow]:
     policy_for, wanted = bench.config.policy_for, bench.config.interventions.progress
     score = policy_for("session/run") or preset_policy("stuck")
     progress = policy_for("progress/run") or preset_policy("progress")
-    yield _repeated(bench, "session/*", score, session_policy(score, None))
+    yield _repeat_until_stopped(bench, "session/*", score, session_policy(score, None))
     if wanted:
-        yield _repeated(bench, "session/* progress", progress, session_policy(score, progress))
+        yield _repeat_until_stopped(
+            bench, "session/* progress", progress, session_policy(score, progress)
+        )
 
 
-def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> GuardRow:
+def _repeat_until_stopped(bench: Bench, guard: str, part: Policy, policy: Policy) -> GuardRow:
     """Steps of one agent until it is stopped; `part` is the detector that must fire."""
     if not watchers(part, LOOPS):
         return skipped(guard, "loop", PATH, blind(guard, part))
@@ -76,7 +78,7 @@ def same_error(bench: Bench) -> Iterator[GuardRow]:
             return Judgement("failed", ok=False, error="no such table: users"), measured
         return Judgement("worked", ok=True), measured
 
-    yield _run(bench, "same error", FAILURES, iterate)
+    yield _iterate_until_refused(bench, "same error", FAILURES, iterate)
 
 
 def standing_still(bench: Bench) -> Iterator[GuardRow]:
@@ -88,7 +90,7 @@ def standing_still(bench: Bench) -> Iterator[GuardRow]:
             ITERATION_S, files_changed=0, output_chars=1000
         )
 
-    yield _run(bench, "standing still", ("no_progress",), iterate)
+    yield _iterate_until_refused(bench, "standing still", ("no_progress",), iterate)
 
 
 def output_decline(bench: Bench) -> Iterator[GuardRow]:
@@ -100,7 +102,7 @@ def output_decline(bench: Bench) -> Iterator[GuardRow]:
             ITERATION_S, files_changed=1, output_chars=chars
         )
 
-    yield _run(bench, "output decline", ("output_decline",), iterate)
+    yield _iterate_until_refused(bench, "output decline", ("output_decline",), iterate)
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
@@ -112,7 +114,7 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
         seen = Measurements(silent, StreamObserver(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 
-    yield _run(bench, "hang", (*FAILURES, "no_progress"), iterate)
+    yield _iterate_until_refused(bench, "hang", (*FAILURES, "no_progress"), iterate)
 
 
 def dead_provider(bench: Bench) -> Iterator[GuardRow]:
@@ -162,7 +164,9 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
     yield failed("run --budget", "overspend", PATH, "a budget of $1.00 does not limit spending")
 
 
-def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> GuardRow:
+def _iterate_until_refused(
+    bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate
+) -> GuardRow:
     """Iterations until the loop's circuit refuses the next one."""
     policy = loop_policy_of(bench)
     if not watchers(policy, sees):

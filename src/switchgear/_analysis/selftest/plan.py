@@ -86,8 +86,8 @@ def standings(root: str) -> Iterator[tuple[str, InstallState]]:
 
 def wants_hooks(config: Config) -> bool:
     named = any(rule.match.startswith(("session/", "op/")) for rule in config.circuits)
-    told = config.hooks != Hooks() or config.interventions != Interventions()
-    return named or told or config.timeouts.session_s is not None
+    is_configured = config.hooks != Hooks() or config.interventions != Interventions()
+    return named or is_configured or config.timeouts.session_s is not None
 
 
 def _objection(standing: InstallState) -> str:

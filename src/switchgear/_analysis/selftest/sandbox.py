@@ -1,4 +1,4 @@
-"""Where attacks take place: the user's configuration over temporary stores, on virtual time."""
+"""The user's configuration over temporary stores and virtual time, for attacks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -14,9 +14,9 @@ from switchgear._fleet.categories import Category, category_of, default_breakers
 from switchgear._fleet.fleet import Fleet, policies_of
 from switchgear._fleet.manifest import Crew, FleetAgent, agent, crew
 from switchgear._fleet.router import Refused, Route
-from switchgear._hooks.compiled import Compiled, loaded
 from switchgear._hooks.compiler import compile_config
 from switchgear._hooks.decide import decide
+from switchgear._hooks.hook_config import HookConfig, loaded
 from switchgear._hooks.session_check import Look, look
 from switchgear._panel.panel import Panel
 from switchgear._stores.memory import MemoryStore
@@ -25,7 +25,7 @@ from switchgear.testing import FakeClock
 
 
 class GuardStatus(StrEnum):
-    """How a guard did."""
+    """The result of testing a guard."""
 
     OK = "ok"
     """It fired."""
@@ -45,7 +45,7 @@ class GuardRow(NamedTuple):
     guard: str
     attack: str
     path: str
-    """What it went through: `mechanism`, `library`, `hooks`, `loop runner`, `router`, `locks`,
+    """The tested path: `mechanism`, `library`, `hooks`, `loop runner`, `router`, `locks`,
     `budgets`, `store`, or one of these with `live`."""
     detector: str = ""
     """What tripped; several that tripped together are joined by ` + `."""
@@ -59,7 +59,7 @@ class GuardRow(NamedTuple):
 
     @property
     def after(self) -> str:
-        """When it fired, in words."""
+        """When it fired, as text."""
         if not self.signals:
             return ""
         noun = "signal" if self.signals == 1 else "signals"
@@ -78,13 +78,13 @@ def skipped(guard: str, attack: str, path: str, reason: str) -> GuardRow:
 
 NAME = "selftest"
 FIRST = "first"
-"""The provider that the stand-in works with."""
-_ASKS = 40
+"""The provider of the stand-in agent."""
+_CALLS_WHEN_OPEN = 40
 """Number of calls to an open circuit: one that admits a share must refuse at least one."""
 
 
 def stand_in() -> Crew:
-    """The agents that are attacked where none are configured: two models, and one more agent."""
+    """The agents to attack if none are configured: one with two models, and a second agent."""
     deputy = agent(name="deputy", owner=NAME, provider="third", model="small")
     return crew(
         [
@@ -104,8 +104,8 @@ def stand_in() -> Crew:
 class VirtualFleet:
     """The fleet of a configuration, its router and its circuits. Used by one thread.
 
-    Circuits are judged as `Fleet.from_config` would have it: rows of `circuits` first, then the
-    categories of `breakers`.
+    Policies are chosen as in `Fleet.from_config`: rows of `circuits` first, then the categories of
+    `breakers`.
     """
 
     def __init__(self, config: Config, store: MemoryStore, clock: FakeClock) -> None:
@@ -129,12 +129,12 @@ class VirtualFleet:
 
     @property
     def first(self) -> FleetAgent:
-        """The agent that is attacked where any agent will do."""
+        """The agent to attack if any agent will do."""
         return next(iter(self.crew.agents.values()))
 
     @property
     def chains(self) -> dict[str, list[str]]:
-        """Agents, and the providers that work for each, in turn; of those that go the same way one."""
+        """Agents with their providers in order; one agent for each distinct order."""
         ways: dict[tuple[str, ...], str] = {}
         for one in self.crew.agents.values() if self.is_configured else (self.first,):
             chain = self.fleet.router.settings.chain(one)
@@ -166,8 +166,8 @@ class VirtualFleet:
         return None
 
     def refusal(self, name: str, circuit: str, **where: Any) -> tuple[Route, Refused] | None:
-        """A route that this circuit refused; `None`: it admits all."""
-        for _ in range(_ASKS):
+        """A route that this circuit refused; `None`: the circuit admits every call."""
+        for _ in range(_CALLS_WHEN_OPEN):
             route = self.fleet.route(name, **where)
             route.give_back()
             for refused in route.refused:
@@ -180,7 +180,7 @@ AGENT = "claude-code"
 SESSION = "selftest"
 CIRCUIT = f"session/{SESSION}"
 EPOCH_S = 1_750_000_000.0
-"""When virtual time begins: hooks live on wall time."""
+"""The start of virtual time; hooks use wall time."""
 _EVENTS = {
     Moment.PROMPT: "UserPromptSubmit",
     Moment.BEFORE_TOOL: "PreToolUse",
@@ -192,11 +192,11 @@ _EVENTS = {
 class VirtualHooks:
     """One session of an agent under the hooks of a configuration. Used by one thread.
 
-    `store` is one in memory; `root` is the project, of which only the path is used.
+    `root` is the path of the project; nothing is read from it.
     """
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
-        known: Compiled = loaded(compile_config(config, root), root)
+        known: HookConfig = loaded(compile_config(config, root), root)
         # No nudge before the stop: a nudge closes the circuit again, and the test reads what opened it.
         plan = known.interventions._replace(when_alone=())
         self.known = known._replace(interventions=plan)
@@ -214,8 +214,8 @@ class VirtualHooks:
     def hear(self, moment: Moment, **facts: Any) -> Ruling:
         """One hook call, a tenth of a second after the last."""
         self.clock.advance(0.1)
-        told = HookFacts(AGENT, _EVENTS[moment], moment, SESSION, cwd=self.root, **facts)
-        return decide(told, self.known, self.store, dialect_of(AGENT).warns)
+        event = HookFacts(AGENT, _EVENTS[moment], moment, SESSION, cwd=self.root, **facts)
+        return decide(event, self.known, self.store, dialect_of(AGENT).warns)
 
     def before(self, tool: str, args: Any) -> Ruling:
         self.calls += 1
@@ -226,12 +226,12 @@ class VirtualHooks:
         ruling = self.before(tool, args)
         if ruling.action in {"deny", "stop"}:
             return ruling
-        told = {"ok": True, "result": "fine", **outcome}
+        result = {"ok": True, "result": "fine", **outcome}
         call_id = f"call-{self.calls}"
-        return self.hear(Moment.AFTER_TOOL, tool=tool, args=args, call_id=call_id, **told)
+        return self.hear(Moment.AFTER_TOOL, tool=tool, args=args, call_id=call_id, **result)
 
     def watch(self) -> Look:
-        """What the watcher of the session does every few seconds."""
+        """One check by the watcher, as it happens every few seconds."""
         policy = self.known.policy_for(CIRCUIT)
         return look(self.store, SESSION, policy, self.known.interventions)
 
@@ -240,7 +240,7 @@ class VirtualHooks:
         return found is not None and found.circuit.phase is Phase.OPEN
 
     def hot(self, key: str = CIRCUIT) -> tuple[tuple[str, ...], str]:
-        """The detectors of a circuit that trip, and why it is as hot as it is."""
+        """The detectors of a circuit that trip, and the reason for its heat."""
         found = self.store.get(key)
         if found is None:
             return (), "nothing was recorded on it"
@@ -255,13 +255,13 @@ FAILURES = (
     *("consecutive_failures", "failure_rate", "failure_share", "failures_in_window"),
     "same_error",
 )
-"""The detectors that see calls fail."""
+"""The detectors of failing calls."""
 LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation")
-"""The detectors that see the same call again and again."""
+"""The detectors of repeated calls."""
 SLOW = ("slow_calls", "slow_call_share", "latency_p95")
-"""The detectors that see calls take long."""
+"""The detectors of slow calls."""
 PATIENCE = 1000
-"""Calls or iterations after which a guard that has not fired will not."""
+"""Calls or iterations after which a guard counts as unable to fire."""
 
 
 OVERLOADED = "529 overloaded"
@@ -274,8 +274,8 @@ class ProviderOutage(Exception):
     status_code = 529
 
 
-class StandingGuard(NamedTuple):
-    """A circuit of the user's that an operator holds, as it was found."""
+class HeldCircuit(NamedTuple):
+    """A circuit in the user's store that an operator holds."""
 
     name: str
     mode: Mode
@@ -284,14 +284,14 @@ class StandingGuard(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """What a self-test is given. It changes nothing of it."""
+    """The input of a self-test; never modified."""
 
     config: Config
     root: str
     """The project."""
     store_url: str | None = None
     """The store that is configured; `None`: the default file."""
-    held: tuple[StandingGuard, ...] = ()
+    held: tuple[HeldCircuit, ...] = ()
     """Circuits in the store whose mode is not `auto`."""
     token: str | None = None
     """The operator's token, for the live store."""
@@ -330,21 +330,21 @@ def hot(readings: Mapping[str, Reading]) -> str:
 
 
 def blind(key: str, policy: Policy) -> str:
-    """The sentence about a policy that does not watch for an attack."""
+    """The reason for skipping an attack that no detector of the policy recognises."""
     kinds = ", ".join(detector.kind for detector in policy.detectors)
     return f"{key} has no detector for it, only {kinds}"
 
 
 class Waited(NamedTuple):
-    """What came of waiting for a lock that stays."""
+    """The result of waiting for a lock that is never released."""
 
     looks: int
     ended: Exception | None
-    """`None`: it was had, though another has it."""
+    """`None`: the lock was acquired although another owner holds it."""
 
 
-def lock_in_vain(panel: Panel, clock: FakeClock) -> Waited:
-    """One keeps the lock `selftest`, another waits for it, for a day at most."""
+def wait_for_held_lock(panel: Panel, clock: FakeClock) -> Waited:
+    """One owner holds the lock `selftest`, another waits for it, for a day at most."""
     panel.lock("selftest", owner="holder", lease_s=1e6).acquire()
     looks = 0
 

@@ -36,7 +36,7 @@ NOT_MADE = 0.95
 INTERVALS = 2
 LONGEST_HOURS = 24.0 * 7
 COLLECT = (1_000_000, 20, 1_000_000)
-"""How seldom Python looks for garbage meanwhile: see `gc.set_threshold`."""
+"""How seldom Python looks for garbage in the meantime: see `gc.set_threshold`."""
 Progress = Callable[[str, float], object]
 """Receives which side has simulated how many hours."""
 
@@ -67,7 +67,7 @@ class Result(NamedTuple):
         found: list[Bar] = []
         for plain, guarded in self.pairs:
             if plain.span.kind == OUTAGE:
-                found += [_spared(plain, guarded), _recovered(guarded)]
+                found += [_spared_bar(plain, guarded), _recovery_bar(guarded)]
         well = sorted(self.guarded.halted_well)
         words = f"{len(well)} healthy agents were halted" if well else "no healthy agent was halted"
         return [*found, Bar(not well, words)]
@@ -110,11 +110,11 @@ def simulate(
     crew = world.crew()
     plain, guarded = Tally(world, *_limits(on)), Tally(world, *_limits(on))
     with _few_collections(), silenced():
-        Engine(world, plain).run(Unguarded(crew), _told(progress, "without breakers"))
+        Engine(world, plain).run(Unguarded(crew), _hourly(progress, "without breakers"))
         engine = Engine(world, guarded)
         gate = Guarded(crew, on, policies, engine.clock, guarded.hear)
         with gate.panel:
-            engine.run(gate, _told(progress, "with breakers"))
+            engine.run(gate, _hourly(progress, "with breakers"))
     return Result(world, plain, guarded)
 
 
@@ -133,7 +133,7 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _told(progress: Progress | None, side: str) -> Callable[[float], object] | None:
+def _hourly(progress: Progress | None, side: str) -> Callable[[float], object] | None:
     return None if progress is None else lambda hour: progress(side, hour)
 
 
@@ -158,14 +158,14 @@ def _detector(policy: Policy, kind: type[Any]) -> Any:
     return next(one for one in policy.detectors if isinstance(one, kind))
 
 
-def _spared(plain: Harm, guarded: Harm) -> Bar:
+def _spared_bar(plain: Harm, guarded: Harm) -> Bar:
     share = 1.0 - guarded.wasted / plain.wasted if plain.wasted else 0.0
     made = f"{guarded.wasted:,} of {plain.wasted:,}"
     words = f"{share:.2%} of the doomed calls were not made ({made} were), at least {NOT_MADE:.0%}"
     return Bar(share >= NOT_MADE, words)
 
 
-def _recovered(guarded: Harm) -> Bar:
+def _recovery_bar(guarded: Harm) -> Bar:
     took_s = guarded.last_s - guarded.span.ends_s
     most_s = INTERVALS * guarded.interval_s
     if guarded.detected_s is None:
@@ -203,7 +203,7 @@ class TableBlock(NamedTuple):
 def blocks(result: Result) -> list[TableBlock]:
     """All that was measured, trouble by trouble."""
     found = [_trouble(plain, guarded) for plain, guarded in result.pairs]
-    return [*found, _whole(result.plain, result.guarded)]
+    return [*found, _totals_table(result.plain, result.guarded)]
 
 
 def _trouble(plain: Harm, guarded: Harm) -> TableBlock:
@@ -214,13 +214,15 @@ def _trouble(plain: Harm, guarded: Harm) -> TableBlock:
         ComparisonRow(WASTED[span.kind], *(f"{one.wasted:,}" for one in both)),
         ComparisonRow("money wasted", *(cents(one.micros) for one in both)),
         ComparisonRow("agents' time wasted", *(duration(one.seconds) for one in both)),
-        ComparisonRow("time to detect", *(_since(one.detected_s, span.begins_s) for one in both)),
+        ComparisonRow(
+            "time to detect", *(_delay_text(one.detected_s, span.begins_s) for one in both)
+        ),
         ComparisonRow("time to recover", *(_recovery(one) for one in both)),
     ]
     return TableBlock(f"{span.kind}, {when}", rows)
 
 
-def _whole(plain: Tally, guarded: Tally) -> TableBlock:
+def _totals_table(plain: Tally, guarded: Tally) -> TableBlock:
     both = (plain, guarded)
     rows = [
         ComparisonRow("calls made", *(f"{sum(one.made):,}" for one in both)),
@@ -254,7 +256,7 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}"
 
 
-def _since(at_s: float | None, begins_s: float) -> str:
+def _delay_text(at_s: float | None, begins_s: float) -> str:
     return NEVER if at_s is None else duration(at_s - begins_s)
 
 
@@ -291,12 +293,12 @@ def _side(tally: Tally) -> dict[str, Any]:
         "wrong_trips": tally.wrong_trips,
         "halted": sorted(tally.halted),
         "healthy_halted": sorted(tally.halted_well),
-        "troubles": [_harm(one) for one in tally.harms],
+        "troubles": [_harm_dict(one) for one in tally.harms],
         "slots": {"made": tally.made, "doomed": tally.doomed, "refused": tally.refused},
     }
 
 
-def _harm(harm: Harm) -> dict[str, Any]:
+def _harm_dict(harm: Harm) -> dict[str, Any]:
     span = harm.span
     found = None if harm.detected_s is None else round(harm.detected_s - span.begins_s, 3)
     back = None if harm.still_open else round(harm.last_s - span.ends_s, 3)

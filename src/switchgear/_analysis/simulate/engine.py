@@ -1,7 +1,7 @@
 """The loop of virtual time: lanes of agents that think, check, call, wait and retry.
 
 Time jumps from event to event. A lane is one thing that an agent does at a time, with a generator
-of random numbers of its own, so that both sides meet the same luck.
+of random numbers of its own, so that both sides see the same random events.
 """
 
 import math
@@ -113,7 +113,7 @@ class Tally:
         self.rerouted += other
         for harm in self.harms:
             span = harm.span
-            wasted = span.holds(begun_s) and self._wasted(span, worker, provider, outcome)
+            wasted = span.holds(begun_s) and self._wasted_cost(span, worker, provider, outcome)
             if wasted:
                 self.doomed[slot] += 1
                 harm.wasted += 1
@@ -121,7 +121,7 @@ class Tally:
                 harm.seconds += outcome.seconds
                 harm.last_s = max(harm.last_s, begun_s + outcome.seconds)
 
-    def _wasted(
+    def _wasted_cost(
         self, span: Span, worker: str, provider: str, outcome: SimulatedOutcome
     ) -> tuple[int] | None:
         """The wasted cost of a call; `None`: it was not wasted."""
@@ -158,15 +158,15 @@ class Tally:
         if event.kind is not EventKind.MOVED:
             return
         if event.after is Phase.OPEN:
-            self._opened(event)
+            self._note_opening(event)
         elif event.after is Phase.CLOSED and event.before is not Phase.TRIPPING:
             harm = self._open.pop(event.circuit, None)
             if harm is not None:
                 harm.circuits.discard(event.circuit)
                 harm.last_s = max(harm.last_s, event.at_s)
 
-    def _opened(self, event: Event) -> None:
-        harm = self._cause(event)
+    def _note_opening(self, event: Event) -> None:
+        harm = self._cause_of_trip(event)
         again = event.before is Phase.HALF_OPEN
         if not again:
             self.trips += 1
@@ -189,7 +189,7 @@ class Tally:
             if well:
                 self.halted_well.add(name)
 
-    def _cause(self, event: Event) -> Harm | None:
+    def _cause_of_trip(self, event: Event) -> Harm | None:
         """The trouble that a trip is due to."""
         for harm in self.harms:
             span = harm.span
@@ -389,10 +389,10 @@ class Guarded:
             breaker.record(signal, permit)
             return True
         probes = permit is not None and permit.probe and breaker.policy.objection(signal)
-        told = (
+        verdict = (
             breaker.record(signal, permit) if probes else breaker.record(Signal(waited_s=waited_s))
         )
-        return told.phase is not Phase.OPEN or told.admitted
+        return verdict.phase is not Phase.OPEN or verdict.admitted
 
     def heal(self, agent: str) -> None:
         """Reset what only an operator can: the agent's rules, and stories that it had paused."""
@@ -416,7 +416,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self._now: list[Entry] = []
-        """The entries of the second that is under way, in order."""
+        """The entries of the current second, in order."""
         self._place = 0
         """How many of them have come out."""
         self._second = -1
@@ -436,7 +436,7 @@ class Agenda:
             heappush(self._seconds, second)
 
     def next(self) -> Entry | None:
-        """What is to happen next, taken out; `None`: nothing any more."""
+        """Remove and return the next event; `None`: there is none."""
         if self._place == len(self._now):
             if not self._seconds:
                 return None
@@ -516,7 +516,7 @@ class Engine:
                     self._after(span.ends_s + MENDED_AFTER_S, Engine._heal, name)
         if on_hour is not None:
             for hour in range(1, int(world.length_s / 3600) + 1):
-                self._after(hour * 3600.0, Engine._tell, on_hour, float(hour))
+                self._after(hour * 3600.0, Engine._report_hour, on_hour, float(hour))
         entry = self._agenda.next()
         while entry is not None and entry[0] <= world.length_s:
             self.now_s, work, *given = entry
@@ -530,7 +530,7 @@ class Engine:
     def _heal(self, name: str) -> None:
         self._gate.heal(name)
 
-    def _tell(self, on_hour: Callable[[float], object], hour: float) -> None:
+    def _report_hour(self, on_hour: Callable[[float], object], hour: float) -> None:
         on_hour(hour)
 
     # A piece of work
@@ -592,7 +592,7 @@ class Engine:
         lane.queued_s = self.now_s
         if queue.held:
             queue.behind.append(lane)
-            self._after(TELL_EVERY_S, Engine._look, queue, lane, self.now_s)
+            self._after(TELL_EVERY_S, Engine._check_wait, queue, lane, self.now_s)
         else:
             self._get(queue, lane)
 
@@ -606,13 +606,13 @@ class Engine:
             self._gate.still(waiting, waited_s, has=True)
         self._work(lane)
 
-    def _look(self, queue: Queue, lane: Lane, queued_s: float) -> None:
+    def _check_wait(self, queue: Queue, lane: Lane, queued_s: float) -> None:
         """It still waits, or has long gone on."""
         if lane.waiting is None or lane.queued_s != queued_s:
             return
         waited_s = self.now_s - queued_s
         if self._gate.still(lane.waiting, waited_s, has=False):
-            self._after(TELL_EVERY_S, Engine._look, queue, lane, queued_s)
+            self._after(TELL_EVERY_S, Engine._check_wait, queue, lane, queued_s)
             return
         queue.behind.remove(lane)
         lane.waiting = None

@@ -31,18 +31,22 @@ class Scenario(NamedTuple):
     troubles: tuple[Trouble, ...]
 
 
-def _alone(kind: str, about: str) -> Scenario:
+def _single_trouble(kind: str, about: str) -> Scenario:
     return Scenario(kind, about, 1.0, (Trouble(kind, 0.25, 7 / 12),))
 
 
 SCENARIOS: dict[str, Scenario] = {
     one.name: one
     for one in (
-        _alone(OUTAGE, "a provider is down for 20 minutes of the hour"),
-        _alone(SLOW, "a provider takes six times as long for 20 minutes of the hour"),
-        _alone(POISON, "one agent in a hundred fails at most of what it does, one breaks a rule"),
-        _alone(BURN, "one agent in a hundred spends fifty times as much, as fast as it can"),
-        _alone(CONVOY, "one lock in ten is held for 90 s; the others queue up"),
+        _single_trouble(OUTAGE, "a provider is down for 20 minutes of the hour"),
+        _single_trouble(SLOW, "a provider takes six times as long for 20 minutes of the hour"),
+        _single_trouble(
+            POISON, "one agent in a hundred fails at most of what it does, one breaks a rule"
+        ),
+        _single_trouble(
+            BURN, "one agent in a hundred spends fifty times as much, as fast as it can"
+        ),
+        _single_trouble(CONVOY, "one lock in ten is held for 90 s; the others queue up"),
         Scenario(
             "day",
             "all of them over a day: 30 to 60 minutes each, at 3, 9, 13, 16 and 20 h",
@@ -130,7 +134,7 @@ class World:
                 one.kind,
                 one.begins * self.length_s,
                 one.ends * self.length_s,
-                self._about(one.kind, random),
+                self._affected_names(one.kind, random),
             )
             for one in scenario.troubles
         )
@@ -139,7 +143,7 @@ class World:
         self._sick = [span for span in self.spans if span.kind in {POISON, BURN}]
         self._held = [span for span in self.spans if span.kind == CONVOY]
 
-    def _about(self, kind: str, random: Random) -> frozenset[str]:
+    def _affected_names(self, kind: str, random: Random) -> frozenset[str]:
         if kind in {OUTAGE, SLOW}:
             return frozenset((NORTH,))
         if kind == CONVOY:
@@ -188,20 +192,20 @@ class World:
         seconds = random.lognormvariate(LOG_WORK, SPREAD)
         cost = random.randrange(*COST_MICROS)
         chance, second = random.random(), random.random()
-        if _meets(self._down, provider, now_s):
+        if _span_at(self._down, provider, now_s):
             waits = HANGS_S if chance < HANGS else REFUSED_S[0] + second * (
                 REFUSED_S[1] - REFUSED_S[0]
             )  # fmt: skip
             return SimulatedOutcome(waits, int(cost * FAILED_COST), False, True)
         if second < self.noise:
             return SimulatedOutcome(REFUSED_S[0], int(cost * FAILED_COST), False, True)
-        sick = _meets(self._sick, worker, now_s)
+        sick = _span_at(self._sick, worker, now_s)
         if sick is not None:
             well = SimulatedOutcome(seconds, cost, chance >= POISONED_FAILS)
             return self._sick_call(sick, worker, well, second)
-        if _meets(self._slow, provider, now_s):
+        if _span_at(self._slow, provider, now_s):
             seconds *= SLOWER
-        elif _meets(self._down, provider, now_s + seconds):
+        elif _span_at(self._down, provider, now_s + seconds):
             # It began well, and the provider goes down before it ends.
             return SimulatedOutcome(seconds, int(cost * FAILED_COST), False, True)
         return SimulatedOutcome(seconds, cost, chance >= WORK_FAILS)
@@ -218,14 +222,14 @@ class World:
 
     def pause_s(self, random: Random, worker: str, now_s: float) -> float:
         pause_s = random.expovariate(1.0 / PAUSE_S)
-        sick = _meets(self._sick, worker, now_s)
+        sick = _span_at(self._sick, worker, now_s)
         return BURN_PAUSE_S if sick is not None and sick.kind == BURN else pause_s
 
     def held_s(self, lock: str, now_s: float) -> float:
-        return CONVOY_HELD_S if _meets(self._held, lock, now_s) else HELD_S
+        return CONVOY_HELD_S if _span_at(self._held, lock, now_s) else HELD_S
 
 
-def _meets(spans: list[Span], name: str, now_s: float) -> Span | None:
+def _span_at(spans: list[Span], name: str, now_s: float) -> Span | None:
     """The trouble that it is in at that time, if any."""
     for span in spans:
         if span.begins_s <= now_s < span.ends_s and name in span.about:

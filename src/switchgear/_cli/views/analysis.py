@@ -59,11 +59,11 @@ def _sum(screen: Screen, rows: list[GuardRow]) -> None:
         sum(row.status is status for row in rows)
         for status in (GuardStatus.FAILED, GuardStatus.SKIPPED)
     )
-    said = f"{plural(stopped, 'attack')} stopped"
-    said += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
-    said += f", {left:,} not tried" if left else ""
+    summary = f"{plural(stopped, 'attack')} stopped"
+    summary += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
+    summary += f", {left:,} not tried" if left else ""
     screen.line()
-    screen.line(Text(said, "bold red" if bad else "bold"))
+    screen.line(Text(summary, "bold red" if bad else "bold"))
 
 
 BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
@@ -136,6 +136,12 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
         screen.line(
             "no circuit is or was in shadow mode; `switchgear hold shadow NAME` puts one there"
         )
+    else:
+        screen.line(
+            "no recorded session was found; `switchgear backtest --help` lists the formats, and"
+            " `switchgear backtest` without a path the folders of agents on this computer",
+            2,
+        )
     _remarks(screen, found)
 
 
@@ -156,8 +162,8 @@ def _outcomes(screen: Screen, found: BacktestFindings) -> None:
             (counts["inferred"], f"inferred{sure}"),
             (counts[""], "unknown"),
         )
-        told = ", ".join(f"{count:,} {word}" for count, word in parts if count)
-        screen.line(f"outcomes: {told}; correct them with: switchgear label PATH", 2)
+        shown = ", ".join(f"{count:,} {word}" for count, word in parts if count)
+        screen.line(f"outcomes: {shown}; correct them with: switchgear label PATH", 2)
     for verdict, numbers in found.opinions.as_values().items():
         if verdict == "none":
             screen.line(f"second opinion: {plural(numbers['given'], 'time')} no answer", 2)
@@ -175,14 +181,14 @@ def _table(screen: Screen, found: BacktestFindings) -> None:
     for place, label in enumerate(labels):
         values = [column[place] for column in cells]
         if narrow and len(values) > 1:
-            _stacked(screen, label, values, [column[0] for column in cells])
+            _print_stacked(screen, label, values, [column[0] for column in cells])
             continue
         padded = "   ".join(value.ljust(width) for value, width in zip(values, wide, strict=True))
         style = "bold" if not label else ""
         screen.line(Text.assemble((f"{label:{_LABEL}}", "dim"), (padded.rstrip(), style)), _LABEL)
 
 
-def _stacked(screen: Screen, label: str, values: list[str], names: list[str]) -> None:
+def _print_stacked(screen: Screen, label: str, values: list[str], names: list[str]) -> None:
     if not label:
         return
     screen.line(Text(label, "dim"))
@@ -195,16 +201,17 @@ def _lines(counts: Counts) -> Iterator[tuple[str, str]]:
     yield "would stop", f"{counts.stopped:,} of {plural(counts.runs, 'run')}"
     by = ", ".join(f"{kind} {times:,}" for kind, times in counts.by_detector.most_common(4))
     yield "  by", by or "-"
-    yield "steps saved", _share(counts.saved_steps, counts.steps)
-    yield "tokens saved", _share(counts.saved_tokens, counts.tokens) if counts.tokens else "unknown"
+    yield "steps saved", _share_text(counts.saved_steps, counts.steps)
+    known = counts.tokens or not counts.stopped
+    yield "tokens saved", _share_text(counts.saved_tokens, counts.tokens) if known else "unknown"
     yield "money saved", _money(counts)
     yield "false stops", _rate(counts.false_stop_rate, "solved")
-    yield "  harmful", _harm(counts)
+    yield "  harmful", _harm_text(counts)
     yield "caught", _rate(counts.catch_rate, "unsolved")
-    yield "  of their steps", _share(counts.unsolved_saved, counts.unsolved_steps)
+    yield "  of their steps", _share_text(counts.unsolved_saved, counts.unsolved_steps)
 
 
-def _share(part: int, whole: int) -> str:
+def _share_text(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "-"
 
 
@@ -215,7 +222,7 @@ def _rate(rate: Rate, what: str) -> str:
     return f"{rate.seen:,} of {rate.total:,} {what}, {rate.value:.1%} ({interval})"
 
 
-def _harm(counts: Counts) -> str:
+def _harm_text(counts: Counts) -> str:
     if not counts.false_stops:
         return "-"
     maybe = f", {counts.maybe_harmful:,} unclear" if counts.maybe_harmful else ""
@@ -240,10 +247,10 @@ def _runs(screen: Screen, found: BacktestFindings, limit: int) -> None:
     more = f" (the first {len(shown):,} of {total:,})" if total > len(shown) else ""
     screen.line(Text(f"{found.noun.capitalize()}s that would be stopped{more}", "bold"))
     for row in shown:
-        _run(screen, row, named=len(found.counts) > 1)
+        _print_run(screen, row, named=len(found.counts) > 1)
 
 
-def _run(screen: Screen, row: RunRow, *, named: bool) -> None:
+def _print_run(screen: Screen, row: RunRow, *, named: bool) -> None:
     run = row.run
     how = {True: "solved: a false stop", False: "unsolved", None: "outcome unknown"}[run.solved]
     if run.outcome_from == "inferred":
@@ -259,9 +266,9 @@ def _run(screen: Screen, row: RunRow, *, named: bool) -> None:
             last = judged
     for step in last.evidence[-3:] if last is not None else ():
         outcome = {True: screen.signs.good, False: screen.signs.bad, None: screen.signs.dot}
-        said = f"{step.tool} {step.args}".strip() or step.thought
-        told = f" {screen.signs.arrow} {step.told}" if step.told else ""
-        line = clean(f"{step.number}: {outcome[step.ok]} {said}{told}", 160)
+        action = f"{step.tool} {step.args}".strip() or step.thought
+        result = f" {screen.signs.arrow} {step.told}" if step.told else ""
+        line = clean(f"{step.number}: {outcome[step.ok]} {action}{result}", 160)
         screen.line(Text(f"      {line}", "dim"), 8)
 
 
@@ -280,8 +287,12 @@ def _remarks(screen: Screen, found: BacktestFindings) -> None:
     remarks = [
         f"{counts.policy} on other recorded runs: {MEASURED[counts.policy]}"
         for counts in found.counts
-        if counts.policy in MEASURED
+        if counts.policy in MEASURED and found.runs
     ]
+    if found.unmatched:
+        named = clean(", ".join(sorted(found.unmatched)[:3]), 200)
+        many = plural(len(found.unmatched), "outcome")
+        remarks.append(f"{many} of --outcomes without a run of that id or task: {named}")
     if found.untimed:
         remarks.append(
             f"{plural(found.untimed, 'run')} without times: steps are taken as 1 s apart"

@@ -1,30 +1,30 @@
 """A batch at a terminal: a table of its tasks that is drawn while they run; elsewhere plain lines."""
 
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from switchgear._agents.events import StreamEvent
 from switchgear._cli.views.run import Board, Notebook, one_line
-from switchgear._cli.views.terminal import LiveScreen, Screen, fitted
+from switchgear._cli.views.terminal import (
+    LiveScreen,
+    Screen,
+    fitted,
+    fitting_view,
+)
 from switchgear._cli.views.text import UNICODE, clean, plural
 from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
 from switchgear._run.batch.view import BatchLineView, BatchView, task_status
 from switchgear._run.formats import UNKNOWN, spend
+from switchgear._run.result import RunResult
 from switchgear._run.view import RunView
 from switchgear._text.formats import duration, elapsed
-
-if TYPE_CHECKING:
-    from switchgear._run.result import RunResult
-    from switchgear._run.state import Choose
-    from switchgear._stuck.messages import Option
 
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
@@ -84,7 +84,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume: str) -> list[str]:
-    """The last lines: how it ended, and how to go on."""
+    """The last lines: how it ended, and how to continue."""
     done = sum(each.status in SATISFIED for each in progress.values())
     spent = spend(
         sum(each.spent_micros for each in progress.values()),
@@ -137,72 +137,34 @@ STYLES = {
 }
 
 
-@contextmanager
-def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[BatchView]:
-    """The view that fits: a live table at a terminal, plain lines anywhere else."""
-    if as_json:
-        yield BatchLineView(sys.stderr)
-        return
-    screen = Screen()
-    if not screen.console.is_terminal or screen.console.is_dumb_terminal:
-        yield BatchLineView(sys.stdout)
-        return
-    view = BatchTable(screen, stopping)
-    try:
-        yield view
-    finally:
-        view.close()
+def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> AbstractContextManager[BatchView]:
+    """The view of a batch; `stopping` returns the number of requests to stop."""
+    return fitting_view(BatchLineView, lambda screen: BatchTable(screen, stopping), as_json=as_json)
 
 
-def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -> "Choose | None":
-    """Prompts the user in this view; one question at a time."""
-    from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some batches
+class _TaskView(Notebook):
+    """The notebook of a task's run. Called by the task's thread; its table draws the larger changes."""
 
-    if not is_attended():
-        return None
-    turn = threading.Lock()
-
-    def choose(block: str, options: "tuple[Option, ...]") -> str | None:
-        with turn:
-            if not isinstance(view, BatchTable):
-                return ask(block, options, wait_s, alone="the policy decides", stopped=stopping)
-            with view.paused():
-                return ask(block, options, wait_s, alone="the policy decides", stopped=stopping)
-
-    return choose
-
-
-class _TaskView(RunView):
-    """Writes the progress of a task's run to its notebook. Called by the task's thread."""
-
-    def __init__(self, notebook: Notebook, table: "BatchTable", name: str) -> None:
-        self._notebook, self._table, self._name = notebook, table, name
+    def __init__(self, table: "BatchTable", name: str, stopping: Callable[[], int]) -> None:
+        super().__init__(table.clock, stopping)
+        self._table, self._name = table, name
 
     def started(self, run: dict[str, Any]) -> None:
-        self._notebook.started(run)
+        super().started(run)
         self._table.news()
-
-    def waiting(self, why: str, left_s: float) -> None:
-        self._notebook.waiting(why, left_s)
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        self._notebook.iteration_started(number, run)
+        super().iteration_started(number, run)
         self._table.news()
 
-    def event(self, event: StreamEvent) -> None:
-        self._notebook.event(event)
-
-    def validating(self, command: str) -> None:
-        self._notebook.validating(command)
-
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        self._notebook.iteration_ended(facts, run)
+        super().iteration_ended(facts, run)
         self._table.news()
 
     def noted(self, text: str) -> None:
         self._table.said(f"[{self._name}] {text}")
 
-    def ended(self, result: "RunResult") -> None:
+    def ended(self, result: RunResult) -> None:
         self._table.said(f"[{self._name}] {result.exit_reason}: {result.reason}")
 
 
@@ -215,7 +177,7 @@ class BatchTable(BatchView):
         stopping: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._screen, self._stopping, self._clock = screen, stopping, clock
+        self._screen, self._stopping, self.clock = screen, stopping, clock
         self._lock = threading.Lock()
         self._batch = ""
         self._tasks: dict[str, Progress] = {}
@@ -236,10 +198,10 @@ class BatchTable(BatchView):
         self._live.news()
 
     def run_view(self, name: str) -> RunView:
-        notebook = Notebook(self._clock, self._stopping)
+        view = _TaskView(self, name, self._stopping)
         with self._lock:
-            self._notebooks[name] = notebook
-        return _TaskView(notebook, self, name)
+            self._notebooks[name] = view
+        return view
 
     def said(self, text: str) -> None:
         with self._lock:
@@ -248,7 +210,7 @@ class BatchTable(BatchView):
 
     def waiting(self, why: str, left_s: float) -> None:
         with self._lock:
-            self._waits = (one_line(why), self._clock() + left_s)
+            self._waits = (one_line(why), self.clock() + left_s)
         self._live.news()
 
     def news(self) -> None:
@@ -265,12 +227,18 @@ class BatchTable(BatchView):
         with self._lock:
             tasks, notes = dict(self._tasks), list(self._notes)
             books, waits = dict(self._notebooks), self._waits
-        lines = self._head(tasks)
+        boards = {
+            name: books[name].board()
+            for name, each in tasks.items()
+            if each.status is Status.RUNNING and name in books
+        }
+        lines = self._head(tasks, boards)
         longest = min(max((len(name) for name in tasks), default=4), max(width // 4, 8))
-        rows = [self._row(name, each, books.get(name), longest) for name, each in tasks.items()]
-        room = max(height - len(lines) - 3, 1)
-        lines += _most_telling(rows, list(tasks.values()), room)
-        left_s = 0.0 if waits is None else waits[1] - self._clock()
+        shown = _most_relevant(tasks, max(height - len(lines) - 3, 1))
+        lines += [self._row(name, tasks[name], boards.get(name), longest) for name in shown]
+        if len(shown) < len(tasks):
+            lines.append(Text(f"and {len(tasks) - len(shown)} more", "dim"))
+        left_s = 0.0 if waits is None else waits[1] - self.clock()
         if waits is not None and left_s > 0:
             lines.append(Text(f"waiting {duration(left_s)} {waits[0]}", "yellow"))
         free = max(height - len(lines) - 2, 0)
@@ -286,21 +254,19 @@ class BatchTable(BatchView):
             line.truncate(width, overflow="ellipsis" if self._screen.signs is UNICODE else "crop")
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
-    def _head(self, tasks: dict[str, Progress]) -> list[Text]:
+    def _head(self, tasks: dict[str, Progress], boards: dict[str, Board]) -> list[Text]:
         count = dict.fromkeys(Status, 0)
         for each in tasks.values():
             count[each.status] += 1
         parts = ", ".join(f"{number} {status}" for status, number in count.items() if number)
-        spent = spend(
-            sum(each.spent_micros for each in tasks.values()),
-            sum(each.unknown_prices for each in tasks.values()),
-        )
+        costs = [_cost(each, boards.get(name)) for name, each in tasks.items()]
+        spent = spend(sum(micros for micros, _ in costs), sum(unknown for _, unknown in costs))
         return [Text(f"batch {self._batch}: {parts}; {spent}", "bold"), Text("")]
 
-    def _row(self, name: str, progress: Progress, book: Notebook | None, longest: int) -> Text:
+    def _row(self, name: str, progress: Progress, board: Board | None, longest: int) -> Text:
         about = task_status(progress).partition(": ")[2]
-        if progress.status is Status.RUNNING and book is not None:
-            about = _doing(book.board())
+        if board is not None:
+            about = _activity(board)
         elif progress.status in {Status.DONE, Status.PARTIAL}:
             cost = spend(progress.spent_micros, progress.unknown_prices)
             about = f"{elapsed(progress.seconds)}, {cost}"
@@ -309,17 +275,34 @@ class BatchTable(BatchView):
         return line.append(f"  {about}")
 
 
-def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Text]:
-    """The rows that fit; if there are too many, finished and pending tasks are left out."""
-    if len(rows) <= room:
-        return rows
-    telling = {Status.RUNNING: 0, Status.FAILED: 1, Status.SKIPPED: 1, Status.WAITING: 2}
-    order = sorted(range(len(rows)), key=lambda at: (telling.get(tasks[at].status, 3), at))
-    shown = sorted(order[: max(room - 1, 1)])
-    return [*(rows[at] for at in shown), Text(f"and {len(rows) - len(shown)} more", "dim")]
+def _cost(progress: Progress, board: Board | None) -> tuple[int, int]:
+    """What a task has cost in micro-dollars, with the run in progress, and its iterations of unknown cost."""
+    if board is None:
+        return progress.spent_micros, progress.unknown_prices
+    micros = max(progress.spent_micros, progress.earlier_micros + board.spent_micros)
+    return micros, max(progress.unknown_prices, board.unknown_prices)
 
 
-def _doing(board: Board) -> str:
+_FIRST = ({Status.RUNNING}, {Status.FAILED, Status.SKIPPED}, {Status.WAITING})
+"""Which tasks are shown where there is no room for all."""
+_LAST = {*Status}.difference(*_FIRST)
+
+
+def _most_relevant(tasks: Mapping[str, Progress], room: int) -> list[str]:
+    """The tasks whose rows fit; if there are too many, finished and pending tasks are left out."""
+    if len(tasks) <= room:
+        return list(tasks)
+    ranked = (
+        name
+        for statuses in (*_FIRST, _LAST)
+        for name, each in tasks.items()
+        if each.status in statuses
+    )
+    shown = {*islice(ranked, max(room - 1, 1))}
+    return [name for name in tasks if name in shown]
+
+
+def _activity(board: Board) -> str:
     """What a running task does now."""
     left = "" if board.left_s is None else f" ({duration(board.left_s)} left)"
     spent = spend(board.spent_micros, board.unknown_prices)

@@ -17,17 +17,17 @@ from rich.text import Text
 from switchgear._breaker.views import IsolatedView, View
 from switchgear._cli.context import Session
 from switchgear._cli.views.terminal import NARROW, WIDE, Screen, fitted, wrapped
-from switchgear._cli.views.text import Signs, bar, clean, clock_time, percent, plural, say, words
+from switchgear._cli.views.text import Signs, bar, clean, clock_time, plural, warn, words
 from switchgear._console.values import heat_of
 from switchgear._core.errors import StoreError
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._core.wire import detector_names
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.session import Notes, note_name
-from switchgear._hooks.session_check import Look, Rounds, at_work, look_for_a_watcher
+from switchgear._hooks.session_check import Look, Rounds, at_work, check_unwatched_session
 from switchgear._stores.base import Entry
-from switchgear._stuck.score import score_of
-from switchgear._text.formats import dollars, duration
+from switchgear._stuck.score import grounds_of, score_of
+from switchgear._text.formats import dollars, duration, percent
 
 if TYPE_CHECKING:
     from switchgear._console.sources import Sources
@@ -52,6 +52,8 @@ class TableRow(NamedTuple):
     name: str
     tag: str
     heat: float
+    score: str
+    """Of a session, shown in the place of the heat; empty: another circuit."""
     counts: tuple[str, ...]
     detail: str
     calm: bool
@@ -80,7 +82,7 @@ def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
         max(len(head), *(len(row.counts[column]) for row in rows))
         for column, head in enumerate(_COUNTS)
     ]
-    longest = max(cell_len(_named(row)) for row in rows)
+    longest = max(cell_len(_row_name(row)) for row in rows)
     # In a pipe no name is cut, and a very long one does not move the others' columns.
     name_width = max(longest if width is not None else min(longest, _PADDED), 7)
     one_line = width is None or width >= WIDE
@@ -89,7 +91,7 @@ def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
         name_width = min(name_width, width // 3 if one_line else width - taken)
     lines = [_head(name_width, widths, one_line=one_line)]
     for row in rows:
-        uncut = max(name_width, cell_len(_named(row))) if width is None else name_width
+        uncut = max(name_width, cell_len(_row_name(row))) if width is None else name_width
         line = _line(row, uncut, widths, signs)
         detail = [] if not row.detail else _detail(row, line, width, signs, one_line=one_line)
         lines += detail or [line]
@@ -176,10 +178,18 @@ def _row(view: View, signs: Signs) -> TableRow:
         clean(view.name, 1000),
         tag_of(view),
         heat_of(view),
+        _score(view),
         tuple(f"{count:,}" for count in (totals.succeeded, totals.failed, totals.refused)),
         detail_of(view),
         calm=view.circuit.phase is Phase.CLOSED and not view.isolated,
     )
+
+
+def _score(view: View) -> str:
+    """The stuck score of a session."""
+    if not view.name.startswith("session/"):
+        return ""
+    return f"score {grounds_of(view.policy, view.readings).text}"
 
 
 def tag_of(view: View) -> str:
@@ -190,7 +200,7 @@ def tag_of(view: View) -> str:
     return f" [{len(view.isolated)} isolated]" if view.isolated else ""
 
 
-def _named(row: TableRow) -> str:
+def _row_name(row: TableRow) -> str:
     return row.name + row.tag
 
 
@@ -222,6 +232,8 @@ def _name(row: TableRow, width: int, signs: Signs) -> Text:
 
 def _heat(row: TableRow, signs: Signs) -> Text:
     style = "red" if row.heat >= 1 else "yellow" if row.heat >= 0.5 else "green"
+    if row.score:
+        return Text(fitted(row.score, _HEAT, signs), style if row.heat else "dim")
     drawn = bar(row.heat, _ROW_BAR, signs)
     return Text.assemble(
         (drawn, style if row.heat else "dim"),
@@ -247,7 +259,7 @@ def _narrow(row: TableRow, width: int, signs: Signs) -> list[Text]:
         if count != "0"
     )
     two_lines = 2 * width - 4  # the longest readable name
-    lines = wrapped(_name(row, min(cell_len(_named(row)), two_lines), signs), width, 2)
+    lines = wrapped(_name(row, min(cell_len(_row_name(row)), two_lines), signs), width, 2)
     lines += wrapped(Text.assemble("  ", first), width, 2)
     lines += wrapped(Text(f"  {counts}", "dim"), width, 2) if counts else []
     lines += wrapped(Text(f"  {signs.corner} {row.detail}"), width, 4) if row.detail else []
@@ -305,7 +317,7 @@ class Page:
         self._screen.line(head, 2)
         if detail := detail_of(view):
             self._screen.line(f"  {signs.corner} {detail}", 4)
-        self._standing()
+        self._draw_state()
         self._heat()
         self._failures()
         self._policy()
@@ -318,7 +330,7 @@ class Page:
     def _field(self, label: str, value: str) -> None:
         self._screen.line(Text.assemble((f"  {label:11}", "dim"), value), 13)
 
-    def _standing(self) -> None:
+    def _draw_state(self) -> None:
         circuit, verdict = self._view.circuit, self._view.verdict
         self._section("State")
         admits = "yes" if verdict.admitted else "no"
@@ -344,16 +356,13 @@ class Page:
             self._field("isolated", f"{isolation(one)}; isolated since {since}")
         totals = circuit.totals
         counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
-        told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        self._field("totals", told or "nothing yet")
+        shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        self._field("totals", shown or "nothing yet")
         if totals.cost_micros:
-            since = " since the last reset" if self._was_reset() else ""
+            reset = any(entry.event.reason.startswith("reset") for entry in self._entries)
+            since = " since the last reset" if reset else ""  # it clears the totals
             self._field("cost", f"{dollars(totals.cost_micros)}{since}")
         self._field("last seen", clock_time(circuit.seen_s, self._now_s))
-
-    def _was_reset(self) -> bool:
-        """Whether the events include a reset: it clears the totals."""
-        return any(entry.event.reason.startswith("reset") for entry in self._entries)
 
     def _next_probe(self) -> str:
         circuit, wait = self._view.circuit, self._view.verdict.retry_after_s
@@ -376,8 +385,11 @@ class Page:
     def _heat(self) -> None:
         view, signs = self._view, self._screen.signs
         score = score_of(view.policy, view.readings)
-        whole = "" if score is None else f", score {score.text} of {score.threshold:g}"
-        self._section(f"Heat {percent(heat_of(view))}{whole}")
+        title = f"Heat {percent(heat_of(view))}"
+        if score is not None:
+            own = f"Score {score.text}, trips at {score.threshold:g}"
+            title = own if _score(view) else f"{title}, score {score.text}"
+        self._section(title)
         names = detector_names(view.policy)
         width = max(map(len, names))
         for index, (name, reading) in enumerate(zip(names, view.readings, strict=True)):
@@ -465,7 +477,7 @@ def rounds_of(session: Session) -> Callable[[], None]:
         found = store.get(note_name(name))
         if found is None:
             return Look(Notes(), known=False)
-        return look_for_a_watcher(session, name, found.policy)
+        return check_unwatched_session(session, name, found.policy)
 
     rounds = Rounds(look, find=lambda: at_work(session.panel.store))
     return lambda: rounds.tick(time.monotonic())
@@ -511,12 +523,12 @@ def watch_lines(
         views, error = session.read(glob)
         before, trouble = trouble, "" if error is None else str(error)
         if trouble and trouble != before:
-            say(f"switchgear: {clean(trouble, 1000)}", err=True)
+            warn(trouble)
         for view in by_trouble(views):
             standing = (view.circuit.phase, view.circuit.mode, view.circuit.outage.opened_at_s)
             if known.get(view.name) != standing:
                 known[view.name] = standing
-                screen.line(_changed(view, session.now_s(), screen))
+                screen.line(_change_line(view, session.now_s(), screen))
         screen.console.file.flush()
         if times is not None:
             times -= 1
@@ -525,7 +537,7 @@ def watch_lines(
         time.sleep(interval_s)
 
 
-def _changed(view: View, now_s: float, screen: Screen) -> Text:
+def _change_line(view: View, now_s: float, screen: Screen) -> Text:
     line = Text.assemble(clock_time(now_s, now_s), "  ", lamp(view, screen.signs), "  ")
     line.append(clean(view.name, 1000))
     detail = detail_of(view)
@@ -540,7 +552,7 @@ class NowView:
         self._sources: Sources | None = None
 
     def lines(self, width: int, most: int, screen: Screen) -> list[Text]:
-        """The items, runs and sessions of *Now*, in its order, in at most the given number of lines; the rest is counted."""
+        """The items, runs and sessions of *Now*, in order, in at most the given number of lines; the rest is counted."""
         from switchgear._console.sources import Sources  # noqa: PLC0415  only for the screen
 
         if self._sources is None or self._sources.panel is not self._session.panel:

@@ -3,13 +3,12 @@
 The live screen uses the alternate screen (see `terminal.py`); the summary is printed on the normal one.
 """
 
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -24,19 +23,21 @@ from switchgear._agents.events import (
     Usage,
 )
 from switchgear._cli.views.circuits import STYLES
-from switchgear._cli.views.terminal import NARROW, LiveScreen, Screen, wrapped
-from switchgear._cli.views.text import ASCII, Signs, bar, clean, percent, plural, words
+from switchgear._cli.views.terminal import (
+    NARROW,
+    LiveScreen,
+    Screen,
+    fitting_view,
+    wrapped,
+)
+from switchgear._cli.views.text import ASCII, Signs, bar, clean, plural, words
 from switchgear._core.types import Phase
 from switchgear._run import formats
 from switchgear._run.formats import passing, spent
+from switchgear._run.result import RunResult
 from switchgear._run.view import LineView, RunView, evidence_of
-from switchgear._stuck.messages import Option
 from switchgear._text.fingerprint import gist
-from switchgear._text.formats import dollars
-
-if TYPE_CHECKING:
-    from switchgear._run.result import RunResult
-    from switchgear._run.state import Choose
+from switchgear._text.formats import dollars, percent
 
 RECENT = 40
 HISTORY = 200
@@ -97,7 +98,7 @@ class Board(NamedTuple):
     """Number of requests to stop."""
 
 
-class Notebook:
+class Notebook(RunView):
     """Keeps what the view receives. Written by one thread, read by another."""
 
     def __init__(self, clock: Callable[[], float], stopping: Callable[[], int]) -> None:
@@ -118,18 +119,27 @@ class Notebook:
         self._last_error = ""
         self._nudge = ""
 
-    def started(self, run: dict[str, Any]) -> None:
+    @contextmanager
+    def _mark_changed(self) -> Iterator[None]:
         with self._lock:
+            yield
+        self.news()
+
+    def news(self) -> None:
+        """Called after each change."""
+
+    def started(self, run: dict[str, Any]) -> None:
+        with self._mark_changed():
             self._take(run)
             self._began_s, self._used_before_s = self._told_s, run["state"]["seconds"]
 
     def waiting(self, why: str, left_s: float) -> None:
-        with self._lock:
+        with self._mark_changed():
             self._waits_until_s = self._clock() + left_s
             self._do(f"waiting {one_line(why)}")
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        with self._lock:
+        with self._mark_changed():
             self._take(run)
             self._number, self._busy = number, True
             self._costs.clear()
@@ -137,11 +147,11 @@ class Notebook:
             self._do("the agent starts")
 
     def validating(self, command: str) -> None:
-        with self._lock:
+        with self._mark_changed():
             self._do(f"validation: {one_line(command)}")
 
     def event(self, event: StreamEvent) -> None:
-        with self._lock:
+        with self._mark_changed():
             if isinstance(event, Usage):
                 self._costs[event.model] = event.cost_micros
             elif isinstance(event, ToolStarted):
@@ -150,15 +160,15 @@ class Notebook:
                 self._step(event)
             elif isinstance(event, TextOutput | Question):
                 self._do("the agent works")
-                if said := one_line(event.text):
-                    self._recent.append(said)
+                if line := one_line(event.text):
+                    self._recent.append(line)
             elif isinstance(event, AgentError):
                 self._recent.append(f"{event.kind}: {one_line(event.text)}")
                 self._last_error = one_line(event.text)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        ended = _ended(facts)
-        with self._lock:
+        ended = _end_facts(facts)
+        with self._mark_changed():
             self._take(run)
             self._number, self._busy = ended.number, False
             self._costs.clear()
@@ -172,7 +182,7 @@ class Notebook:
             self._do("deciding how to go on")
 
     def noted(self, text: str) -> None:
-        with self._lock:
+        with self._mark_changed():
             self._note(text)
 
     def board(self) -> Board:
@@ -234,7 +244,7 @@ def one_line(text: str, longest: int = 300) -> str:
     return clean(" ".join(text[: 4 * longest].split()), longest)
 
 
-def _ended(facts: dict[str, Any]) -> Ended:
+def _end_facts(facts: dict[str, Any]) -> Ended:
     parts = formats.iteration(facts)
     if facts["nudge"]:
         parts.append("nudged")
@@ -285,12 +295,10 @@ class Size(NamedTuple):
 
     @property
     def label(self) -> int:
-        """The columns of what stands at the left."""
         return _NARROW_LABEL if self.narrow else _LABEL
 
     @property
     def bar(self) -> int:
-        """The columns of a bar."""
         return 8 if self.narrow else 12
 
 
@@ -301,9 +309,9 @@ def picture(board: Board, size: Size) -> list[Text]:
         RankedLine(7, Text()),
         *_detectors(board, size),
         RankedLine(6, Text()),
-        *_standing(board, size),
+        *_state_lines(board, size),
         RankedLine(8, Text()),
-        *_now(board, size),
+        *_activity_lines(board, size),
     ]
     foot = (
         "Ctrl-C ends it"
@@ -313,7 +321,7 @@ def picture(board: Board, size: Size) -> list[Text]:
     rows.append(RankedLine(5, Text(foot, "dim")))
     spare = size.height - len(rows)
     if spare > 0:
-        rows[-1:-1] = _recent(board, size, spare)
+        rows[-1:-1] = _recent_lines(board, size, spare)
     while len(rows) > size.height:
         worst = max(range(len(rows)), key=lambda place: (rows[place].rank, place))
         del rows[worst]
@@ -384,7 +392,7 @@ def _detectors(board: Board, size: Size) -> list[RankedLine]:
     return rows
 
 
-def _standing(board: Board, size: Size) -> list[RankedLine]:
+def _state_lines(board: Board, size: Size) -> list[RankedLine]:
     rows = [
         RankedLine(3, _outcomes(board, size)),
         RankedLine(2, _money(board, size)),
@@ -405,9 +413,9 @@ def _standing(board: Board, size: Size) -> list[RankedLine]:
     if board.last_error:
         rows.append(RankedLine(2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
-        told = "sent to agent" if board.busy else "next prompt"
+        title = "sent to agent" if board.busy else "next prompt"
         text = board.nudge
-        rows.append(RankedLine(2, label(told, size).append(text, "yellow")))
+        rows.append(RankedLine(2, label(title, size).append(text, "yellow")))
     return rows
 
 
@@ -445,7 +453,7 @@ def _time(board: Board, size: Size) -> Text:
     return line.append(f", {left}")
 
 
-def _now(board: Board, size: Size) -> list[RankedLine]:
+def _activity_lines(board: Board, size: Size) -> list[RankedLine]:
     if board.stopping:
         words_ = "stopping: the agent ends" if board.stopping == 1 else "stopping at once"
         return [RankedLine(0, label("now", size).append(words_, "bold yellow"))]
@@ -456,7 +464,7 @@ def _now(board: Board, size: Size) -> list[RankedLine]:
     return [RankedLine(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
 
 
-def _recent(board: Board, size: Size, room: int) -> list[RankedLine]:
+def _recent_lines(board: Board, size: Size, room: int) -> list[RankedLine]:
     return [
         RankedLine(9, Text(" " * size.label + text if not size.narrow else f"  {text}", "dim"))
         for text in board.recent[-room:]
@@ -516,41 +524,12 @@ COPIED = ("  kept: ", "  report: ", "  receipt: ", "  continue: ")
 """Lines without wrapping, so that they can be copied."""
 
 
-@contextmanager
-def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[RunView]:
-    """The view that fits: a live screen at a terminal, plain lines anywhere else.
-
-    `stopping` returns the number of requests to stop.
-    """
-    if as_json:
-        yield LineView(sys.stderr)
-        return
-    screen = Screen()
-    if not screen.console.is_terminal or screen.console.is_dumb_terminal:
-        yield LineView(sys.stdout)
-        return
-    view = LiveView(screen, stopping)
-    try:
-        yield view
-    finally:
-        view.close()
+def run_view(*, as_json: bool, stopping: Callable[[], int]) -> AbstractContextManager[RunView]:
+    """The view of a run; `stopping` returns the number of requests to stop."""
+    return fitting_view(LineView, lambda screen: LiveView(screen, stopping), as_json=as_json)
 
 
-def chooser(view: RunView, wait_s: float) -> "Choose | None":
-    """Prompts the user in this view what to do about a stuck agent; `None`: no terminal."""
-    from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some runs
-
-    if not isinstance(view, LiveView) or not is_attended():
-        return None
-
-    def choose(block: str, options: tuple[Option, ...]) -> str | None:
-        with view.paused():
-            return ask(block, options, wait_s)
-
-    return choose
-
-
-class LiveView(RunView):
+class LiveView(Notebook):
     """Draws a run on a terminal. Updated by the run's thread, drawn by its own."""
 
     def __init__(
@@ -559,44 +538,23 @@ class LiveView(RunView):
         stopping: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(clock, stopping)
         self._screen = screen
-        self._notebook = Notebook(clock, stopping)
         self._live = LiveScreen(screen, self.frame)
 
     def started(self, run: dict[str, Any]) -> None:
-        self._notebook.started(run)
+        super().started(run)
         self._live.begin()
+
+    def news(self) -> None:
+        self._live.news()
 
     def paused(self) -> AbstractContextManager[None]:
         return self._live.paused()
 
-    def waiting(self, why: str, left_s: float) -> None:
-        self._notebook.waiting(why, left_s)
-        self._live.news()
-
-    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        self._notebook.iteration_started(number, run)
-        self._live.news()
-
-    def event(self, event: StreamEvent) -> None:
-        self._notebook.event(event)
-        self._live.news()
-
-    def validating(self, command: str) -> None:
-        self._notebook.validating(command)
-        self._live.news()
-
-    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        self._notebook.iteration_ended(facts, run)
-        self._live.news()
-
-    def noted(self, text: str) -> None:
-        self._notebook.noted(text)
-        self._live.news()
-
-    def ended(self, result: "RunResult") -> None:
+    def ended(self, result: RunResult) -> None:
         self.close()
-        board, screen = self._notebook.board(), self._screen
+        board, screen = self.board(), self._screen
         frame = last_picture(board, self.size())
         for drawn in frame:
             screen.line(drawn)
@@ -619,7 +577,7 @@ class LiveView(RunView):
         return Size(self._screen.width or 80, max(console.height, 1), self._screen.signs)
 
     def frame(self) -> Text:
-        lines = picture(self._notebook.board(), self.size())
+        lines = picture(self.board(), self.size())
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 

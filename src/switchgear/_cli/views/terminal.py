@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from shutil import get_terminal_size
-from typing import Any
+from typing import IO, Any, TypeVar
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
@@ -47,11 +47,11 @@ class Screen:
             # To rich a dumb terminal has 80 columns, whatever it has.
             dumb = self.console.is_dumb_terminal
             return max(get_terminal_size().columns if dumb else self.console.width, 20)
-        told = os.environ.get("COLUMNS", "")
-        return max(int(told), 20) if told.isdecimal() and int(told) else None
+        columns = os.environ.get("COLUMNS", "")
+        return max(int(columns), 20) if columns.isdecimal() and int(columns) else None
 
     def line(self, text: Text | str = "", indent: int = 0) -> None:
-        """One line; what does not fit goes on below, indented."""
+        """One line; what does not fit continues below, indented."""
         for part in wrapped(text if isinstance(text, Text) else Text(text), self.width, indent):
             self.console.print(part, soft_wrap=True)
 
@@ -64,13 +64,13 @@ def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
     lines: list[Text] = []
     left, room = text, width
     while cell_len(left.plain) > room:
-        cut = _cut(left.plain, room)
-        lines.append(_indented(left[:cut], indent if lines else 0))
+        cut = _break_position(left.plain, room)
+        lines.append(_indent(left[:cut], indent if lines else 0))
         left = left[cut:]
         left = left[len(left.plain) - len(left.plain.lstrip(" ")) :]
         room = width - indent
     if left.plain or not lines:
-        lines.append(_indented(left, indent if lines else 0))
+        lines.append(_indent(left, indent if lines else 0))
     return lines
 
 
@@ -92,7 +92,7 @@ def _last_cells(text: str, width: int) -> str:
     return text[start:]
 
 
-def _cut(text: str, room: int) -> int:
+def _break_position(text: str, room: int) -> int:
     """Where to break: behind the last word that fits, or inside one that would leave a gap."""
     fits = len(chop_cells(text, room)[0])
     space = fits if text[fits : fits + 1] == " " else text.rfind(" ", 1, fits)
@@ -101,7 +101,7 @@ def _cut(text: str, room: int) -> int:
     return space if space > room // 3 and text[:space].strip() else max(fits, 1)
 
 
-def _indented(text: Text, indent: int) -> Text:
+def _indent(text: Text, indent: int) -> Text:
     text = Text.assemble(" " * indent, text)
     text.rstrip()
     return text
@@ -126,7 +126,7 @@ class LiveScreen:
         self._thread: threading.Thread | None = None
 
     problem: str | None = None
-    """Why it is not drawn any more; the work continues."""
+    """Why drawing has stopped; the work continues."""
 
     def begin(self) -> None:
         """From now on it is drawn."""
@@ -139,7 +139,7 @@ class LiveScreen:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The normal screen meanwhile, for a prompt."""
+        """The normal screen in the meantime, for a prompt."""
         self.close()
         try:
             yield
@@ -178,6 +178,28 @@ class LiveScreen:
                 self._screen.console.clear()
         except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
             self.problem = f"the live view failed: {type(error).__name__}: {error}"
+
+
+V = TypeVar("V")
+
+
+@contextmanager
+def fitting_view(
+    lines: Callable[[IO[str]], V], live: Callable[[Screen], V], *, as_json: bool
+) -> Iterator[V]:
+    """A live view at a terminal, plain lines anywhere else; with `--json` on standard error."""
+    if as_json:
+        yield lines(sys.stderr)
+        return
+    screen = Screen()
+    if not screen.console.is_terminal or screen.console.is_dumb_terminal:
+        yield lines(sys.stdout)
+    else:
+        view: Any = live(screen)
+        try:
+            yield view
+        finally:
+            view.close()
 
 
 SLICE_S = 0.2
@@ -232,6 +254,27 @@ def ask(
         if key is not None:
             return key
         say(f"{clean(line.strip())!r} is not one of them", err=True)
+
+
+def chooser(
+    paused: Callable[[], AbstractContextManager[None]],
+    wait_s: float,
+    alone: str = "the escalation decides",
+    stopped: Callable[[], int] = int,
+) -> Callable[[str, tuple[Option, ...]], str | None] | None:
+    """Prompts the user, one question at a time; `None`: there is no terminal for that.
+
+    `paused` hides a live screen meanwhile. The other parameters are those of `ask`.
+    """
+    if not is_attended():
+        return None
+    turn = threading.Lock()
+
+    def choose(block: str, options: tuple[Option, ...]) -> str | None:
+        with turn, paused():
+            return ask(block, options, wait_s, alone=alone, stopped=stopped)
+
+    return choose
 
 
 def _line(source: int, until_s: float, stopped: Callable[[], int]) -> str | None:

@@ -1,7 +1,7 @@
 """Texts for a person: what agents wrote made harmless, times, money, and the signs that are drawn.
 
-Names, errors and reasons come from agents and providers. Whatever they hold, a terminal must not
-obey it: what is not printable is shown as an escape, so that it is seen and does nothing.
+Names, errors and reasons come from agents and providers. Characters that are not printable are shown
+as escapes, so that a terminal does not interpret them.
 """
 
 import math
@@ -67,6 +67,11 @@ def say(text: str | None, *, err: bool = False) -> None:
     print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
+def warn(text: str) -> None:
+    """Print a line about a problem on standard error; the command continues."""
+    say(clean(f"switchgear: {text}", 2000), err=True)
+
+
 def say_lines(text: str, *, err: bool = True) -> None:
     """Print lines; at a terminal each is broken between words, in a pipe none is."""
     stream = sys.stderr if err else sys.stdout
@@ -92,11 +97,8 @@ def typed(text: str) -> str:
 
     Raises UnicodeError for bytes that are no UTF-8.
     """
-    return os.fsencode(text).decode() if _hidden(text) else text
-
-
-def _hidden(text: str) -> bool:
-    return any("\udc80" <= sign <= "\udcff" for sign in text)
+    hidden = any("\udc80" <= sign <= "\udcff" for sign in text)
+    return os.fsencode(text).decode() if hidden else text
 
 
 def words(value: str) -> str:
@@ -107,21 +109,15 @@ def words(value: str) -> str:
 def clock_time(at_s: float, now_s: float) -> str:
     """Local time: `10:02:30`, with the date when it is not today's."""
     try:
-        at, now = _local(at_s), _local(now_s)
+        at, now = _local_time(at_s), _local_time(now_s)
     except (OverflowError, OSError, ValueError):
         return f"second {at_s:.0f}"
     form = "%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S"
     return at.strftime(form)
 
 
-def _local(at_s: float) -> datetime:
+def _local_time(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, UTC).astimezone()
-
-
-def percent(heat: float) -> str:
-    """A heat as `40%`, at most `100%`; what is just below the trip does not read as 100."""
-    share = min(max(heat, 0.0), 1.0) if math.isfinite(heat) else 1.0
-    return f"{math.floor(share * 100 + 1e-9)}%"
 
 
 def bar(heat: float, width: int, signs: Signs) -> str:

@@ -164,6 +164,8 @@ function Heat({ share, label = "heat" }) {
   const at = Math.min(Math.max(share || 0, 0), 1);
   return html`<div class=${`bar ${at >= 0.999 ? "hot" : at >= 0.5 ? "warm" : ""}`} role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(at * 100)} title=${percent(at)}><span style=${{ width: `${at * 100}%` }}></span></div>`;
 }
+const hasScore = (row) => !!row.score && row.name.startsWith("session/");
+const scoreOf = (score) => score.threshold < 10 ? `${number(score.points)}/${number(score.threshold)}` : `${Math.round(score.points)}/${number(Math.max(100, score.threshold))}`;
 const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 const Trouble = ({ error }) => error ? html`<p class="note error" role="alert">${error}</p>` : null;
 const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
@@ -321,11 +323,11 @@ function Sessions({ rows }) {
   useTick(5000);
   const [most, setMost] = useState(SHOWN);
   if (!rows.length) return html`<${Empty}>No guarded session. Install hooks with <code>switchgear hooks install</code>.<//>`;
-  return html`<div class="scroll"><table class="stack"><thead><tr><th>Session</th><th>State</th><th>Activity</th><th>Agent</th><th>Task and last step</th><th class="number">Spent</th><th class="number">Per minute</th><th>Last event</th></tr></thead><tbody>
+  return html`<div class="scroll"><table class="stack"><thead><tr><th>Session</th><th>State</th><th>Activity</th><th class="number">Score</th><th>Agent</th><th>Task and last step</th><th class="number">Spent</th><th class="number">Per minute</th><th>Last event</th></tr></thead><tbody>
     ${rows.slice(0, most).map((row) => html`<tr key=${row.id} class=${row.activity}>
       <${Cell} label="Session"><a href=${path("session", row.id)} data-row class="mono">${row.id.length > 18 ? `${row.id.slice(0, 17)}…` : row.id}</a><//>
       <${Cell} label="State"><${Badge} state=${row.state} /><//><${Cell} label="Activity"><${Badge} state=${row.activity} /><//>
-      <${Cell} label="Agent">${row.agent}<//>
+      <${Cell} label="Score" number>${scoreOf(row.score)}<//><${Cell} label="Agent">${row.agent}<//>
       <${Cell} label="Task" wide>${row.task || html`<span class="dim">no task known</span>`}${row.last_step ? html`<br /><span class="dim small">${row.last_step}</span>` : null}<//>
       <${Cell} label="Spent" number>${dollars(row.spent_micros)}<//><${Cell} label="Per minute" number>${perMinute(row.spend_micros_per_min)}<//>
       <${Cell} label="Last event">${ago(row.heard_s, nowS())}<//></tr>`)}
@@ -390,7 +392,7 @@ function Circuits({ word }) {
       <label><span>Family</span><select value=${family} onChange=${(e) => setQuery("family", e.target.value)}><option value="">all</option>${families.map((each) => html`<option value=${each} selected=${each === family}>${each}</option>`)}</select></label></div>
     ${found.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Circuit</th><th>State</th><th>Heat</th><th>Reason or last error</th><th class="number">Calls</th><th class="number">Failed</th><th class="number">Refused</th><th class="number">Next probe</th></tr></thead><tbody>
       ${found.slice(0, most).map((row) => html`<tr key=${row.name}><${Cell} label="Circuit"><a data-row href=${path("circuit", row.name)}>${row.name}</a><//>
-        <${Cell} label="State"><${Badge} state=${stateOf(row)} /><//><${Cell} label="Heat"><${Heat} share=${row.heat} label=${`heat of ${row.name}`} /><//>
+        <${Cell} label="State"><${Badge} state=${stateOf(row)} /><//><${Cell} label="Heat">${hasScore(row) ? `score ${scoreOf(row.score)}` : html`<${Heat} share=${row.heat} label=${`heat of ${row.name}`} />`}<//>
         <${Cell} label="Reason" wide>${row.reason || (row.last_error ? html`<span class="dim">${row.last_error}</span>` : "")}<//>
         <${Cell} label="Calls" number>${(row.totals.succeeded + row.totals.failed).toLocaleString("en-US")}<//><${Cell} label="Failed" number>${row.totals.failed.toLocaleString("en-US")}<//>
         <${Cell} label="Refused" number>${row.totals.refused.toLocaleString("en-US")}<//><${Cell} label="Next probe" number>${row.phase === "open" && waitOf(row) != null ? span(waitOf(row), { up: true }) : ""}<//></tr>`)}
@@ -435,7 +437,8 @@ function useHeats(page, row, steps = []) {
   const live = store.heats.get(page.name) || [[], []];
   return useMemo(() => {
     const stored = steps.length ? steps.map((step) => [step.at_s, step.heat]) : page.history || [];
-    const points = [...stored.map(([at, heat]) => [at, heat * 100]), ...live[0].map((at, i) => [at, live[1][i]])]
+    const scale = hasScore(page) ? page.score.threshold : 100;
+    const points = [...stored.map(([at, heat]) => [at, heat * scale]), ...live[0].map((at, i) => [at, live[1][i] * scale / 100])]
       .filter(([at]) => typeof at === "number" && isFinite(at)).sort((one, two) => one[0] - two[0]);
     return [points.map(([at]) => at), points.map(([, heat]) => heat)];
   }, [page.name, page.version, live[0].length, steps.length]);
@@ -446,8 +449,8 @@ function CircuitParts({ page, row, steps = [] }) {
   const heats = useHeats(page, row, steps);
   return html`<div class="card"><h2>State over time</h2><${Timeline} events=${page.events} now_s=${nowS()} state=${stateOf(row)} cooled_s=${page.opened_at_s == null ? null : page.opened_at_s + page.cooldown_s} /></div>
     <h2>Detectors</h2><${Detectors} detectors=${page.detectors} />
-    <div class="columns"><div class="card"><h2>Heat over time</h2>
-      ${heats[0].length > 1 ? html`<${Lines} label="Heat in percent over time" series=${[{ label: "heat %", color: "--amber", value: (value) => `${Math.round(value)} %` }]} data=${heats} range=${[0, 100]} />` : html`<p class="dim">One reading so far: ${percent(row.heat)}.</p>`}</div>
+    <div class="columns"><div class="card"><h2>${hasScore(page) ? "Score" : "Heat"} over time</h2>
+      ${heats[0].length > 1 ? html`<${Lines} label=${hasScore(page) ? "Score over time, of 100" : "Heat in percent over time"} series=${[hasScore(page) ? { label: "score", color: "--amber", value: (value) => String(Math.round(value)) } : { label: "heat %", color: "--amber", value: (value) => `${Math.round(value)} %` }]} data=${heats} range=${[0, 100]} />` : html`<p class="dim">One reading so far: ${hasScore(page) ? scoreOf(page.score) : percent(row.heat)}.</p>`}</div>
     <div class="card"><h2>Recent errors</h2>${groups.length ? html`<ul>${groups.map((group) => html`<li><b>${group.count}×</b> ${group.error} <span class="dim small">last ${ago(group.last, nowS())}</span></li>`)}</ul>` : html`<p class="dim">None.</p>`}</div></div>
     <h2>Events</h2><${Events} events=${page.events} circuit=${false} />
     <details class="card"><summary>Policy</summary><pre>${JSON.stringify(page.policy, null, 2)}</pre></details>`;
@@ -465,7 +468,7 @@ function Circuit({ name }) {
   const wait = row.phase === "open" ? waitOf(row) : null;
   return html`<${Head} title=${name} state=${stateOf(row)} /><${Trouble} error=${error} />
     <div class="card"><${Facts} of=${[["Reason", row.reason], ["Next probe", wait == null ? (row.phase === "open" ? "only after a reset" : null) : `in ${span(wait, { up: true })}`],
-      ["Heat", html`<div class="row"><div class="grow"><${Heat} share=${row.heat} /></div><span>${percent(row.heat)}</span></div>`],
+      hasScore(data) ? ["Score", `${scoreOf(data.score)}, trips at ${number(data.score.threshold)}`] : ["Heat", html`<div class="row"><div class="grow"><${Heat} share=${row.heat} /></div><span>${percent(row.heat)}</span></div>`],
       ["Held", row.held_by ? `by ${row.held_by}: ${row.held_why}` : null], ["Last error", row.last_error],
       ["Calls", `${row.totals.succeeded.toLocaleString("en-US")} succeeded, ${row.totals.failed.toLocaleString("en-US")} failed, ${row.totals.refused.toLocaleString("en-US")} refused`],
       ["Cost", row.totals.cost_micros ? `${dollars(row.totals.cost_micros)}${row.spend_micros_per_min ? `, ${perMinute(row.spend_micros_per_min)}` : ""}` : null]]} />
@@ -495,13 +498,13 @@ function Session({ id }) {
     <div class="card"><${Facts} of=${[["Task", data.task], ["Agent", data.agent], ["Project", data.project], ["Reason", data.reason], ["Last step", data.last_step],
       ["Last event", ago(data.heard_s, nowS())], ["Time limit", data.limit_s ? span(data.limit_s) : null],
       ["Spent", `${dollars(data.spent_micros)}${data.spend_micros_per_min ? `, ${perMinute(data.spend_micros_per_min)}` : ""}`],
-      ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${page.score.threshold < 10 ? number(page.score.points) : Math.round(page.score.points)} of ${number(page.score.threshold)} points</span></div>` : null],
+      ["Score", page.score ? html`<div class="row"><div class="grow"><${Heat} share=${page.score.points / page.score.threshold} label="score" /></div><span>${scoreOf(page.score)}, trips at ${number(page.score.threshold)}</span></div>` : null],
       ["Tried", data.tried.join(", ")], ["Waiting for the agent", data.pending.join(" · ")]]} />
       ${data.indicators.length ? html`<h2 class="minor">Evidence of the last trip</h2><ul>${data.indicators.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${data.possible} all=${INTERVENTIONS} act=${(action) => intervene(id, action)} /></div>
-    <h2>Last steps</h2>${data.steps.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Time</th><th>Step</th><th>Result</th><th class="number">Heat</th></tr></thead><tbody>
+    <h2>Last steps</h2>${data.steps.length ? html`<div class="scroll"><table class="stack"><thead><tr><th>Time</th><th>Step</th><th>Result</th><th class="number">Score</th></tr></thead><tbody>
       ${[...data.steps].reverse().map((step) => html`<tr><${Cell} label="Time"><span class="nowrap">${clock(step.at_s)}</span><//><${Cell} label="Step" wide><span class="mono">${step.call}</span>${step.error ? html`<br /><span class="dim small">${step.error}</span>` : null}<//>
-        <${Cell} label="Result"><${Badge} state=${step.ok == null ? "unknown" : step.ok ? "success" : "failed"} /><//><${Cell} label="Heat" number>${percent(step.heat)}<//></tr>`)}</tbody></table></div>` : html`<${Empty}>No step was recorded yet.<//>`}
+        <${Cell} label="Result"><${Badge} state=${step.ok == null ? "unknown" : step.ok ? "success" : "failed"} /><//><${Cell} label="Score" number>${number(step.score)}<//></tr>`)}</tbody></table></div>` : html`<${Empty}>No step was recorded yet.<//>`}
     <${CircuitParts} page=${page} row=${store.circuits.get(name) || page} steps=${data.steps} />`;
 }
 
@@ -559,7 +562,7 @@ function Run({ id }) {
       ["Continue", end.resume ? html`<code>${end.resume}</code> <${Copy} text=${end.resume} />` : null]]} />
       ${(end.evidence || []).length ? html`<h2 class="minor">Evidence</h2><ul>${end.evidence.map((each) => html`<li>${each}</li>`)}</ul>` : null}
       <${Interventions} possible=${run.possible} all=${RUN_ACTIONS} act=${(action) => interveneRun(run, action)} /></div>
-    ${made.length ? html`<div class="columns charts"><div class="card"><h2>Score</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
+    ${made.length ? html`<div class="columns charts"><div class="card"><h2>Heat</h2><${Lines} label="Heat after each iteration, in percent" time=${false} range=${[0, 100]} series=${[{ label: "heat %", color: "--amber" }]} data=${charts.heat} /></div>
       <div class="card"><h2>Spend</h2><${Lines} label="Cost up to each iteration, in dollars" time=${false} series=${[{ label: "dollars", color: "--blue", value: (value) => `$${value.toFixed(2)}`, axis: (value) => `$${value.toFixed(2)}` }]} data=${charts.cost} /></div>
       ${made.some((each) => each.tests_passing != null) ? html`<div class="card"><h2>Tests</h2><${Lines} label="Tests that pass after each iteration" time=${false} series=${[{ label: "passing", color: "--green" }]} data=${charts.tests} /></div>` : null}</div>` : null}
     <h2>Iterations</h2>${made.length ? html`<div class="scroll"><table class="stack"><thead><tr><th class="number">#</th><th>Outcome</th><th>Evidence</th><th class="number">Steps</th><th class="number">Files</th><th class="number">Tests</th><th class="number">Heat</th><th class="number">Cost</th><th class="number">Took</th></tr></thead><tbody>

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 DEEPEST = 100
-"""Nested values beyond any settings by hand."""
+"""Levels of nesting; handwritten settings have far fewer."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_COMMENT = re.compile(r"//[^\r\n]*")
 _COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
@@ -38,7 +38,7 @@ class Item(NamedTuple):
     node: "JsonNode"
     key: str = ""
     comma: int | None = None
-    """Where the comma is that parts it from the one before; `None`: it is the first."""
+    """The position of the comma before it; `None`: it is the first item."""
 
 
 class JsonNode(NamedTuple):
@@ -51,7 +51,7 @@ class JsonNode(NamedTuple):
     scalar: Any = None
     items: tuple[Item, ...] = ()
     settled: int = 0
-    """Of an object or array: behind the last thing inside it that is more than space."""
+    """Of an object or array: the position after its last item or comment."""
 
     @property
     def value(self) -> Any:
@@ -107,7 +107,7 @@ class _Scanner:
             at = settled = self.comment(at)
 
     def comment(self, at: int) -> int:
-        """Where the comment ends that begins here."""
+        """The end of the comment that begins at this place."""
         if not self.comments:
             raise NotJson(self.text, at, "there is a comment")
         line = _LINE_COMMENT.match(self.text, at)
@@ -206,7 +206,7 @@ class FoundHook(NamedTuple):
     event: str
     command: str
     group: Mapping[str, Any]
-    """What it stands in: the matcher and all commands that belong to it."""
+    """The group around it: the matcher and all its commands."""
 
 
 class _Place(NamedTuple):
@@ -293,7 +293,7 @@ def _array(hooks: JsonNode, event: str) -> Item | None:
 
 
 def _places(root: JsonNode) -> Iterator[_Place]:
-    """Every hook with a command. What has another shape is the owner's and is passed over."""
+    """Every hook with a command. Values of another shape belong to the user and are skipped."""
     hooks = _hooks(root)
     if hooks is None:
         return
@@ -343,14 +343,14 @@ def _on_lines(text: str, root: JsonNode, target: JsonNode, value: Any, key: str 
 
 
 def _is_flat(text: str, root: JsonNode, target: JsonNode) -> bool:
-    """Whether items stand in one line: the owner's way, unless there is nothing yet."""
+    """Whether items are on one line: as in the user's text, unless it is empty."""
     if target.items:
         return "\n" not in text[target.start : target.end]
     return bool(root.items) and "\n" not in text[root.start : root.end]
 
 
 def _unit(text: str, root: JsonNode) -> str:
-    """One step of indentation, as the owner makes it."""
+    """One level of indentation, as in the user's text."""
     for item in root.items:
         indent = line_indent(text, item.start)
         if indent and text[: item.start].rpartition("\n")[2] == indent:
@@ -367,7 +367,7 @@ def _indent(text: str, target: JsonNode, unit: str) -> str:
 
 
 def _cut_one(text: str, place: _Place, containers: Containers | None) -> str:
-    """Cut one hook, or the largest thing around it that holds nothing else and is ours."""
+    """Remove one hook, or the largest container around it that contains nothing else."""
     held = containers or {}
     path, event, hooks = f"{HOOKS}.{place.event.key}", place.event, place.hooks
     if not _only(text, place.inner):
@@ -385,12 +385,12 @@ def _stays(containers: Containers | None, path: str) -> bool:
 
 
 def _only(text: str, node: JsonNode) -> bool:
-    """Whether it holds one item and no comment."""
-    return len(node.items) == 1 and not _around(text, node).strip()
+    """Whether a container has exactly one item and no comment."""
+    return len(node.items) == 1 and not _text_around(text, node).strip()
 
 
-def _around(text: str, node: JsonNode) -> str:
-    """What is inside the brackets beside the one item."""
+def _text_around(text: str, node: JsonNode) -> str:
+    """The text inside the brackets around the only item."""
     item = node.items[0]
     return text[node.start + 1 : item.start] + text[item.node.end : node.end - 1]
 
@@ -400,7 +400,7 @@ def _without(text: str, node: JsonNode, index: int, inside: str | None = None) -
 
     `inside` is what stood between the brackets before there was any item.
     """
-    if len(node.items) == 1 and _around(text, node).split() == (inside or "").split():
+    if len(node.items) == 1 and _text_around(text, node).split() == (inside or "").split():
         return text[: node.start + 1] + (inside or "") + text[node.end - 1 :]
     item = node.items[index]
     follower = node.items[index + 1].comma if index + 1 < len(node.items) else None

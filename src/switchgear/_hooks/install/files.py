@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from switchgear._core.errors import SwitchgearError
+from switchgear._system.files import state_folder, write_private
 
 LARGEST_BYTES = 5_000_000
 BACKUPS = 10
@@ -50,7 +51,6 @@ class Journal(NamedTuple):
 
 
 def digest(data: bytes) -> str:
-    """The digest by which a file is known again."""
     return sha256(data).hexdigest()
 
 
@@ -140,9 +140,9 @@ def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
         raise
 
 
-def _checked(told: dict[str, Any], before: bytes | None) -> Journal | None:
+def _check_journal(data: dict[str, Any], before: bytes | None) -> Journal | None:
     """A journal that was read; `None`: it is not a Switchgear journal."""
-    after, containers, folders = told["after"], told["containers"], told["folders"]
+    after, containers, folders = data["after"], data["containers"], data["folders"]
     texts = [after, *containers, *folders, *(each for each in containers.values() if each)]
     good = all(isinstance(text, str) for text in texts)
     return Journal(after, before, dict(containers), tuple(folders)) if good else None
@@ -156,10 +156,9 @@ class Memory:
 
     def __init__(self, path: str) -> None:
         real = os.path.realpath(path)
-        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
         name = f"{os.path.basename(real)}-{digest(os.fsencode(real))[:12]}"
         self.path = path
-        self.folder = os.path.join(state, "switchgear", "hooks", name)
+        self.folder = state_folder("hooks", name)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -180,21 +179,20 @@ class Memory:
         """What the last installation did; `None`: there is none that can be read."""
         try:
             with open(os.path.join(self.folder, "journal.json"), encoding="utf-8") as file:
-                told = json.load(file)
+                data = json.load(file)
             before = None
-            if told["before"] is not None:
+            if data["before"] is not None:
                 with open(os.path.join(self.folder, "before"), "rb") as kept:
                     before = kept.read()
-                if digest(before) != told["before"]:
+                if digest(before) != data["before"]:
                     return None
-            return _checked(told, before)
+            return _check_journal(data, before)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def keep(self, journal: Journal) -> None:
-        """Remember what an installation did."""
         before = None if journal.before is None else digest(journal.before)
-        told = {
+        data = {
             "path": self.path,
             "after": journal.after_sha256,
             "before": before,
@@ -203,16 +201,16 @@ class Memory:
         }
         if journal.before is not None:
             self._write("before", journal.before)
-        self._write("journal.json", json.dumps(told, indent=2).encode())
+        self._write("journal.json", json.dumps(data, indent=2).encode())
 
     def forget(self) -> None:
-        """There is no installation any more."""
+        """Remove the journal: the hook is no longer installed."""
         for name in ("journal.json", "before"):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.folder, name))
 
     def back_up(self, data: bytes) -> str:
-        """Keep a copy of a file as it is now; where."""
+        """Save a copy of the content. Returns its path."""
         when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         name = f"backup-{when}-{secrets.token_hex(2)}"
         self._write(name, data)
@@ -222,8 +220,4 @@ class Memory:
         return os.path.join(self.folder, name)
 
     def _write(self, name: str, data: bytes) -> None:
-        path = os.path.join(self.folder, name)
-        handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(f"{path}.new", path)
+        write_private(os.path.join(self.folder, name), data)

@@ -8,23 +8,20 @@ call of the hook and the events of the agent; the line with the command marks it
 import json
 import os
 import shlex
-import stat
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from switchgear._agents.hook_protocol import (
-    PROJECT,
-    USER,
-    HookSettings,
-)
+from switchgear._agents.hook_protocol import PROJECT, USER, HookSettings
 from switchgear._agents.registry import ROWS, hook_names, hook_settings, hooks_of
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install import edit, files
 from switchgear._hooks.install.edit import Group, NotJson, parse
 from switchgear._hooks.install.files import CannotChange, Journal, Memory
+from switchgear._system.files import read_regular
 
 
 class InstallChange(NamedTuple):
@@ -55,7 +52,7 @@ class InstallState(NamedTuple):
     gone: tuple[str, ...] = ()
     """Programs and files that the commands need and that are not there."""
     switched_off: str = ""
-    """The setting by which the agent runs no hooks, and where it stands."""
+    """The setting that switches hooks off, and its file."""
     trouble: str = ""
     """Why the file could not be read."""
 
@@ -64,29 +61,53 @@ class InstallState(NamedTuple):
         return bool(self.commands)
 
 
-class HookFile(Protocol):
+class HookFile(ABC):
     """One file that can contain the hook: shared settings, or a plugin of Switchgear.
 
-    All but `look` raise `CannotChange` for a file that is left alone.
+    All but `look` raise `CannotChange` for a file that is left alone. Used by one thread.
     """
 
-    path: str
+    def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
+        self.agent = agent
+        self.path = agent.file(scope, folder)
+        self._memory = Memory(self.path)
 
+    @abstractmethod
     def install(self) -> InstallChange:
         """Install the hook. Idempotent."""
-        ...
 
     def uninstall(self) -> InstallChange:
-        """Take it out; everything else stays."""
-        ...
+        """Restore the original bytes if nothing else changed; else remove only the hook."""
+        if not os.path.lexists(self.path):
+            return InstallChange(self.path, changed=False)
+        with self._memory.locked():
+            now = files.read(self.path)
+            if now is None or not self._has_hook(now):
+                return InstallChange(self.path, changed=False)
+            journal = self._memory.journal()
+            before = self._before(now, journal)
+            backup = self._memory.back_up(now)
+            if before is None:
+                files.remove(self.path, now, () if journal is None else journal.folders)
+            else:
+                files.write(self.path, before, now)
+            self._memory.forget()
+        return InstallChange(self.path, changed=True, backup=backup, removed=before is None)
 
+    @abstractmethod
     def look(self) -> InstallState:
         """What is there. Never raises for what it looks at."""
-        ...
 
+    @abstractmethod
     def commands(self) -> dict[str, str]:
         """The command that the agent runs for each event, as the file holds it."""
-        ...
+
+    @abstractmethod
+    def _has_hook(self, now: bytes) -> bool: ...
+
+    @abstractmethod
+    def _before(self, now: bytes | None, journal: Journal | None) -> bytes | None:
+        """The file without the hook; `None`: it would not exist."""
 
 
 def gone(command: str) -> list[str]:
@@ -104,7 +125,7 @@ HOOKED = {name: hook_settings(name) for name in hook_names()}
 ALIASES = {alias: row.hook_name for row in ROWS for alias in row.aliases}
 """Other names by which people call the agents."""
 LARGEST_SETTINGS = 4_000_000
-"""Characters of settings that are searched for a hook."""
+"""Bytes of settings that are searched for a hook."""
 _ENTRY = "switchgear/hooks/entry.py"
 _SCRIPT = "switchgear-hook"
 
@@ -134,11 +155,7 @@ def wired(folder: str) -> list[str]:
 
 def _mentions_us(path: str) -> bool:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, encoding="utf-8", errors="replace") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return False
-            text = file.read(LARGEST_SETTINGS)
+        text = read_regular(path, LARGEST_SETTINGS).decode(errors="replace")
     except OSError:
         return False
     return any(sign in text for sign in (_ENTRY, _SCRIPT, "/hooks/claude-code"))
@@ -170,24 +187,22 @@ _HEAD = """\
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files")
 
 
-class PluginFile:
-    """The plugin of one agent for one scope; see `Place`. Used by one thread."""
+class PluginFile(HookFile):
+    """The plugin of one agent for one scope."""
 
     def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
-        self.agent = agent
-        self.path = agent.file(scope, folder)
+        super().__init__(agent, scope, folder)
         root = os.path.abspath(folder) if scope == PROJECT else None
         self._command = hook_command(agent.name, root=root)
-        self._memory = Memory(self.path)
 
     def install(self) -> InstallChange:
         """Write the plugin; another file of the same name is left alone."""
-        data = self._made()
+        data = self._plugin_bytes()
         with self._memory.locked():
             now = files.read(self.path)
             if now == data:
                 return InstallChange(self.path, changed=False)
-            if now is not None and _told(now) is None:
+            if now is not None and _header_of(now) is None:
                 why = "there is another file of that name, which Switchgear did not write"
                 raise CannotChange(self.path, why, "move it away, then try again")
             backup = None if now is None else self._memory.back_up(now)
@@ -197,45 +212,38 @@ class PluginFile:
             self._memory.keep(Journal(files.digest(data), None, {}, folders))
         return InstallChange(self.path, changed=True, backup=backup)
 
-    def uninstall(self) -> InstallChange:
-        """Remove the plugin, and the folders that were created for it."""
-        if not os.path.lexists(self.path):
-            return InstallChange(self.path, changed=False)
-        with self._memory.locked():
-            now = files.read(self.path)
-            if now is None or _told(now) is None:
-                return InstallChange(self.path, changed=False)
-            backup = self._memory.back_up(now)
-            journal = self._memory.journal()
-            files.remove(self.path, now, journal.folders if journal else ())
-            self._memory.forget()
-        return InstallChange(self.path, changed=True, backup=backup, removed=True)
+    def _has_hook(self, now: bytes) -> bool:
+        return _header_of(now) is not None
+
+    def _before(self, now: bytes | None, journal: Journal | None) -> bytes | None:
+        del now, journal  # the whole file is the hook
+        return None
 
     def look(self) -> InstallState:
         try:
             now = files.read(self.path)
         except CannotChange as error:
             return InstallState(self.path, trouble=error.args[1])
-        told = None if now is None else _told(now)
-        if told is None:
+        header = None if now is None else _header_of(now)
+        if header is None:
             return InstallState(self.path, exists=now is not None, missing=self.agent.events)
-        command = shlex.join(told["command"])
+        command = shlex.join(header["command"])
         return InstallState(
             self.path,
             commands=(command,),
             events=self.agent.events,
-            outdated=now != self._made(),
+            outdated=now != self._plugin_bytes(),
             gone=tuple(gone(command)),
         )
 
     def commands(self) -> dict[str, str]:
         """The command of the plugin, for each event that it passes on."""
         now = files.read(self.path)
-        told = None if now is None else _told(now)
-        command = "" if told is None else shlex.join(told["command"])
+        header = None if now is None else _header_of(now)
+        command = "" if header is None else shlex.join(header["command"])
         return dict.fromkeys(self.agent.events, command) if command else {}
 
-    def _made(self) -> bytes:
+    def _plugin_bytes(self) -> bytes:
         facts = {"command": self._command, "timeout_s": self.agent.timeout}
         asking = _part("asking").replace(_PLUGINS_MARK + "{}", _PLUGINS_MARK + json.dumps(facts))
         head = _HEAD.format(title=self.agent.title, name=self.agent.name)
@@ -247,8 +255,8 @@ def _part(name: str) -> str:
         return file.read()
 
 
-def _told(data: bytes) -> dict[str, Any] | None:
-    """The header of a plugin; `None`: it is not a Switchgear plugin."""
+def _header_of(data: bytes) -> dict[str, Any] | None:
+    """The header of a plugin; `None`: it is not a plugin of Switchgear."""
     for line in data.decode(errors="replace").splitlines():
         if line.startswith(_PLUGINS_MARK):
             try:
@@ -291,27 +299,25 @@ def _read(path: str) -> dict[str, Any]:
         text = (files.read(path) or b"").decode().removeprefix(_MARK)
         if path.endswith(".toml"):
             return tomllib.loads(text)
-        told = parse(text).value
+        value = parse(text).value
     except (CannotChange, UnicodeDecodeError, NotJson, tomllib.TOMLDecodeError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-class SettingsFile:
-    """The settings of one agent for one scope; see `Place`. Used by one thread."""
+class SettingsFile(HookFile):
+    """The settings of one agent for one scope."""
 
     def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
-        self.agent = agent
+        super().__init__(agent, scope, folder)
         self._folder = folder
-        self.path = agent.file(scope, folder)
         self._groups = groups(agent, command_line(agent, scope, folder))
-        self._memory = Memory(self.path)
 
     def install(self) -> InstallChange:
         """Insert the hooks; all other bytes stay."""
         with self._memory.locked():
             now = files.read(self.path)
-            if self._is_complete(self._found(now)):
+            if self._is_complete(self._find_hooks(now)):
                 return InstallChange(self.path, changed=False)
             journal = self._memory.journal()
             before = self._before(now, journal)
@@ -325,28 +331,13 @@ class SettingsFile:
             self._memory.keep(Journal(files.digest(data), before, containers, folders))
         return InstallChange(self.path, changed=True, backup=backup)
 
-    def uninstall(self) -> InstallChange:
-        """The very bytes of before, if nothing else changed; else only what is ours goes."""
-        if not os.path.lexists(self.path):
-            return InstallChange(self.path, changed=False)
-        with self._memory.locked():
-            now = files.read(self.path)
-            if now is None or not self._found(now):
-                return InstallChange(self.path, changed=False)
-            journal = self._memory.journal()
-            before = self._before(now, journal)
-            backup = self._memory.back_up(now)
-            if before is None:
-                files.remove(self.path, now, () if journal is None else journal.folders)
-            else:
-                files.write(self.path, before, now)
-            self._memory.forget()
-        return InstallChange(self.path, changed=True, backup=backup, removed=before is None)
+    def _has_hook(self, now: bytes) -> bool:
+        return bool(self._find_hooks(now))
 
     def look(self) -> InstallState:
         try:
             data = files.read(self.path)
-            found = self._found(data)
+            found = self._find_hooks(data)
         except CannotChange as error:
             return InstallState(self.path, trouble=error.args[1])
         commands = tuple(dict.fromkeys(each.command.removesuffix(OR_REFUSE) for each in found))
@@ -363,9 +354,9 @@ class SettingsFile:
         )
 
     def commands(self) -> dict[str, str]:
-        return {each.event: each.command for each in self._found(files.read(self.path))}
+        return {each.event: each.command for each in self._find_hooks(files.read(self.path))}
 
-    def _found(self, data: bytes | None) -> list[edit.FoundHook]:
+    def _find_hooks(self, data: bytes | None) -> list[edit.FoundHook]:
         text = self._text(data)
         with self._readable():
             return edit.find(text, is_ours, comments=self.agent.comments) if text.strip() else []
@@ -377,7 +368,6 @@ class SettingsFile:
         )
 
     def _before(self, now: bytes | None, journal: Journal | None) -> bytes | None:
-        """The file without the hooks; `None`: it would not exist."""
         if now is None:
             return None
         if journal is not None and files.digest(now) == journal.after_sha256:

@@ -8,7 +8,7 @@ A filter that is not known here, or options of one that are not, give `None`: no
 
 from collections.abc import Callable, Iterator, Sequence
 
-from switchgear._rules.patterns import ANY
+from switchgear._rules.patterns import ANY, word_set
 
 LONGEST = 65_536
 """Characters of a text that is filtered."""
@@ -28,7 +28,7 @@ def filtered(program: str, rest: Sequence[str], text: str) -> str | None:
 
 
 def _same(rest: list[str], text: str) -> str | None:
-    """The text as it is; a file that is named besides is not known."""
+    """The text unchanged; the content of a named file is unknown."""
     return text if all(word.startswith("-") for word in rest) else None
 
 
@@ -183,7 +183,7 @@ def _has(rest: Sequence[str], *names: str) -> bool:
 
 
 def _options(rest: Sequence[str]) -> list[tuple[str, str]]:
-    """Options with their values, whether behind a sign or as the next word."""
+    """Options with their values, attached or as the next word."""
     found: list[tuple[str, str]] = []
     for word, value in zip(rest, (*rest[1:], ""), strict=False):
         name, equals, attached = word.partition("=")
@@ -195,7 +195,7 @@ def _options(rest: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _without_values(program: str, rest: Sequence[str]) -> Iterator[str]:
-    """The words that are no options, nor their values."""
+    """The words that are neither options nor their values."""
     valued, skips = _VALUED.get(program.partition(" ")[0], ""), False
     for word in rest:
         if skips:
@@ -217,16 +217,14 @@ _VALUED = {
     "git": "xX",
 }
 """Short options that have a value, by program."""
-_VALUED_LONG = frozenset(
-    (
-        *("--include", "--exclude", "--exclude-dir", "--glob", "--iglob", "--type", "--type-not"),
-        *("--extension", "--max-depth", "--min-depth", "--size", "--changed-within", "--regexp"),
-    )
-)
+_VALUED_LONG = word_set("""
+    --include --exclude --exclude-dir --glob --iglob --type --type-not --extension --max-depth
+    --min-depth --size --changed-within --regexp
+""")
 
 
 def _is_one_of(options: str) -> Callable[[str], bool]:
-    """Whether a word is one of these options; a single letter may stand among others."""
+    """Whether a word is one of these options; a letter may be among others."""
     long = frozenset(word for word in options.split() if len(word) > 2)
     short = frozenset(word[1] for word in options.split() if len(word) == 2)
     return lambda word: word in long or (word[:1] == "-" != word[1:2] and bool(short & set(word)))
@@ -257,7 +255,7 @@ _WITH_PATTERN = frozenset((*_GREPS, "rg", "ag", "ack", "fd", "fdfind", "git grep
 
 
 def finds(rest: Sequence[str]) -> list[str]:
-    """What `find` would find, as paths with stars: below where it begins, of the name it looks for."""
+    """What `find` may find, as paths with stars: below its start, by the requested name."""
     starts: list[str] = []
     for word in rest:
         if word.startswith(("-", "(", "!")):
@@ -290,8 +288,8 @@ def finds(rest: Sequence[str]) -> list[str]:
     return [*(start for start in starts if whole and start.strip("./")), *found]
 
 
-def _grepped(rest: list[str], text: str) -> str | None:
-    """The lines that have a text in them; of globs, what they become with it."""
+def _grep(rest: list[str], text: str) -> str | None:
+    """The lines that contain a text; globs are narrowed to it."""
     plain = [word for word in rest if not word.startswith("-")]
     letters = "".join(word for word in rest if word[:1] == "-" != word[1:2])
     if not plain or "v" in letters:
@@ -308,7 +306,7 @@ def _grepped(rest: list[str], text: str) -> str | None:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The patterns that one with `|` stands for: `a(b|c)` for `ab` and `ac`."""
+    """The alternatives of a pattern with `|`: `a(b|c)` gives `ab` and `ac`."""
     pattern = pattern.replace("\\(", "(").replace("\\)", ")").replace("\\|", "|")
     if "|" not in pattern:
         return [pattern]
@@ -320,16 +318,16 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def _rows(rest: list[str], text: str) -> str | None:
-    """Some of the lines: which ones does not matter: any must be expected."""
+    """Some of the lines. Any of them must be expected."""
     del rest
     return text
 
 
-def _reversed(rest: list[str], text: str) -> str | None:
+def _reverse(rest: list[str], text: str) -> str | None:
     return None if rest else "\n".join(line[::-1] for line in text.split("\n"))
 
 
-def _translated(rest: list[str], text: str) -> str | None:
+def _translate(rest: list[str], text: str) -> str | None:
     """`tr a b`, `tr -d a`, `tr -s a`."""
     options = [word for word in rest if word.startswith("-") and len(word) > 1]
     sets = [_set(word) for word in rest if word not in options]
@@ -396,8 +394,8 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\0", "")
 
 
-def _cut(rest: list[str], text: str) -> str | None:
-    """`cut -d: -f2`: the field with that number; `cut -c4-`: the characters from there on."""
+def _cut_fields(rest: list[str], text: str) -> str | None:
+    """`cut -d: -f2`: a field by its number; `cut -c4-`: the characters from a column on."""
     sign, number, columns = "\t", "", ""
     for option, value in zip(rest, (*rest[1:], ""), strict=False):
         if option.startswith("-d"):
@@ -423,12 +421,12 @@ def _cut(rest: list[str], text: str) -> str | None:
 
 
 def _is_listing(text: str) -> bool:
-    """Whether a text has globs in it, for the names of files that a program would list."""
+    """Whether a text contains globs for the file names that a program would list."""
     return ANY in text or "**" in text
 
 
 def _last(line: str) -> str:
-    """The last word of a line, which is the name in a listing."""
+    """The last word of a line: the name in a listing."""
     return line.rsplit(maxsplit=1)[-1] if line.strip() else line
 
 
@@ -450,12 +448,12 @@ def _fields(rest: list[str], text: str) -> str | None:
     return "\n".join(lines)
 
 
-def _replaced(rest: list[str], text: str) -> str | None:
+def _sed(rest: list[str], text: str) -> str | None:
     """`sed s/a/b/g` with plain texts, and some of the lines (`sed 1,2d`, `sed -n 3p`)."""
     if rest[:1] == ["-e"]:
         rest = rest[1:]
     if len(rest) == 2 and rest[0] == "-n" and rest[1][:1] == "/" and rest[1].endswith("/p"):
-        return _grepped([rest[1][1:-2]], text)
+        return _grep([rest[1][1:-2]], text)
     if rest and all(word == "-n" or not word.strip("0123456789,$dp") for word in rest):
         return text
     if len(rest) == 1 and rest[0][:1] == "s" and _is_listing(text):
@@ -477,12 +475,12 @@ FILTERS: dict[str, Callable[[list[str], str], str | None]] = {
     "sponge": _same,
     **dict.fromkeys(("sort", "uniq", "head", "tail", "tac", "shuf", "fzf", "nl", "column"), _rows),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _fields),
-    **dict.fromkeys(("grep", "egrep", "fgrep"), _grepped),
-    "rev": _reversed,
-    "tr": _translated,
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _grep),
+    "rev": _reverse,
+    "tr": _translate,
     **dict.fromkeys(("base64", "gbase64"), _base64),
     "xxd": _hex,
-    "sed": _replaced,
-    "cut": _cut,
+    "sed": _sed,
+    "cut": _cut_fields,
 }
-"""By the program, what it makes of its input."""
+"""The function that computes the output of each program."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from switchgear._rules.interpreter_code import INTERPRETERS, code_of, printed_by
-from switchgear._rules.patterns import ANY
+from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
 from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
 from switchgear._rules.shell.words import (
@@ -54,9 +54,9 @@ __all__ = [
 ]
 
 FILE = "\ue008"
-"""Before the path of a file whose contents a command's words are made of."""
+"""Prefix of the path of a file whose contents are in a command's words."""
 TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there
-"""What `$(mktemp)` is taken for."""
+"""The value of `$(mktemp)`."""
 MOST_WORDS = 4_096
 """Words of one command."""
 MOST_DOCUMENTS = 100
@@ -64,26 +64,17 @@ MOST_DOCUMENTS = 100
 MOST_LINES = 256
 MOST_READ = 1_000
 """Different words of a text that a loop or `xargs` reads; a text with more is refused."""
-RUN_VARIABLES = frozenset(
-    (
-        *("PROMPT_COMMAND", "BASH_ENV", "ENV", "EDITOR", "VISUAL", "PAGER", "GIT_EDITOR"),
-        *("GIT_PAGER", "GIT_SSH_COMMAND", "GIT_SEQUENCE_EDITOR", "GIT_EXTERNAL_DIFF", "MANPAGER"),
-        *("LESSOPEN", "LESSCLOSE", "FCEDIT", "GIT_ASKPASS", "SSH_ASKPASS", "BROWSER"),
-    )
-)
+RUN_VARIABLES = word_set("""
+    PROMPT_COMMAND BASH_ENV ENV EDITOR VISUAL PAGER GIT_EDITOR GIT_PAGER GIT_SSH_COMMAND
+    GIT_SEQUENCE_EDITOR GIT_EXTERNAL_DIFF MANPAGER LESSOPEN LESSCLOSE FCEDIT GIT_ASKPASS SSH_ASKPASS
+    BROWSER
+""")
 """Variables whose text is run as a command by the programs that read them."""
 
 _BLANK = " \t\r"
-_RESERVED = frozenset(
-    (
-        *("if", "then", "else", "elif", "fi", "do", "done", "while", "until", "esac"),
-        *("!", "{", "}", "coproc"),
-    )
-)
+_RESERVED = word_set("if then else elif fi do done while until esac ! { } coproc")
 _DECLARE = frozenset(("export", "declare", "local", "readonly", "typeset"))
-_PASSES_ON = frozenset(
-    ("echo", "printf", "printenv", "base64", "tr", "rev", "xxd", "sed", "cat", "head", "cut")
-)
+_PASSES_ON = word_set("echo printf printenv base64 tr rev xxd sed cat head cut")
 """Programs that print what they are given."""
 _TAKES_NAMES = frozenset(("xargs", "parallel", "read", "mapfile", "readarray"))
 _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
@@ -107,15 +98,31 @@ class ShellCommand(NamedTuple):
     pipe: str = ""
     """The pipe it is in; those that run inside of it begin with its name and a slash."""
     secrets: tuple[str, ...] = ()
-    """Variables with keys in them that its words are made of."""
+    """Variables with keys in its words."""
     foreign: bool = False
-    """Whether it is run from a folder in which anything may have that name."""
+    """Whether the program is from a folder that is not trusted."""
     mounts: tuple[str, ...] = ()
     """In a container: the folders of this machine that it sees."""
     written: str | None = None
     """The text that it writes into a file, if known."""
     variables: Mapping[str, str] = {}
-    """What the shell around it has set, for a shell in it."""
+    """The variables of the surrounding shell."""
+
+    @property
+    def here_texts(self) -> list[str]:
+        """The texts of its here documents and here strings."""
+        return [target for op, target in self.redirects if op == "<<<"]
+
+    @property
+    def input_texts(self) -> list[str]:
+        """The same, and what the pipe before it prints; empty if that is not known."""
+        return [*self.here_texts, self.piped or ""]
+
+    @property
+    def given(self) -> str | None:
+        """What it reads on its input, if known."""
+        texts = self.here_texts
+        return texts[-1] if texts else self.piped
 
 
 def commands_of(text: str, setting: Setting, depth: int = 0) -> list[ShellCommand]:
@@ -152,7 +159,7 @@ def join(folder: str, path: str) -> str:
 
 
 def within(command: ShellCommand, pipe: str) -> ShellCommand:
-    """The command as one that runs inside of a pipe."""
+    """The command, moved into a pipe."""
     return command._replace(pipe=f"{pipe}/{command.pipe}")
 
 
@@ -190,7 +197,7 @@ class _Reader(WordReader):
         self.reads_loop = False
         """Whether lines of a text behind `done` are read by a `read` before it."""
         self.line_values: list[str] = []
-        """Those lines."""
+        """The lines."""
         self._names_read: list[str] = []
         self._depth = depth
         self._outer: list[tuple[str, dict[str, str]]] = []
@@ -244,7 +251,7 @@ class _Reader(WordReader):
         self._end()
 
     def _run(self, text: str) -> str:
-        """The commands of a substitution are commands like others."""
+        """Commands in a substitution are commands like others."""
         if text.startswith("<") and not text.startswith("<<"):  # $(< file)
             text = f"cat {text}"
         inner = self._inner(text)
@@ -310,7 +317,7 @@ class _Reader(WordReader):
             self._at += 1
 
     def _defines_function(self) -> bool:
-        """`name() { … }`: its text is kept for when it is called, and read once as it stands."""
+        """`name() { … }`: the body is kept for its calls, and also read once as it is."""
         at = self._at + 1
         while self._text[at : at + 1] in {" ", "\t"}:
             at += 1
@@ -335,11 +342,11 @@ class _Reader(WordReader):
         self._at = at + (pair == "{}")
 
     def _end(self, sign: str = "") -> None:
-        """A simple command is complete; `sign` is what ends it."""
+        """Complete a simple command that ends with `sign`."""
         words, redirects = self._words, self._redirects
         self._words, self._redirects = [], []
         words = self._without_reserved(words, redirects)
-        while words and (name := _assigned(words[0])):
+        while words and (name := _assigned_name(words[0])):
             self._assign(name, words.pop(0))
         piped = self.printed if self.is_piped else None
         if piped is None and words[:1]:
@@ -371,13 +378,13 @@ class _Reader(WordReader):
             )
             if words[:1] == ["printenv"]:
                 command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
-            shown = _printed(command, self._setting)
+            shown = _known_output(command, self._setting)
             if shown is None and words[:1] == ["cat"]:
                 shown = self._written_text(words[1:])
             if _is_written(command):
                 self._note_written(command, shown)
                 command, shown = command._replace(written=shown), None
-            self._note_copies(command, piped)
+            self._note_copies(command)
             self._keep(command)
             self._feed_outputs(command, shown if shown is not None else command.written)
             self.printed = shown
@@ -387,11 +394,10 @@ class _Reader(WordReader):
         self._pipe += sign != "|" and not (sign == "(" and not words and not redirects)
 
     def _feed_outputs(self, command: ShellCommand, shown: str | None) -> None:
-        """What a command prints goes to the commands in its `>(…)`, as if they were in its pipe."""
+        """Pass the output of a command to the commands in its `>(…)`, as if they were in its pipe."""
         texts, self._outputs = self._outputs, []
         if texts and command.words[:1] == ("tee",):
-            given = [target for op, target in command.redirects if op == "<<<"]
-            shown = given[-1] if given else command.piped
+            shown = command.given
         for text in texts:
             start = len(self.commands)
             self._inner(text, given=shown)
@@ -399,13 +405,13 @@ class _Reader(WordReader):
                 self.commands[at] = self.commands[at]._replace(pipe=command.pipe)
 
     def _written_text(self, files: Sequence[str]) -> str | None:
-        """What files have in them that commands before have written."""
+        """The text that earlier commands have written to files."""
         texts = [self._text_in(join(self._cwd, file)) for file in files if file[:1] != "-"]
         known = [text for text in texts if text is not None]
         return "\n".join(known) if known else None
 
     def _text_in(self, path: str) -> str | None:
-        """The same for one; what is read again and again comes to a lot, and is counted."""
+        """The same for one file. Repeated reading is counted, because it can be a lot."""
         parts = self._files.get(path)
         if parts is None:
             return None
@@ -414,7 +420,7 @@ class _Reader(WordReader):
         return text
 
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
-        """What a file has in it that a command writes, for those behind it that read it."""
+        """Keep the text that a command writes to a file, for commands that read the file."""
         for op, path in command.redirects:
             if op.startswith((">", "&>")) and len(self._files) < MOST_LINES and path != STREAM:
                 file = join(command.cwd, path)
@@ -424,11 +430,10 @@ class _Reader(WordReader):
                 else:
                     parts.append(shown)
 
-    def _note_copies(self, command: ShellCommand, piped: str | None) -> None:
+    def _note_copies(self, command: ShellCommand) -> None:
         """The same for `tee FILE` and `find -fprint FILE`."""
         program, *rest = command.words or ("",)
-        texts = [target for op, target in command.redirects if op == "<<<"]
-        text = texts[-1] if texts else piped
+        text = command.given
         if program in {"tee", "sponge"} and text is not None:
             for word in rest:
                 self._files[join(command.cwd, word)] = [text]
@@ -476,7 +481,7 @@ class _Reader(WordReader):
         return names_in(whole)
 
     def _without_reserved(self, words: list[str], redirects: list[Redirect]) -> list[str]:
-        """The words of the simple command in what a shell's grammar puts around it."""
+        """The words of a simple command, without the shell's reserved words around it."""
         while words and words[0] in _RESERVED:
             word = words.pop(0)
             if word in {"while", "until"}:
@@ -508,7 +513,7 @@ class _Reader(WordReader):
         return words
 
     def _feed_loop(self, start: int, pipe: int, redirects: list[Redirect]) -> None:
-        """What a loop reads goes to the commands in it."""
+        """Pass the input of a loop to the commands in it."""
         files = [redirect for redirect in redirects if redirect.op == "<"]
         sources = [ShellCommand((), files, self._cwd)] if files else []
         if pipe >= 0:
@@ -521,7 +526,7 @@ class _Reader(WordReader):
                     self._keep(source._replace(pipe=inner))
 
     def _reads_lines(self, op: str, target: str) -> None:
-        """A loop reads its lines from a text behind it: then everything is read again."""
+        """A loop that reads lines from a text after it: then everything is read again."""
         if op == "<":
             op, target = "<<<", self._names_in(target) or ""
         if op == "<<<" and target:
@@ -529,7 +534,6 @@ class _Reader(WordReader):
             self.reads_loop = bool(self.line_values)
 
     def _call(self, words: list[str], text: str) -> None:
-        """Call a function, with its arguments."""
         known = self._functions
         self._functions = {name: body for name, body in known.items() if name != words[0]}
         env = {str(at): word for at, word in enumerate(words[1:10], 1)}
@@ -548,7 +552,7 @@ class _Reader(WordReader):
         self.printed = inner.printed
 
     def _remember(self, words: list[str], command: ShellCommand, sign: str) -> None:
-        """What a command does to the folder and the variables of those behind it."""
+        """Apply a command's changes to the folder and the variables."""
         first, rest = (words[0], words[1:]) if words else ("", [])
         if words:
             self._variables["_"] = words[-1]
@@ -558,7 +562,7 @@ class _Reader(WordReader):
             self._secrets.update(command.secrets)
             refers = any(word[:1] == "-" and "n" in word for word in rest)
             for word in rest:
-                if name := _assigned(word):
+                if name := _assigned_name(word):
                     self._assign(name, word)
                     if refers:
                         self._references[name] = word.partition("=")[2]
@@ -570,7 +574,7 @@ class _Reader(WordReader):
         elif first in {"read", "mapfile", "readarray"}:
             self._read_values(rest, command)
         elif first == "printf" and rest[:1] == ["-v"] and len(rest) > 2:
-            shown = _printed(command._replace(words=("printf", *rest[2:])), self._setting)
+            shown = _known_output(command._replace(words=("printf", *rest[2:])), self._setting)
             self._variables[rest[1]] = UNKNOWN if shown is None else shown
         elif first == "alias":
             for word in rest:
@@ -587,9 +591,8 @@ class _Reader(WordReader):
             self._made.update(rest[:8])
 
     def _read_values(self, rest: list[str], command: ShellCommand) -> None:
-        """`read name`: the words of the text that it reads, if that is known."""
-        texts = [target for op, target in command.redirects if op == "<<<"]
-        text = texts[-1] if texts else command.piped
+        """`read name`: the words of its input, if they are known."""
+        text = command.given
         known = _words_read(text) if text and UNKNOWN not in text else self.line_values
         value = choice(known) if known else UNKNOWN
         is_array = command.words[0] != "read" or any(
@@ -631,7 +634,7 @@ class _Reader(WordReader):
         return is_folder(path)
 
     def _snapshot(self) -> Mapping[str, str]:
-        """The variables as they are now: the same mapping until one is set."""
+        """The current variables: the same mapping until one is set."""
         if self._known is None:
             self._known = dict(self._variables)
         return self._known
@@ -698,26 +701,26 @@ class _Reader(WordReader):
             found = self._text.find(f"\n{end}\n", self._at)
             if found < 0 and self._text.endswith(f"\n{end}"):
                 found = len(self._text) - len(end) - 1
-            text = self._taken(found)
+            text = self._take_until(found)
             self._at += len(end) + 1 if found >= 0 else 0
             return text
         lines: list[str] = []
         while self._at < len(self._text):
             self._work.take_step()
-            line = self._taken(self._text.find("\n", self._at)).lstrip("\t")
+            line = self._take_until(self._text.find("\n", self._at)).lstrip("\t")
             if line == end:
                 break
             lines.append(line)
         return "\n".join(lines)
 
     def _pass_on(self) -> None:
-        """What a command prints of its here document goes to the next ones in its pipe."""
+        """Pass the output of a here document to the next commands of the pipe."""
         printed: dict[str, str | None] = {}
         for at in range(self._line, len(self.commands)):
             command = self.commands[at]
             if command.pipe in printed:
                 command = self.commands[at] = command._replace(piped=printed[command.pipe])
-            shown = printed[command.pipe] = _printed(command, self._setting)
+            shown = printed[command.pipe] = _known_output(command, self._setting)
             if _is_written(command):
                 self.commands[at] = command._replace(written=shown)
             self.printed = None if _is_written(command) else shown
@@ -728,7 +731,7 @@ class _Reader(WordReader):
                     self._reads_lines(op, target)
 
     def _take_words(self) -> None:
-        """One word of the text, which braces and variables may make several, or none."""
+        """Read one word of the text; braces and variables may expand it to several, or none."""
         start = self._at
         raw, quoted = self._word()
         if raw.isdigit() and not quoted and self._text[self._at : self._at + 1] in {"<", ">"}:
@@ -736,7 +739,7 @@ class _Reader(WordReader):
         if raw.endswith("=") and not quoted and self._text[self._at : self._at + 1] == "(":
             self._array(raw[:-1].removesuffix("+"))
             return
-        is_value = not self._words and _assigned(raw)
+        is_value = not self._words and _assigned_name(raw)
         found = [unmarked(raw)] if is_value else expanded(raw, keep_empty=quoted)
         if self._dots:
             found = [word.replace("*", ANY) for word in found]
@@ -750,8 +753,8 @@ class _Reader(WordReader):
     def _array(self, name: str) -> None:
         """`name=(a b c)`."""
         self._at += 1
-        inner = self._taken(self._closing("()"))
-        reader = self._inner(f": {inner}")
+        inner = self._take_until(self._closing("()"))
+        self._inner(f": {inner}")
         for command in reversed(self.commands):
             if command.words[:1] == (":",):
                 values = [
@@ -762,28 +765,25 @@ class _Reader(WordReader):
                 break
         if not name.replace("_", "a").isalnum():
             self._words.append(UNKNOWN)
-        del reader
 
 
-def _assigned(word: str) -> str:
-    """The name of the variable that a word sets, or nothing."""
+def _assigned_name(word: str) -> str:
+    """The name of the variable that a word sets; empty: it sets none."""
     name, equals, _ = word.partition("=")
     name = name.removesuffix("+")
     is_name = name.replace("_", "a").isalnum() and not name[:1].isdigit()
     return name if equals and is_name else ""
 
 
-def _printed(command: ShellCommand, setting: Setting) -> str | None:
-    """What a command prints, for the few where it is known."""
+def _known_output(command: ShellCommand, setting: Setting) -> str | None:
+    """The output of a command, for the few where it is known."""
     program, *rest = unwrapped(command.words) or ("",)
     program = program.rpartition("/")[2]
     below = listed_below(program, rest)
     if below is not None and (command.piped is None or program not in _FILTERS):
         return below
     if program in _FILTERS:
-        texts = [target for op, target in command.redirects if op == "<<<"]
-        given = texts[-1] if texts else command.piped
-        return None if given is None else filtered(program, rest, given)
+        return None if command.given is None else filtered(program, rest, command.given)
     if program in {"find", "ls", "dir", "vdir"}:
         return listed(program, rest)
     if program.startswith(INTERPRETERS):
@@ -791,10 +791,12 @@ def _printed(command: ShellCommand, setting: Setting) -> str | None:
     if program == "xargs" and command.piped and UNKNOWN not in command.piped:
         inner = _behind_xargs(rest)
         words = (*inner, *_words_read(command.piped))
-        return _printed(command._replace(words=words, piped=None), setting) if inner else words[0]
+        return (
+            _known_output(command._replace(words=words, piped=None), setting) if inner else words[0]
+        )
     if program == "printf" and rest:
         rest = rest[1:] if rest[0] == "--" else rest
-        return _formatted(rest) if rest else ""
+        return _printf_output(rest) if rest else ""
     if program == "git":
         return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
     if program == "echo":
@@ -809,51 +811,17 @@ def _printed(command: ShellCommand, setting: Setting) -> str | None:
         return rest[-1] if "/" in rest[-1] else f"/usr/bin/{rest[-1]}"
     if program in {"basename", "dirname", "realpath", "readlink"}:
         return _part_of_path(program, rest)
-    told = {
-        "pwd": command.cwd,
-        "mktemp": TEMPORARY,
-        "true": "",
-        ":": "",
-    }
-    return told.get(program)
+    return {"pwd": command.cwd, "mktemp": TEMPORARY, "true": "", ":": ""}.get(program)
 
 
-_WRAPPERS = frozenset(
-    (
-        *(
-            "sudo",
-            "doas",
-            "env",
-            "nice",
-            "ionice",
-            "timeout",
-            "gtimeout",
-            "stdbuf",
-            "nohup",
-            "setsid",
-        ),
-        *("command", "builtin", "exec", "time", "busybox", "toybox", "unbuffer", "chrt", "taskset"),
-    )
-)
-_WRAPPED = frozenset(
-    (
-        *(
-            "xargs",
-            "parallel",
-            "find",
-            "ls",
-            "dir",
-            "grep",
-            "rg",
-            "fd",
-            "git",
-            "cat",
-            "echo",
-            "tree",
-        ),
-        *("printf", "du", "sort", "head", "tail", "awk", "sed", "cut", "tr", "tee", "locate"),
-    )
-)
+_WRAPPERS = word_set("""
+    sudo doas env nice ionice timeout gtimeout stdbuf nohup setsid command builtin exec time busybox
+    toybox unbuffer chrt taskset
+""")
+_WRAPPED = word_set("""
+    xargs parallel find ls dir grep rg fd git cat echo tree printf du sort head tail awk sed cut tr
+    tee locate
+""")
 
 
 def unwrapped(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -875,8 +843,8 @@ def _is_written(command: ShellCommand) -> bool:
     return any(op.startswith((">", "&>")) for op, _ in command.redirects)
 
 
-def _formatted(rest: list[str]) -> str:
-    """What `printf format word…` prints: the format again, until no word is left."""
+def _printf_output(rest: list[str]) -> str:
+    """The output of `printf format word…`: the format is repeated until no word is left."""
     pieces = unescaped(rest[0].replace("%%", "%\\045")).replace("%b", "%s").replace("%d", "%s")
     words = list(rest[1:])
     shown = ""

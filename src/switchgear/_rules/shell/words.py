@@ -9,7 +9,7 @@ Every text is read in one pass, and `Work` bounds how much a call may cost in to
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from switchgear._rules.patterns import glob_matches, is_wild
+from switchgear._rules.patterns import glob_matches, is_wild, word_list, word_set
 
 UNKNOWN = "\ufffc"
 """Stands in a word for what is known only at run time."""
@@ -47,24 +47,12 @@ _IN_DOUBLE = '"\\$`'
 _IN_BRACKETS = {pair: "\\'\"<" + pair for pair in ("()", "{}")}
 _GLOBBING = "?*+@!"
 _EMPTY_VARIABLES = frozenset("@*123456789")
-_AT_THE_ROOT = frozenset(
-    (
-        *("bin", "boot", "dev", "etc", "home", "lib", "opt", "proc", "root", "sbin", "srv", "sys"),
-        *("usr", "var", "Users", "Library", "System", "Applications", "private"),
-    )
-)
-_SECRET_PARTS = frozenset(
-    ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "APIKEY", "CREDENTIAL", "CREDENTIALS", "PAT", "KEY")
-)
-_NOT_SECRET = (
-    "PUBLIC_KEY",
-    "PRIMARY_KEY",
-    "CACHE_KEY",
-    "KEY_ID",
-    "KEY_NAME",
-    "KEY_FILE",
-    "KEY_PATH",
-)
+_AT_THE_ROOT = word_set("""
+    bin boot dev etc home lib opt proc root sbin srv sys usr var Users Library System Applications
+    private
+""")
+_SECRET_PARTS = word_set("TOKEN SECRET PASSWORD PASSWD APIKEY CREDENTIAL CREDENTIALS PAT KEY")
+_NOT_SECRET = word_list("PUBLIC_KEY PRIMARY_KEY CACHE_KEY KEY_ID KEY_NAME KEY_FILE KEY_PATH")
 
 
 class TooLong(ValueError):
@@ -83,32 +71,31 @@ class Work:
         self.characters = self.commands = self.filled_in = self.looks = self.steps = 0
 
     def take_text(self, text: str) -> None:
-        """Another text is to be read."""
+        """Count another text to read."""
         self.characters += len(text)
         if self.characters > MOST_CHARACTERS:
             raise TooLong(f"shell text of more than {MOST_CHARACTERS} characters")
 
     def take_step(self, count: int = 1) -> None:
-        """Count more characters that were read one by one."""
+        """Count characters that are read one by one."""
         self.steps += count
         if self.steps > MOST_STEPS:
             raise TooLong(f"more than {MOST_STEPS} shell words and signs in one call")
 
     def take_command(self) -> None:
-        """Another command was found."""
         self.commands += 1
         if self.commands > MOST_COMMANDS:
             raise TooLong(f"more than {MOST_COMMANDS} commands in one call")
 
     def take_value(self, value: str) -> None:
-        """A variable or a substitution was filled in."""
+        """Count the value of a variable or substitution."""
         self.filled_in += len(value)
         if self.filled_in > MOST_FILLED_IN:
             raise TooLong(f"variables of more than {MOST_FILLED_IN} characters")
 
 
 class Setting(NamedTuple):
-    """What a shell starts with."""
+    """The environment that a shell starts with."""
 
     cwd: str
     home: str = ""
@@ -126,7 +113,7 @@ class Setting(NamedTuple):
 
 
 class WordReader:
-    """Reads words at a place of a text. Used by one thread, once."""
+    """Reads the words of a text. Used by one thread, once."""
 
     def __init__(self, text: str, setting: Setting) -> None:
         self._text = text
@@ -152,11 +139,11 @@ class WordReader:
         """Up to where the body of a function is read, whose arguments are not known."""
 
     def _run(self, text: str) -> str:
-        """What the commands of a substitution print, as far as known."""
+        """The output of the commands of a substitution, as far as known."""
         raise NotImplementedError
 
     def _mask(self, signs: str) -> str:
-        """The text with a stop for every character that means something: finding one is quick."""
+        """The text with a marker for each special character, so that finding one is fast."""
         found = self._masks.get(signs)
         if found is None:
             found = self._text
@@ -166,7 +153,7 @@ class WordReader:
         return found
 
     def _span(self, signs: str) -> str:
-        """The characters up to the next that means something; the place is behind them."""
+        """The characters before the next special character; moves behind them."""
         end = self._mask(signs).find(_STOP, self._at)
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
@@ -174,7 +161,7 @@ class WordReader:
         return found
 
     def _word(self) -> tuple[str, bool]:
-        """The next word with its marks, and whether any of it was quoted."""
+        """The next word with its marks, and whether a part of it was quoted."""
         parts: list[str] = []
         quoted = False
         start = self._at
@@ -192,18 +179,18 @@ class WordReader:
                 parts.append(self._in_parentheses())
             elif sign == ">" and following == "(":
                 self._at += 2
-                self._outputs.append(self._taken(self._closing("()")))
+                self._outputs.append(self._take_until(self._closing("()")))
                 parts.append(STREAM)
             elif sign == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
                 self._at += 1  # @(a|b), !(a): any text
                 parts[-1] = parts[-1][:-1]
-                self._taken(self._closing("()"))
+                self._take_until(self._closing("()"))
                 parts.append("*")
             elif sign in ENDS:
                 break
             elif sign in "'\"" or (sign == "$" and following in {"'", '"'}):
                 quoted = True
-                parts.append(self._quoted())
+                parts.append(self._read_quoted())
             elif sign == "\\":
                 quoted = quoted or following not in {"\n", ""}
                 parts.append(following.replace("\n", ""))
@@ -222,7 +209,7 @@ class WordReader:
         return self._text[self._at + 1 : self._at + 2]
 
     def _home(self) -> str:
-        """`~` alone or before a slash is the user's home; `~name` is another."""
+        """`~` alone or before a slash is the user's home; `~name` is another one."""
         following = self._text[self._at : self._at + 1]
         if following in {"+", "-"}:
             self._at += 1
@@ -230,7 +217,7 @@ class WordReader:
         is_ours = not following or following in "/:" + ENDS
         return (self._setting.home or "~") if is_ours else "/home/"
 
-    def _quoted(self) -> str:
+    def _read_quoted(self) -> str:
         """Any of '…', "…", $'…' and $"…"."""
         is_dollar = self._text[self._at] == "$"
         self._at += is_dollar
@@ -238,17 +225,17 @@ class WordReader:
         self._at += 1
         if not plain:
             return self._double('"')
-        return self._ansi() if is_dollar else self._taken(self._text.find("'", self._at))
+        return self._ansi() if is_dollar else self._take_until(self._text.find("'", self._at))
 
-    def _taken(self, end: int) -> str:
-        """The text up to a place, and the place behind it."""
+    def _take_until(self, end: int) -> str:
+        """The text up to a position; moves behind it."""
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
         self._at = end + 1
         return found
 
     def _closing(self, pair: str) -> int:
-        """Where the bracket that was open before the place closes; quotes and documents are skipped."""
+        """The position of the closing bracket; quotes and here documents are skipped."""
         text, depth = self._text, 1
         mask = self._mask(_IN_BRACKETS[pair])
         at = mask.find(_STOP, self._at)
@@ -275,7 +262,7 @@ class WordReader:
         return -1
 
     def _behind_quotes(self, start: int) -> int:
-        """The place behind double quotes that open before `start`; those around commands are entered."""
+        """The position after double quotes that open before `start`; quotes with commands are entered."""
         end = self._text.find('"', start)
         while end > start and self._text[end - 1] == "\\":
             end = self._text.find('"', end + 1)
@@ -283,7 +270,7 @@ class WordReader:
         return start if end < 0 or "$(" in inner or "`" in inner else end + 1
 
     def _behind_document(self, at: int) -> int:
-        """The place behind the here document that begins at `<<`, if there is one."""
+        """The position after the here document that begins at `<<`, if there is one."""
         text = self._text
         if not text.startswith("<<", at) or text.startswith("<<<", at):
             return at + 1
@@ -294,7 +281,7 @@ class WordReader:
         return at + 2 if end < 0 else end + 1 + len(word)
 
     def _double(self, end: str = "") -> str:
-        """Text in which only dollars, backticks and a few escapes mean something."""
+        """Text in which only dollars, backticks and a few escapes are special."""
         parts: list[str] = []
         while self._at < len(self._text):
             parts.append(self._span(_IN_DOUBLE))
@@ -349,7 +336,7 @@ class WordReader:
         return chr(number) if 0 < number < 0x110000 else ""
 
     def _value(self) -> str:
-        """What stands for a `$…` or a `` `…` ``. Raises `TooLong` when all of them come to too much."""
+        """The value of a `$…` or a `` `…` ``. Raises `TooLong` if all values together are too long."""
         value = self._meant()
         self._work.take_value(value)
         return value
@@ -357,14 +344,14 @@ class WordReader:
     def _meant(self) -> str:
         if self._text[self._at] == "`":
             self._at += 1
-            return self._run(self._backquoted())
+            return self._run(self._read_backquoted())
         following = self._next()
         if following == "(":
             self._at += 1
             return self._in_parentheses()
         if following == "{":
             self._at += 2
-            return self._in_braces(self._taken(self._closing("{}")))
+            return self._in_braces(self._take_until(self._closing("{}")))
         self._at += 1
         if following.isalpha() or following == "_":
             start = self._at
@@ -375,16 +362,16 @@ class WordReader:
             return "0" if following in _NUMBERS else self._argument(following)
         return "$"
 
-    def _backquoted(self) -> str:
-        """The text up to the next backquote that is not escaped, with its escapes removed."""
+    def _read_backquoted(self) -> str:
+        """The text up to the next unescaped backquote, with its escapes removed."""
         start = self._at
         end = self._text.find("`", start)
         while end > start and self._text[end - 1] == "\\":
             end = self._text.find("`", end + 1)
-        return self._taken(end).replace("\\`", "`").replace("\\\\", "\\").replace("\\$", "$")
+        return self._take_until(end).replace("\\`", "`").replace("\\\\", "\\").replace("\\$", "$")
 
     def _argument(self, name: str) -> str:
-        """`$1`, `$@`: of a function or a `bash -c`; at the top there are none."""
+        """`$1`, `$@`: arguments of a function or a `bash -c`; at the top level there are none."""
         if name != "0" and name.isdigit() and "shift" in self._text:  # any of them, in the end
             given = self._argument("@").split(_SPLIT)
             return choice(given) if len(given) > 1 else given[0]
@@ -395,10 +382,10 @@ class WordReader:
         return self._setting.env.get(name, "" if name in _EMPTY_VARIABLES else "bash")
 
     def _in_parentheses(self) -> str:
-        """`$(…)`, `$((…))`, `<(…)`: the place is at the parenthesis."""
+        """`$(…)`, `$((…))`, `<(…)`, from the parenthesis on."""
         self._at += 1
         start = self._at
-        inner = self._taken(self._closing("()"))
+        inner = self._take_until(self._closing("()"))
         if (
             inner.startswith("(")
             and inner.endswith(")")
@@ -410,7 +397,7 @@ class WordReader:
         return self._run(inner)
 
     def _in_braces(self, inner: str) -> str:
-        """`${NAME}` and what can be done to it."""
+        """`${NAME}` and its modifications."""
         if inner.startswith("!") and len(inner) > 1:
             if inner in {"!#", "!@", "!*"}:  # the last argument
                 return self._argument("@").split(_SPLIT)[-1]
@@ -441,10 +428,10 @@ class WordReader:
             return UNKNOWN
         if rest.startswith(":") and (_SPLIT in value or name in {"@", "*"}):
             return value  # some of several: all of them
-        return _altered(value, self._sub(rest) if "$" in rest else rest)
+        return _alter_parameter(value, self._sub(rest) if "$" in rest else rest)
 
     def _sub(self, text: str) -> str:
-        """The text of a default, with what stands in it filled in."""
+        """The text of a default, with its variables replaced."""
         if self._level >= DEEPEST:
             raise TooLong(f"variables nested deeper than {DEEPEST} levels")
         self._work.take_text(text)
@@ -489,7 +476,7 @@ class WordReader:
         return UNKNOWN if name and name not in _AT_THE_ROOT else self._unset
 
     def _splitting(self, value: str) -> str:
-        """A value outside of quotes: its blanks part words."""
+        """An unquoted value: its blanks separate words."""
         for sign in self._variables["IFS"][:8]:
             if sign in value:
                 value = value.replace(sign, _SPLIT)
@@ -523,7 +510,7 @@ def _element(value: str, index: str) -> str:
     return parts[at] if -len(parts) <= at < len(parts) else ""
 
 
-def _altered(value: str, how: str) -> str:
+def _alter_parameter(value: str, how: str) -> str:
     """`${NAME#a}`, `${NAME%a}`, `${NAME,,}`, `${NAME//a/b}`, `${NAME:1:3}`."""
     kind, plain = how[:1], how.lstrip("#%")
     if kind in {"#", "%"}:
@@ -562,17 +549,17 @@ def _without(value: str, pattern: str, *, is_front: bool, is_longest: bool) -> s
 
 
 def unescaped(text: str) -> str:
-    r"""The text with its escapes as in C taken for what they are: `\x73h` is `sh`."""
+    r"""The text with its C escapes resolved: `\x73h` is `sh`."""
     return WordReader(text.replace("'", "\\'") + "'", Setting(""))._ansi()  # noqa: SLF001  a part of it
 
 
 def parted(words: Sequence[str]) -> str:
-    """Several words as one text that parts into them again, also in quotes: `"$@"`."""
+    """Several words as one text that splits into the same words again: `"$@"`."""
     return _SPLIT.join(words)
 
 
 def _name_length(text: str) -> int:
-    """How many characters at the beginning are the name of a variable."""
+    """The length of the variable name at the beginning."""
     for length, sign in enumerate(text):
         if not (sign.isalnum() or sign == "_"):
             return length
@@ -580,14 +567,14 @@ def _name_length(text: str) -> int:
 
 
 def choice(values: Sequence[str]) -> str:
-    """One value that stands for any of several, as braces do."""
+    """One value that stands for any of several, like braces."""
     if len(values) == 1:
         return values[0]
     return f"{_OPEN}{_COMMA.join(values)}{_CLOSE}" if values else UNKNOWN
 
 
 def expanded(raw: str, *, keep_empty: bool) -> list[str]:
-    """The words that one word with marks becomes. Raises `TooLong` when they are too many."""
+    """The words that a word with marks expands to. Raises `TooLong` if there are too many."""
     words = [raw]
     for _ in range(MOST_WORDS if _CLOSE in raw else 0):
         grown = [found for word in words for found in _once(word)]
@@ -604,7 +591,7 @@ def expanded(raw: str, *, keep_empty: bool) -> list[str]:
 
 
 def _once(word: str) -> list[str]:
-    """The innermost braces of a word opened, once."""
+    """A word with its innermost braces expanded, once."""
     close = word.find(_CLOSE)
     start = word.rfind(_OPEN, 0, close) if close >= 0 else -1
     if start < 0:
@@ -619,7 +606,7 @@ def _once(word: str) -> list[str]:
 
 
 def _sequence(inner: str) -> list[str]:
-    """`{1..3}`, `{a..c}`; nothing for what is no sequence."""
+    """`{1..3}`, `{a..c}`; empty for anything else."""
     first, dots, last = inner.partition("..")
     last = last.partition("..")[0]
     if not dots or not first or not last:
@@ -636,7 +623,7 @@ def _sequence(inner: str) -> list[str]:
 
 
 def unmarked(word: str) -> str:
-    """A word with plain characters for the marks that are left."""
+    """A word with its remaining marks as plain characters."""
     for mark, sign in zip(MARKS, "{,} ", strict=True):
         if mark in word:
             word = word.replace(mark, sign)

@@ -5,9 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear._agents.base import Agent
 from switchgear._agents.demo import VALIDATED, VALIDATION
-from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._breaker.handle import Breaker
 from switchgear._breaker.presets import LoopPreset
 from switchgear._config.sections import preset_policy
@@ -16,23 +14,24 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
 from switchgear._opinion.opinion import SecondOpinion
 from switchgear._panel.panel import Panel
-from switchgear._run.batch.model import AUTO, Progress, Status, Task
-from switchgear._run.batch.view import BatchView, GuardedBatchView
+from switchgear._run.batch.model import Progress, Status, Task
+from switchgear._run.batch.view import BatchView
 from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt, Time
-from switchgear._run.loop import Runner, take_locks
+from switchgear._run.loop import Runner, agent_of, take_locks
 from switchgear._run.options import RunOptions, run_options
-from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, similar_durations_s
+from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, timeout_by_policy
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import Choose, RunDependencies, RunState
-from switchgear._run.view import RunView
+from switchgear._run.stuck import given_up
+from switchgear._run.view import RunView, guarded
 from switchgear._sinks.dispatch import Sink
 from switchgear._stuck import messages
-from switchgear._stuck.escalation import Interventions, escalation_key, given_up
+from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import trip_options
-from switchgear._stuck.timeouts import Timeouts, timeout
+from switchgear._stuck.timeouts import Timeouts
 from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
@@ -56,6 +55,8 @@ class AttemptDependencies(NamedTuple):
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
     second_opinion: SecondOpinion | None = None
+    owner_of: Callable[[str], str] = lambda _: ""
+    """The person to notify about the runs of an agent; empty: unknown."""
 
 
 class Attempt(NamedTuple):
@@ -70,6 +71,8 @@ class Attempt(NamedTuple):
     """Prompts the user about a stuck agent; `None`: no terminal."""
     circuit: str = ""
     """The circuit of the loop; empty: the one of the folder, the task and the agent."""
+    owner: str = ""
+    """The person to notify about the run; empty: the one of the agent."""
 
 
 class AttemptOutcome(NamedTuple):
@@ -111,18 +114,8 @@ def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, s
     """How long the task may take in seconds, `None` for no end, and why."""
     if task.timeout is None or isinstance(task.timeout, float):
         return task.timeout, "set in the file"
-    rules, options = place.timeouts, options_of(place, task)
-    if task.timeout != AUTO:
-        rules = rules._replace(policy=task.timeout)
-    durations_s = similar_durations_s(
-        place.runs,
-        task=task.words,
-        agent=options.agent_label,
-        preset=options.preset,
-        enough=rules.min_runs,
-    )
-    chosen = timeout(rules, task.estimate, durations_s)
-    return chosen.seconds, f"{rules.policy}: {chosen.why}"
+    options = options_of(place, task)
+    return timeout_by_policy(options, task.timeout, task.estimate, place.timeouts, place.runs)
 
 
 def run_attempt(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
@@ -138,7 +131,7 @@ def run_attempt(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
     stuck = result.options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
     return AttemptOutcome(
         result,
-        gave_up=_given_up(place, result.circuit) if stuck else None,
+        gave_up=given_up(place.panel.store, result.circuit, place.interventions) if stuck else None,
         unpriced=result.state.unknown_prices > before,
     )
 
@@ -158,7 +151,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
         options = options._replace(budget_micros=spent + attempt.grant_micros)
     return Runner(
         options,
-        _agent(options),
+        agent_of(options),
         record,
         folder=folder,
         panel=place.panel,
@@ -176,20 +169,10 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
             progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,
             locks=locks,
+            owner=attempt.owner or place.owner_of(options.agent_label),
             in_batch=True,
         ),
     )
-
-
-def _given_up(place: AttemptDependencies, loop: str) -> str | None:
-    """The steps tried, if the loop's escalation has none left."""
-    step_names = place.interventions.step_names
-    try:
-        return place.panel.store.transact(
-            escalation_key(loop), lambda tx: given_up(tx.apply, loop, step_names)
-        )
-    except StoreError:
-        return None  # unknown, but the end of the run is known
 
 
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
@@ -204,12 +187,6 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
     # With more time, warnings whose mark is ahead again are delivered again.
     passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
     return state._replace(warned=passed)
-
-
-def _agent(options: RunOptions) -> Agent:
-    if options.agent_cmd is not None:
-        return agent_of_command(options.agent_cmd)
-    return agent_named(options.agent or "")
 
 
 def progress_after(progress: Progress, outcome: AttemptOutcome) -> Progress:
@@ -287,76 +264,6 @@ _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.
 """Exit reasons that are no evidence about starting agents: they depend on the user."""
 
 
-class SpawnCircuit:
-    """The circuit `op/agent_spawn` of one batch. Used by one thread."""
-
-    def __init__(self, panel: Panel, policy: Policy | None = None) -> None:
-        self._panel = panel
-        policy = policy or preset_policy("operation")
-        self._breaker: Breaker = panel.breaker(SPAWN, policy)
-
-    def acquire(self) -> Permit | Rejected:
-        """A permit to start one agent, or the refusal."""
-        self._breaker.refresh()
-        try:
-            return self._breaker.enter()
-        except Rejected as refused:
-            return refused
-
-    def give_back(self, permit: Permit) -> None:
-        self._breaker.record(Signal(), permit)
-
-    def record(
-        self, permit: Permit, result: RunResult | None, problem: str, *, worked: bool
-    ) -> str | None:
-        """Record the result of an attempt. Returns the message about a probe, if it was one.
-
-        `worked`: whether an agent was started; a loop that was open from the start is no evidence.
-        """
-        ok: bool | None = False
-        if result is not None:
-            ok = result.success
-            refused = not worked and result.exit_reason is ExitReason.CIRCUIT_BREAKER
-            if refused or result.exit_reason in _NO_EVIDENCE:
-                ok = None
-        error = problem if result is None else f"{result.exit_reason}: {result.reason}"
-        verdict = self._breaker.record(Signal(ok=ok, error=None if ok else redact(error)), permit)
-        if not permit.probe or ok is None:
-            return None
-        return messages.recovery_ends(verdict.phase, ok=ok)
-
-    def block(self) -> str:
-        """The message CIRCUIT BREAKER TRIPPED."""
-        circuit = self._breaker.snapshot()
-        with suppress(StoreError):  # then the local state must do
-            view = self._panel.view(SPAWN)
-            circuit = circuit if view is None else view.circuit
-        return messages.circuit_tripped(circuit, self._panel.store.now_s())
-
-    def probing(self) -> str:
-        """The message when the next agent is the probe."""
-        opened_s = self._panel.store.now_s() - self._breaker.snapshot().outage.opened_at_s
-        return f"{messages.recovery_begins(SPAWN, opened_s, 0.0)}\n\n{messages.PROBING}"
-
-    @property
-    def is_half_open(self) -> bool:
-        """Whether a test is under way."""
-        return self._breaker.snapshot().phase is Phase.HALF_OPEN
-
-    @property
-    def outage(self) -> float:
-        """Identifies an outage: when it started."""
-        return self._breaker.snapshot().outage.opened_at_s
-
-    def force(self, by: str, why: str) -> str | None:
-        """Close it by force. Returns why that was refused, if it was."""
-        try:
-            self._panel.order(SPAWN, by=by, why=why, reset=True)
-        except (OverrideRefused, StoreError) as refused:
-            return str(refused)
-        return None
-
-
 MOST_FORCES = 3
 """How often a policy closes the circuit by force in one batch; then it waits."""
 PROBE_LOOK_S = 1.0
@@ -371,20 +278,26 @@ class AdmissionResult(NamedTuple):
 
 
 class Admission:
-    """Acquires a permit before each attempt and records its result. Used by one thread."""
+    """Acquires a permit of `op/agent_spawn` before each attempt and records its result. Used by one thread.
+
+    `policy`: what to do while the circuit is open, unless `choose` prompts the user for it.
+    `circuit_policy`: how the circuit is judged; default: as an operation.
+    """
 
     def __init__(
         self,
-        spawn_circuit: SpawnCircuit,
+        panel: Panel,
         view: BatchView,
         *,
         policy: str,
+        circuit_policy: Policy | None = None,
         choose: Choose | None = None,
-        by: str = "switchgear batch",
+        by: str = BY,
         forces: int = 0,
         time: Time | None = None,
     ) -> None:
-        self._spawn_circuit, self._view = spawn_circuit, GuardedBatchView(view)
+        self._panel, self._view = panel, guarded(view, BatchView())
+        self._breaker: Breaker = panel.breaker(SPAWN, circuit_policy or preset_policy("operation"))
         self._policy, self._choose, self._by = policy, choose, by
         self._time = time or Time()
         self._closed_until_s = 0.0
@@ -402,23 +315,38 @@ class Admission:
         """A permit to start this task; `running`: whether others are running."""
         if self._time.clock() < self._closed_until_s:
             return AdmissionResult()
-        acquired = self._spawn_circuit.acquire()
-        if isinstance(acquired, Rejected):
-            return self._refused(name, acquired, running=running)
+        self._breaker.refresh()
+        try:
+            acquired = self._breaker.enter()
+        except Rejected as refused:
+            return self._handle_refusal(name, refused, running=running)
         self._closed_until_s = 0.0
         if acquired.probe:
-            self._view.said(self._spawn_circuit.probing())
+            opened_s = self._panel.store.now_s() - self._breaker.snapshot().outage.opened_at_s
+            begins = messages.recovery_begins(SPAWN, opened_s, 0.0)
+            self._view.said(f"{begins}\n\n{messages.PROBING}")
         return AdmissionResult(acquired)
 
     def give_back(self, permit: Permit) -> None:
         """No agent was started."""
-        self._spawn_circuit.give_back(permit)
+        self._breaker.record(Signal(), permit)
 
     def record(self, permit: Permit, outcome: AttemptOutcome, *, worked: bool) -> None:
-        """How the attempt went; `worked`: whether its agent was started at all."""
-        said = self._spawn_circuit.record(permit, outcome.result, outcome.problem, worked=worked)
-        if said is not None:
-            self._view.said(said)
+        """Record how the attempt went, and report it if it was a probe.
+
+        `worked`: whether an agent was started; a loop that was open from the start is no evidence.
+        """
+        result = outcome.result
+        ok: bool | None = False
+        if result is not None:
+            ok = result.success
+            refused = not worked and result.exit_reason is ExitReason.CIRCUIT_BREAKER
+            if refused or result.exit_reason in _NO_EVIDENCE:
+                ok = None
+        error = outcome.problem if result is None else f"{result.exit_reason}: {result.reason}"
+        verdict = self._breaker.record(Signal(ok=ok, error=None if ok else redact(error)), permit)
+        if permit.probe and ok is not None:
+            self._view.said(messages.recovery_ends(verdict.phase, ok=ok))
             self._closed_until_s = 0.0
 
     def count_down(self) -> None:
@@ -428,9 +356,10 @@ class Admission:
             self._shown_s = int(left_s)
             self._view.waiting(self._why, left_s)
 
-    def _refused(self, name: str, refused: Rejected, *, running: bool) -> AdmissionResult:
+    def _handle_refusal(self, name: str, refused: Rejected, *, running: bool) -> AdmissionResult:
         wait_s = refused.retry_after_s
-        if running and wait_s is not None and self._spawn_circuit.is_half_open:
+        half_open = self._breaker.snapshot().phase is Phase.HALF_OPEN
+        if running and wait_s is not None and half_open:
             return self._wait(f"for the probe of {SPAWN}", min(wait_s, PROBE_LOOK_S))
         choice = self._chosen(wait_s)
         if choice == "wait" and wait_s is None:
@@ -442,25 +371,26 @@ class Admission:
         if choice == "abort":
             self.aborted = str(refused)
             return AdmissionResult()
-        why = f"batch: {name} is to be started"
-        objection = self._spawn_circuit.force(self._by, why)
-        if objection is not None:
-            self._view.said(objection)
-            self.aborted = objection
+        try:
+            why = f"batch: {name} is to be started"
+            self._panel.order(SPAWN, by=self._by, why=why, reset=True)
+        except (OverrideRefused, StoreError) as objection:
+            self.aborted = str(objection)
+            self._view.said(self.aborted)
             return AdmissionResult()
         self._view.said(f"{SPAWN} was closed by force")
         return self.acquire(name, running=running)
 
     def _chosen(self, wait_s: float | None) -> str:
         """The user's choice, else the policy's. Each outage is reported once."""
-        outage = self._spawn_circuit.outage
-        told, self._told_of = self._told_of == outage, outage
-        if told and self._waits:
+        outage = self._breaker.snapshot().outage.opened_at_s
+        is_known, self._told_of = self._told_of == outage, outage
+        if is_known and self._waits:
             return "wait"
-        block, chosen = self._spawn_circuit.block(), None
+        block, chosen = self._tripped(), None
         if self._choose is not None:
             chosen = self._choose(block, trip_options(wait_s))
-        elif not told:
+        elif not is_known:
             self._view.said(block)
         if chosen is None:
             chosen = self._policy
@@ -469,6 +399,14 @@ class Admission:
                 chosen = "force" if self.forces <= MOST_FORCES else "wait"
         self._waits = chosen == "wait"
         return chosen
+
+    def _tripped(self) -> str:
+        """The message CIRCUIT BREAKER TRIPPED."""
+        circuit = self._breaker.snapshot()
+        with suppress(StoreError):  # then the local state must do
+            view = self._panel.view(SPAWN)
+            circuit = circuit if view is None else view.circuit
+        return messages.circuit_tripped(circuit, self._panel.store.now_s())
 
     def _wait(self, why: str, seconds: float) -> AdmissionResult:
         self._why, self._closed_until_s = why, self._time.clock() + seconds

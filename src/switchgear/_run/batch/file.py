@@ -28,6 +28,8 @@ from switchgear._stuck.timeouts import POLICIES, Estimate
 MOST_PARALLEL = 1024
 LARGEST_BYTES = 4 * 1024 * 1024
 """Of a file of tasks: more than 20,000 of them, read in seconds."""
+MOST_VALUES = 300_000
+"""Of a file of tasks, after aliases are expanded."""
 _NAME = re.compile(r"\w[\w.-]{0,59}")
 
 Read = Callable[[str, Any], Any]
@@ -59,7 +61,7 @@ def _flag(key: str, value: Any) -> bool:
     return value
 
 
-def _whole(least: int, most: int = 10**9) -> Read:
+def _read_int(least: int, most: int = 10**9) -> Read:
     def read(key: str, value: Any) -> int:
         if values.check_int(key, value, least=least) > most:
             raise ValueError(f"{key} is {value!r}: it must be at most {most}")
@@ -132,7 +134,7 @@ def _folder(key: str, value: Any) -> str:
 
 
 WHOLE: dict[str, Read] = {
-    "parallel": _whole(1, MOST_PARALLEL),
+    "parallel": _read_int(1, MOST_PARALLEL),
     "budget": _amount(micros),
     "on_open": _one_of(*OPEN_CHOICES),
     "labels": _names,
@@ -141,8 +143,8 @@ TASK: dict[str, Read] = {
     "name": _name,
     "task": text,
     "needs": _names,
-    "files": _whole(0),
-    "loc": _whole(0),
+    "files": _read_int(0),
+    "loc": _read_int(0),
     "complex": _flag,
 }
 RUN: dict[str, Read] = {
@@ -155,7 +157,7 @@ RUN: dict[str, Read] = {
     "budget": _amount(micros),
     "budget_node": _node,
     "allow_unknown_price": _flag,
-    "max_iterations": _whole(1),
+    "max_iterations": _read_int(1),
     "rate_limit": _amount(per_hour),
     "idle_timeout": _span,
     "completion_promise": text,
@@ -169,7 +171,7 @@ SHARED: dict[str, Read] = {
     "cwd": _folder,
     "worktree": _flag,
     "on_timeout": _one_of(*TIMEOUT_CHOICES),
-    "attempts": _whole(1, 100),
+    "attempts": _read_int(1, 100),
     "more_time": _span,
 }
 """The keys of a task, and of the defaults for all."""
@@ -189,7 +191,9 @@ def read_batch(
     `presets` are the user's own, beside ours.
     """
     report = Report(os.fspath(path))
-    root = read_document(os.fspath(path), report, largest_bytes=LARGEST_BYTES)
+    root = read_document(
+        os.fspath(path), report, largest_bytes=LARGEST_BYTES, most_values=MOST_VALUES
+    )
     batch = _BatchFileReader(report, presets or {}).batch(root)
     report.raise_if_any()
     return batch
@@ -218,7 +222,7 @@ class _BatchFileReader:
             report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
         values = self._read({name: keys[name] for name in keys if name in WHOLE}, WHOLE)
         labels = values.get("labels", ())
-        named = [(node, _labelled(self._task(node, defaults), labels)) for node in nodes]
+        named = [(node, _split_labels(self._task(node, defaults), labels)) for node in nodes]
         self._check_names(named, labels)
         return Batch(
             tuple(task for _, task in named if task is not None),
@@ -235,11 +239,11 @@ class _BatchFileReader:
                 self._report.add(node, f"needs the key {key!r}")
         if self._report.added > before:
             return None
-        told = _merged(defaults, values)
-        if told.get("agent") is None and told.get("agent_cmd") is None:
+        merged = _merge_defaults(defaults, values)
+        if merged.get("agent") is None and merged.get("agent_cmd") is None:
             self._report.add(node, "has no agent: it needs the key 'agent' or 'agent_cmd'")
             return None
-        return _made(told)
+        return _make_task(merged)
 
     def _values(self, node: ConfigNode, known: Mapping[str, Read]) -> dict[str, Any]:
         """The values of a task or of the defaults, as they are used."""
@@ -293,7 +297,7 @@ class _BatchFileReader:
             )
 
 
-def _labelled(task: Task | None, labels: tuple[str, ...]) -> Task | None:
+def _split_labels(task: Task | None, labels: tuple[str, ...]) -> Task | None:
     """The task with the labels among its needs; what remains are tasks."""
     if task is None or not labels:
         return task
@@ -303,7 +307,7 @@ def _labelled(task: Task | None, labels: tuple[str, ...]) -> Task | None:
     )
 
 
-def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_defaults(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a task over the defaults; its agent replaces either kind of default agent."""
     merged = {**defaults, **own}
     if "agent" in own:
@@ -313,22 +317,22 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _made(told: Mapping[str, Any]) -> Task:
-    needs = told.get("needs", ())
-    flags = {FLAGS.get(key, key): value for key, value in told.items() if key in RUN}
+def _make_task(values: Mapping[str, Any]) -> Task:
+    needs = values.get("needs", ())
+    flags = {FLAGS.get(key, key): value for key, value in values.items() if key in RUN}
     size = Estimate(
-        told.get("files", 0), told.get("loc", 0), len(needs), told.get("complex", False)
+        values.get("files", 0), values.get("loc", 0), len(needs), values.get("complex", False)
     )
     return Task(
-        name=told["name"],
-        words=told["task"],
+        name=values["name"],
+        words=values["task"],
         needs=needs,
         estimate=size,
-        timeout=told.get("timeout", AUTO),
+        timeout=values.get("timeout", AUTO),
         flags=flags,
-        cwd=told.get("cwd"),
-        worktree=told.get("worktree", False),
-        on_timeout=told.get("on_timeout", TIMEOUT_CHOICES[0]),
-        attempts=told.get("attempts", ATTEMPTS),
-        more_time_s=told.get("more_time"),
+        cwd=values.get("cwd"),
+        worktree=values.get("worktree", False),
+        on_timeout=values.get("on_timeout", TIMEOUT_CHOICES[0]),
+        attempts=values.get("attempts", ATTEMPTS),
+        more_time_s=values.get("more_time"),
     )

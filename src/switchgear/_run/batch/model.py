@@ -23,8 +23,6 @@ _RUN_ID = re.compile(r"[0-9A-Za-z][\w-]*", re.ASCII)
 
 
 class Status(StrEnum):
-    """The status of a task."""
-
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
@@ -57,7 +55,7 @@ class Task(NamedTuple):
     """The options of its run, by the fields of `RunOptions`."""
     cwd: str | None = None
     worktree: bool = False
-    """Whether it works in a git worktree of its own."""
+    """Whether it works in a separate git worktree."""
     on_timeout: str = TIMEOUT_CHOICES[0]
     attempts: int = ATTEMPTS
     """How often it is started at most, where a policy decides."""
@@ -86,10 +84,6 @@ class Batch(NamedTuple):
     budget_micros: int | None = None
     """For all tasks together."""
     on_open: str = OPEN_CHOICES[0]
-
-    @property
-    def by_name(self) -> dict[str, Task]:
-        return {task.name: task for task in self.tasks}
 
 
 class Progress(NamedTuple):
@@ -148,8 +142,6 @@ class Progress(NamedTuple):
 
 
 class BatchEnd(NamedTuple):
-    """How a batch ended: the name of it, and its exit code."""
-
     name: str
     code: int
     meaning: str
@@ -229,31 +221,52 @@ def cycle(needs: Mapping[str, Sequence[str]]) -> list[str] | None:
     return None
 
 
-def ancestors(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
-    """All that each task needs, directly or not. The tasks must not need each other in a cycle."""
-    needs = {task.name: task.needs for task in tasks}
-    found: dict[str, frozenset[str]] = {}
-    for name in TopologicalSorter(needs).static_order():
-        found[name] = frozenset(needs[name]).union(*(found[need] for need in needs[name]))
-    return found
-
-
 def clash(tasks: Sequence[Task], places: Mapping[str, str]) -> tuple[str, str] | None:
     """Two tasks that could run at the same time in the same place; `None`: no two could.
 
     A place is the working tree that a task changes; one inside another is the same.
     """
-    above = ancestors(tasks)
-    for at, one in enumerate(tasks):
-        for other in tasks[at + 1 :]:
-            ordered = one.name in above[other.name] or other.name in above[one.name]
-            if not ordered and _overlap(places.get(one.name), places.get(other.name)):
-                return one.name, other.name
+    users = _users(tasks, places)
+    if not users:
+        return None
+    ordered = _ordered_with(tasks)
+    for at, task in enumerate(tasks):
+        place = places.get(task.name)
+        others = 0 if place is None else users[PurePath(place)] & ~ordered[task.name]
+        later = others >> (at + 1)
+        if later:
+            return task.name, tasks[at + (later & -later).bit_length()].name
     return None
 
 
-def _overlap(one: str | None, other: str | None) -> bool:
-    if one is None or other is None:
-        return False
-    first, second = PurePath(one), PurePath(other)
-    return first.is_relative_to(second) or second.is_relative_to(first)
+def _users(tasks: Sequence[Task], places: Mapping[str, str]) -> dict[PurePath, int]:
+    """For each place the tasks that change it, or a part of it, or what it is a part of.
+
+    A set of tasks is a number whose bit N stands for task N: a batch may have 10,000 of them.
+    """
+    own: dict[PurePath, int] = {}
+    for at, task in enumerate(tasks):
+        if task.name in places:
+            place = PurePath(places[task.name])
+            own[place] = own.get(place, 0) | 1 << at
+    users = dict(own)
+    for place, those in own.items():
+        for outer in own.keys() & {*place.parents}:
+            users[place] |= own[outer]
+            users[outer] |= those
+    return users
+
+
+def _ordered_with(tasks: Sequence[Task]) -> dict[str, int]:
+    """For each task the set of tasks that it needs or that need it, directly or not."""
+    needs = {task.name: task.needs for task in tasks}
+    bits = {task.name: 1 << at for at, task in enumerate(tasks)}
+    order = [*TopologicalSorter(needs).static_order()]
+    above, below = dict.fromkeys(bits, 0), dict.fromkeys(bits, 0)
+    for name in order:
+        for need in needs[name]:
+            above[name] |= above[need] | bits[need]
+    for name in reversed(order):
+        for need in needs[name]:
+            below[need] |= below[name] | bits[name]
+    return {name: above[name] | below[name] for name in bits}

@@ -1,7 +1,7 @@
 """A batch is a folder: batch.json, replaced atomically after every change, and the folders its tasks use.
 
 A batch whose process was killed continues: finished tasks stay finished, running tasks resume from their
-runs. A task works in a folder, in a git worktree of its own, or in the demo agent's project. A worktree has a
+runs. A task works in a folder, in a separate git worktree, or in the demo agent's project. A worktree has a
 branch that starts where the tasks it needs ended; its work is committed there.
 """
 
@@ -9,13 +9,10 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 import subprocess
-import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -29,15 +26,18 @@ from switchgear._run.record import (
     LONGEST_FILE,
     RunFolder,
     RunUnreadable,
+    append_json,
+    ids_in,
     is_alive,
     keep_out_of_git,
+    matching,
+    new_id,
     process_began,
     runs_root,
     write_json,
 )
 from switchgear._run.run_lock import is_held
 from switchgear._run.state import RunState
-from switchgear._system.files import append_descriptor
 
 SCHEMA = 1
 BATCHES = "batches"
@@ -82,10 +82,12 @@ class BatchFolder:
         return self.path.name
 
     def write(self, kept: BatchState, changed: str | None = None) -> None:
-        """Put batch.json in place; in a large batch, only add what became of the task that changed."""
+        """Replace batch.json; in a large batch, only append the task that changed to the journal."""
         few = len(kept.progress) <= WHOLE_TASKS or self._added >= len(kept.progress)
         if changed is not None and self._journal and not few and kept.forces == self._forces:
-            self._add(changed, kept.progress[changed])
+            change = [changed, kept.progress[changed].dump()]
+            append_json(self.path / f"changes-{self._journal}.jsonl", change, sync=True)
+            self._added += 1
             return
         self._journal = (self._journal or self._last_journal()) + 1
         self._added, self._forces = 0, kept.forces
@@ -104,15 +106,6 @@ class BatchFolder:
             if old.name != f"changes-{self._journal}.jsonl":
                 old.unlink(missing_ok=True)
 
-    def _add(self, name: str, progress: Progress) -> None:
-        """Add one change to the journal that belongs to the present batch.json."""
-        line = json.dumps([name, progress.dump()], ensure_ascii=True).encode("ascii") + b"\n"
-        descriptor = append_descriptor(self.path / f"changes-{self._journal}.jsonl")
-        with os.fdopen(descriptor, "ab", buffering=0) as file:
-            file.write(line)
-            os.fsync(file.fileno())
-        self._added += 1
-
     def _last_journal(self) -> int:
         """The number of the journal that an earlier process of this batch wrote."""
         try:
@@ -121,7 +114,7 @@ class BatchFolder:
             return 0
 
     def read(self) -> tuple[BatchState, bool]:
-        """What batch.json holds, and whether its process is still at work. Raises `BatchUnreadable`."""
+        """The content of batch.json, and whether its process is running. Raises `BatchUnreadable`."""
         try:
             with (self.path / "batch.json").open(encoding="utf-8") as file:
                 held = json.loads(file.read(LONGEST_FILE))
@@ -153,8 +146,7 @@ def batches_root(start: Path) -> Path:
 
 def new_batch(root: Path, now_s: float | None = None) -> BatchFolder:
     """A folder for a new batch; its id sorts by time."""
-    at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
-    path = root / f"{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03}{secrets.token_hex(2)}"
+    path = root / new_id(now_s)
     keep_out_of_git(root.parent)
     path.mkdir(mode=0o700, parents=True)
     return BatchFolder(path)
@@ -162,12 +154,8 @@ def new_batch(root: Path, now_s: float | None = None) -> BatchFolder:
 
 def batches_of(root: Path, file: str) -> list[BatchFolder]:
     """The batches of a file, the newest last, without unreadable ones."""
-    try:
-        ids = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    except OSError:
-        return []
     found = []
-    for name in ids:
+    for name in ids_in(root):
         folder = BatchFolder(root / name)
         try:
             if folder.read()[0].file == file:
@@ -184,8 +172,7 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
         if mine:
             return mine[-1]
         raise BatchUnreadable(LAST, f"does not exist: no batch of {file} was started")
-    ids = sorted(each.name for each in root.glob("*") if each.is_dir())
-    found = [each for each in ids if name and (each.startswith(name) or each.endswith(name))]
+    found = matching(ids_in(root), name)
     if len(found) == 1:
         return BatchFolder(root / found[0])
     if found:
@@ -276,9 +263,9 @@ def branch_parts(names: Iterable[str]) -> dict[str, str]:
         names, key=lambda name: (_valid(name) != name, name != name.casefold(), name)
     ):
         part = _valid(name)
-        if part != name or _folded(part) in used:
+        if part != name or _fold_case(part) in used:
             part = f"{part}-{blake2b(name.encode(errors='surrogateescape'), digest_size=4).hexdigest()}"
-        used.add(_folded(part))
+        used.add(_fold_case(part))
         parts[name] = part
     return parts
 
@@ -293,7 +280,7 @@ def _valid(name: str) -> str:
     return part.strip("-") or "task"
 
 
-def _folded(part: str) -> str:
+def _fold_case(part: str) -> str:
     return unicodedata.normalize("NFC", part.casefold())
 
 

@@ -48,11 +48,12 @@ from switchgear._run.batch.model import (
     ready,
 )
 from switchgear._run.batch.record import BatchFolder, BatchState, TaskFolderError, TaskFolders
-from switchgear._run.batch.view import BatchView, GuardedBatchView, timed_out, timeout_options
+from switchgear._run.batch.view import BatchView, timed_out, timeout_options
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import is_disk_full, new_run
 from switchgear._run.state import Choose
+from switchgear._run.view import guarded
 
 
 class RunningAttempts:
@@ -87,8 +88,6 @@ class RunningAttempts:
 
 
 class RunningAttempt(NamedTuple):
-    """An attempt that is under way."""
-
     permit: Permit
     reserved_micros: int
     """Of the batch's budget."""
@@ -129,7 +128,7 @@ class Scheduler:
     ) -> None:
         self._batch, self._kept, self._home = batch, kept, home
         self._place, self._places = place, places
-        self._dependencies, self._view = dependencies, GuardedBatchView(dependencies.view)
+        self._dependencies, self._view = dependencies, guarded(dependencies.view, BatchView())
         self._admission = admission
         self._budget = BatchBudget(batch, place.panel.budgets, kept.progress)
         self._act = act
@@ -145,12 +144,12 @@ class Scheduler:
         """Whether the loss of the store was reported."""
         self._statuses = {name: each.status for name, each in kept.progress.items()}
         self._unbegun = list(batch.tasks)
-        """The tasks that have not started, and some that have."""
+        """All tasks that have not started; may include some that have."""
         self._begun = 0
-        """About how many of them have."""
+        """About how many of them have started."""
         self._may_block = True
-        """Whether a task may be blocked that was not: one has failed since the last look."""
-        self._finished: queue.SimpleQueue[tuple[str, AttemptOutcome]] = queue.SimpleQueue()
+        """Whether a task has failed since blocked tasks were last determined."""
+        self._finished: queue.SimpleQueue[tuple[Task, AttemptOutcome]] = queue.SimpleQueue()
 
     @property
     def progress(self) -> dict[str, Progress]:
@@ -176,19 +175,17 @@ class Scheduler:
             if not self._is_ending():
                 self._start_ready()
                 self._block()  # what could not even be started has ended, too
-            if not self._running and (self._is_ending() or not self._is_waiting()):
+            if not self._running and (self._is_ending() or next(self._ready(), None) is None):
                 return
             if self._admission.aborted is not None:
                 self._interrupts.stop_once()
-            self._await_attempt()
+            with suppress(queue.Empty):
+                self._settle(*self._finished.get(timeout=TICK_S))
+            self._admission.count_down()
 
     def _is_ending(self) -> bool:
         stopped = bool(self._dependencies.interrupt.asked) or bool(self._full)
         return stopped or self._admission.aborted is not None
-
-    def _is_waiting(self) -> bool:
-        """Whether something may still begin."""
-        return any(True for _ in self._ready())
 
     def _end(self) -> BatchEnd:
         statuses = set(self._statuses.values())
@@ -242,7 +239,7 @@ class Scheduler:
         reservation: RunReservation | None = None
         try:
             reservation = self._budget.reserve(task, grant.micros, self._home.id)
-            progress = self._prepared(task, self.progress[task.name])
+            progress = self._prepare(task, self.progress[task.name])
         except BudgetRefused:
             self._admission.give_back(permit)
             self._waited_for.add(grant.payer or str(node_of(task)))
@@ -277,7 +274,7 @@ class Scheduler:
         if not grant.comes_back:
             return self._fail(task, self._budget.why_no_money(task), exit_reason="budget")
         if not grant.payer:
-            return False  # all tasks share the batch's own money, in their order
+            return False  # all tasks share the batch's own money, in order
         return self._wait_for(task, grant.payer)
 
     def _wait_for(self, task: Task, node: str) -> bool:
@@ -307,8 +304,8 @@ class Scheduler:
         self._change(task.name, status=Status.FAILED, reason=reason, **fields)
         return True
 
-    def _prepared(self, task: Task, progress: Progress) -> Progress:
-        """With its place, its run and its time."""
+    def _prepare(self, task: Task, progress: Progress) -> Progress:
+        """The progress with its folder, run and time limit."""
         progress = self._places.give(task, progress, self.progress)
         if progress.run is None:
             limit_s, why = timeout_for(self._place, task)
@@ -318,11 +315,7 @@ class Scheduler:
         elif progress.timeout_s is not None and progress.seconds >= progress.timeout_s:
             limit_s = progress.seconds + self._more_s(task)
             progress = progress._replace(timeout_s=limit_s)  # else it would end at once
-        return progress._replace(
-            status=Status.RUNNING,
-            reason="",
-            attempts=progress.attempts + 1,
-        )
+        return progress._replace(status=Status.RUNNING, reason="", attempts=progress.attempts + 1)
 
     def _begin(self, task: Task, progress: Progress, grant: int | None) -> None:
         attempt = Attempt(
@@ -341,18 +334,11 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
                 outcome = failed_outcome(error)
             finally:
-                self._finished.put((task.name, outcome))
+                self._finished.put((task, outcome))
 
         threading.Thread(target=work, name=f"switchgear-{task.name}").start()
 
     # After an attempt
-
-    def _await_attempt(self) -> None:
-        """Wait a moment for an attempt to end, and settle what became of it."""
-        with suppress(queue.Empty):
-            name, outcome = self._finished.get(timeout=TICK_S)
-            self._settle(self._batch.by_name[name], outcome)
-        self._admission.count_down()
 
     def _settle(self, task: Task, outcome: AttemptOutcome) -> None:
         running = self._running.pop(task.name)
@@ -413,7 +399,7 @@ class Scheduler:
         return ready(self._unbegun, self._statuses)
 
     def _change(self, name: str, **fields: object) -> None:
-        """Change a task's progress: written down first, shown then."""
+        """Change a task's progress: save it, then show it."""
         before = self.progress[name]
         after = self.progress[name] = before._replace(**fields)  # type: ignore[arg-type]
         self._statuses[name] = after.status
@@ -456,7 +442,8 @@ class BatchBudget:
         wanted = shared.grant(own_left, min(places, len(waiting)))
         if wanted == 0:
             return BudgetGrant(0, comes_back=own_left != 0 and reserved_micros > 0)
-        room = self._room(task)
+        node = node_of(task)
+        room = FreeBudget(None) if node is None else free_budget(self._budgets, node)
         if room.free_micros is None:
             return BudgetGrant(wanted)
         sharers = min(places, self._drawing_on(room.payer, waiting)) if wanted is None else 1
@@ -475,7 +462,7 @@ class BatchBudget:
         if self._own_left(task) == 0:
             spent = self._progress[task.name].spent_micros
             return out_of_money("its", task.flags["budget_micros"], spent)
-        if self._left == 0:
+        if SharedBudget(self._limit_micros, self._spent_micros).left_micros == 0:
             return out_of_money("the batch's", self._limit_micros or 0, self._spent_micros)
         return f"budget {node_of(task)!r} has nothing left; `switchgear budgets set` gives it more"
 
@@ -488,17 +475,9 @@ class BatchBudget:
             self._budgets, node, grant_micros, owner=f"batch {batch}, task {task.name}"
         )
 
-    def _room(self, task: Task) -> FreeBudget:
-        node = node_of(task)
-        return FreeBudget(None) if node is None else free_budget(self._budgets, node)
-
     def _own_left(self, task: Task) -> int | None:
         own = task.flags.get("budget_micros")
         return None if own is None else max(0, own - self._progress[task.name].spent_micros)
-
-    @property
-    def _left(self) -> int | None:
-        return SharedBudget(self._limit_micros, self._spent_micros).left_micros
 
     @property
     def _spent_micros(self) -> int:

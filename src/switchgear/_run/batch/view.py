@@ -13,13 +13,11 @@ from typing import IO
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.formats import local_time, spent
 from switchgear._run.result import RunResult
-from switchgear._run.view import LineView, RunView
+from switchgear._run.view import Countdown, LineView, RunView
 from switchgear._stuck.messages import Option, one_line, span
 from switchgear._text.formats import duration, elapsed, plural
 
 _LONGEST = 400
-_COUNTDOWN_S = 30
-"""Seconds between the plain lines of a countdown."""
 
 
 class BatchView:
@@ -43,35 +41,6 @@ class BatchView:
         """No agent may be started; called about once a second."""
 
 
-class GuardedBatchView(BatchView):
-    """Passes everything on to a view; one that raises is not called again."""
-
-    def __init__(self, view: BatchView) -> None:
-        self._view = view
-
-    def began(self, batch: str, names: list[str]) -> None:
-        self._show("began", batch, names)
-
-    def changed(self, name: str, progress: Progress) -> None:
-        self._show("changed", name, progress)
-
-    def run_view(self, name: str) -> RunView:
-        """The runner shields itself."""
-        return self._view.run_view(name)
-
-    def said(self, text: str) -> None:
-        self._show("said", text)
-
-    def waiting(self, why: str, left_s: float) -> None:
-        self._show("waiting", why, left_s)
-
-    def _show(self, what: str, *about: object) -> None:
-        try:
-            getattr(self._view, what)(*about)
-        except Exception:  # noqa: BLE001  a view must not end the run
-            self._view = BatchView()
-
-
 class BatchLineView(BatchView):
     """Plain lines, one for each thing that happened."""
 
@@ -81,8 +50,7 @@ class BatchLineView(BatchView):
         self._stream = stream or sys.stdout
         self._wall = wall
         self._lock = threading.Lock()
-        self._waiting: str | None = None
-        self._told_s = 0.0
+        self._countdown = Countdown()
 
     def began(self, batch: str, names: list[str]) -> None:
         self.write(f"batch {batch}: {', '.join(names)}\n")
@@ -91,7 +59,6 @@ class BatchLineView(BatchView):
         self.write(f"[{name}] {task_status(progress)}\n")
 
     def run_view(self, name: str) -> RunView:
-        """The lines of a run, with the task's name in front."""
         return LineView(_Prefixed(self, name), wall=None)
 
     def said(self, text: str) -> None:
@@ -103,9 +70,7 @@ class BatchLineView(BatchView):
         self._print([f"{local_time(self._wall())}  " + "\n".join(lines)])
 
     def waiting(self, why: str, left_s: float) -> None:
-        """At its start, and every half minute."""
-        if why != self._waiting or self._told_s - left_s >= _COUNTDOWN_S or left_s > self._told_s:
-            self._waiting, self._told_s = why, left_s
+        if self._countdown.is_due(why, left_s):
             self.write(f"waiting {duration(left_s)} {why}\n")
 
     def write(self, text: str) -> None:

@@ -1,7 +1,7 @@
-"""What this process remembers of the circuits in the server, and how it signs what it writes.
+"""The local copies of circuits on the server, and the stamps of writes.
 
-The copy saves a read before each write: the server rejects it when it is old. It is also what a server
-that lost its data is given back.
+A copy saves a read before each write: the server rejects an outdated one. Copies also restore a
+server that lost its data.
 """
 
 import itertools
@@ -24,12 +24,12 @@ from switchgear._stores.redis.script import CONFIRMED, PLUS, Names
 from switchgear._system.threads import ForkSafeLock
 
 KEEP = 10_000
-"""How many circuits are remembered; the least recently written is forgotten first."""
+"""Maximum number of copies; the least recently written is dropped first."""
 REPORT = "r"
 """Behind which the identity of a report has its times. In the inbox a message is what older versions
 can read, and they take an identity as it is."""
 GONE = b"gone"
-"""How the value begins that a circuit which was removed on purpose does not have."""
+"""A stamp that no stored value has: the circuit was removed on purpose."""
 
 
 class KnownCircuits:
@@ -65,16 +65,16 @@ class KnownCircuits:
         return name + REPORT + "|".join(f"{at_s!r}*{count}" for at_s, count in source.times)
 
     def confirm(self, identity: str) -> None:
-        """Note that the reply to a message has arrived: its receipt may go."""
+        """Note that the reply to a message has arrived: its receipt can be removed."""
         self._confirmed.append(identity)
 
     def confirmed(self, most: int = CONFIRMED) -> list[str]:
-        """Whose receipts may go, each named once."""
+        """The messages whose receipts can be removed; each is returned once."""
         found: list[str] = []
         while self._confirmed and len(found) < most:
             try:
                 found.append(self._confirmed.popleft())
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread was first
                 break
         return found
 
@@ -83,11 +83,11 @@ class KnownCircuits:
         return f"{version}-{self.token()}"
 
     def _is_ours(self, begins: bytes) -> bool:
-        """Whether this process wrote the value that begins so."""
+        """Whether this process wrote the value with this stamp."""
         return f"-{self._writer}-".encode() in begins
 
     def get(self, key: str, policy: Policy) -> Sealed | None:
-        """The last known state of a circuit, as this policy sees it."""
+        """The last known state of a circuit, adapted to this policy."""
         copy = self._circuits.get(key)
         if copy is None or copy.policy is policy:
             return copy
@@ -95,7 +95,7 @@ class KnownCircuits:
         return Sealed(copy.begins, fitted, policy, copy.fits and copy.policy == policy)
 
     def keep(self, sealed: Sealed) -> bool:
-        """Remember a state unless a newer one is known; whether it was new."""
+        """Save a copy unless a newer one is known; return whether it was new."""
         key = sealed.circuit.key
         with self._lock:
             copy = self._circuits.get(key)
@@ -139,7 +139,7 @@ class KnownCircuits:
             return list(self._circuits)
 
     def is_hot(self, key: str) -> bool:
-        """Whether many write this circuit, so that a try would most likely be lost."""
+        """Whether many processes write this circuit, so that compare-and-set would most likely fail."""
         return key in self._hot
 
     def heat(self, key: str, *, hot: bool) -> None:
@@ -152,18 +152,18 @@ class KnownCircuits:
 
 
 LISTEN_S = 0.25
-"""How long one read waits: also how long it takes to stop."""
+"""Seconds that one read waits; also the time that stopping takes."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""How long to wait before each next attempt to connect."""
+"""Seconds to wait before each further attempt to connect."""
 READ_AGAIN = 500
-"""How many circuits are read again by one command."""
+"""Number of circuits that one command reads again."""
 
 Listener = Callable[[Circuit], object]
 log = logging.getLogger("switchgear")
 
 
 class Push:
-    """A daemon thread with a connection of its own. Started by the first listener."""
+    """A daemon thread with its own connection. Started by the first listener."""
 
     def __init__(
         self, connect: Callable[[], Any], names: Names, known: KnownCircuits, timeout_s: float
@@ -205,11 +205,11 @@ class Push:
         self._on_warm.append(listener)
 
     def stop(self) -> None:
-        """End the thread and wait for it, a little."""
+        """End the thread and wait briefly for it."""
         self._stop.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            # One that is connected ends soon; one that waits for a silent server ends by itself.
+            # A connected thread ends soon; a thread that waits for a silent server ends later.
             thread.join(4 * LISTEN_S if thread is self._hearing else LISTEN_S)
 
     def _run(self) -> None:
@@ -218,12 +218,12 @@ class Push:
             try:
                 with closing(self._connect()) as client, closing(client.pubsub()) as channel:
                     channel.subscribe(self._names.channel, self._names.warm)
-                    self._hear(channel, until_subscribed=True)
+                    self._receive(channel, until_subscribed=True)
                     self._hearing = threading.current_thread()
                     self._read_again(client)
                     failures = 0
                     while not stop.is_set():
-                        self._hear(channel)
+                        self._receive(channel)
             except Exception as error:  # noqa: BLE001  whatever breaks it, it must come back
                 if not failures:
                     log.warning("pushes from the store stopped, trying again: %s", error)
@@ -233,27 +233,27 @@ class Push:
             stop.wait(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             failures += 1
 
-    def _hear(self, channel: Any, *, until_subscribed: bool = False) -> None:
+    def _receive(self, channel: Any, *, until_subscribed: bool = False) -> None:
         """Receive one message or a ping; raise if the server is gone."""
         deadline_s = monotonic() + self._timeout_s
-        asked = False
+        is_subscribing = False
         while not self._stop.is_set():
             message = channel.get_message(timeout=LISTEN_S)
             if message is not None:
                 if message["type"] == "message":
                     if message["channel"] == self._names.warm.encode():
-                        self._failed(message["data"])
+                        self._on_failure(message["data"])
                     else:
-                        self._moved(message["data"])
+                        self._on_move(message["data"])
                 if not until_subscribed or message["type"] == "subscribe":
                     return
             elif monotonic() >= deadline_s:
-                if asked or until_subscribed:
+                if is_subscribing or until_subscribed:
                     raise TimeoutError(f"silent for {2 * self._timeout_s:g} s")
                 channel.ping()
-                asked, deadline_s = True, monotonic() + self._timeout_s
+                is_subscribing, deadline_s = True, monotonic() + self._timeout_s
 
-    def _failed(self, raw: bytes) -> None:
+    def _on_failure(self, raw: bytes) -> None:
         """A process reported a failure: those that share the circuit report their successes."""
         process, _, key = raw.decode(errors="replace").partition("\n")
         if process == self._known.process():
@@ -264,7 +264,7 @@ class Push:
             except Exception:
                 log.exception("a listener failed on circuit %r", key)
 
-    def _moved(self, raw: bytes) -> None:
+    def _on_move(self, raw: bytes) -> None:
         try:
             sealed = self._known.read(raw)
         except WireError as error:
@@ -281,7 +281,7 @@ class Push:
                 log.exception("a listener failed on circuit %r", circuit.key)
 
     def _read_again(self, client: Any) -> None:
-        """Look at what is known, because moves may have been missed, or the server has restarted."""
+        """Read all known circuits again, because pushes may be lost or the server has restarted."""
         keys = self._known.keys()
         for start in range(0, len(keys), READ_AGAIN):
             page = keys[start : start + READ_AGAIN]
@@ -290,6 +290,6 @@ class Push:
             ):
                 copy = self._known.circuit(key)
                 if raw is not None:
-                    self._moved(raw)
+                    self._on_move(raw)
                 elif copy is not None:
                     self._call(copy)

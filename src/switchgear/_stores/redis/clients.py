@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -114,7 +115,7 @@ WORDS = {
     "TryAgainError": "TRYAGAIN",
     "AskError": "MOVED",
 }
-"""The word by which the server began, which the redis package takes off."""
+"""The first word of an error reply, which the redis package removes."""
 
 
 def store_error(
@@ -127,7 +128,7 @@ def store_error(
     if secret:
         text = text.replace(secret, "***")
     for words, kind, why, what_to_do in BY_WORD:
-        if _says(error, text, words):
+        if _matches(error, text, words):
             return kind(label, why, what_to_do)
     if isinstance(error, of_redis.TimeoutError | TimeoutError):
         return StoreUnavailable(
@@ -140,18 +141,18 @@ def store_error(
 
 def is_known(error: BaseException) -> bool:
     """Whether the error is permanent, so that retrying does not help."""
-    return any(_says(error, str(error), words) for words, *_ in BY_WORD)
+    return any(_matches(error, str(error), words) for words, *_ in BY_WORD)
 
 
-def _says(error: BaseException, text: str, words: tuple[str, ...]) -> bool:
-    said = [WORDS.get(kind.__name__, "") for kind in type(error).__mro__]
-    return any(word in said or re.search(rf"\b{word}\b", text) for word in words)
+def _matches(error: BaseException, text: str, words: tuple[str, ...]) -> bool:
+    codes = [WORDS.get(kind.__name__, "") for kind in type(error).__mro__]
+    return any(word in codes or re.search(rf"\b{word}\b", text) for word in words)
 
 
 STALE_S = 10.0
-"""After how long a worse measurement replaces a better one: clocks drift."""
+"""Seconds after which a less exact measurement replaces an older one, because clocks drift."""
 GUESSES_S = 3600.0
-"""How old a guess may be that is sent to the server."""
+"""Maximum age in seconds of a local time that is sent to the server."""
 
 
 class ServerClock:
@@ -267,7 +268,7 @@ class Address(NamedTuple):
 
     label: str
     url: str
-    """As the redis package wants it: one host, and only its own schemes."""
+    """In the form of the redis package: one host, and only its own schemes."""
     cluster: bool
     more_nodes: tuple[tuple[str, int], ...] = ()
     """Other nodes of a Cluster to begin with: `redis+cluster://one:7000,two:7000`."""
@@ -282,7 +283,7 @@ class Address(NamedTuple):
 def parsed(url: str) -> Address:
     """Read a URL. Raises `ValueError` without showing what it cannot read."""
     url, namespace = _without_namespace(url)
-    address = _parsed(url)
+    address = _parse_url(url)
     if namespace is None:
         return address
     return address._replace(label=f"{address.label}?namespace={namespace}", namespace=namespace)
@@ -299,7 +300,7 @@ def _without_namespace(url: str) -> tuple[str, str | None]:
     return rest + ("?" + "&".join(others) if others else ""), namespace
 
 
-def _parsed(url: str) -> Address:
+def _parse_url(url: str) -> Address:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in REDIS:
         raise ValueError(
@@ -361,7 +362,7 @@ _of_parents: list[object] = []
 
 
 class Clients:
-    """Makes clients when they are first needed. Thread-safe and fork-safe."""
+    """Creates clients on first use. Thread-safe and fork-safe."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         try:
@@ -394,7 +395,7 @@ class Clients:
         self._closing: set[asyncio.Task[None]] = set()
 
     def blocking(self) -> Any:
-        """The client for threads. A Cluster's is made by asking its nodes, so this may fail."""
+        """The client for threads. For a Cluster this queries the nodes, so it may fail."""
         self._check_fork()
         client = self._blocking
         if client is None:
@@ -431,10 +432,12 @@ class Clients:
         # Whether to try again is the breaker's decision, and it does not want to wait for ours.
         retry = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
         if not self._address.cluster:
-            return redis.Redis.from_url(self._address.url, retry=retry, **self._options())
+            return redis.Redis.from_url(
+                self._address.url, retry=retry, **self._options(), **_driver_info()
+            )
         node = redis.cluster.ClusterNode
         return redis.cluster.RedisCluster.from_url(
-            self._address.url, retry=retry, **self._cluster_options(node)
+            self._address.url, retry=retry, **self._cluster_options(node), **_driver_info()
         )
 
     async def of_this_loop(self) -> Any:
@@ -451,7 +454,7 @@ class Clients:
         return client
 
     def close(self) -> None:
-        """Let go of all connections. Those of other event loops are closed in their loops."""
+        """Close all connections. Those of other event loops are closed in their loops."""
         self._check_fork()
         client, self._blocking = self._blocking, None
         if client is not None:
@@ -499,7 +502,9 @@ class Clients:
 
         retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)
         if not self._address.cluster:
-            return redis.asyncio.Redis.from_url(self._address.url, retry=retry, **self._options())
+            return redis.asyncio.Redis.from_url(
+                self._address.url, retry=retry, **self._options(), **_driver_info()
+            )
         node = redis.asyncio.cluster.ClusterNode
         return redis.asyncio.cluster.RedisCluster.from_url(
             self._address.url, retry=retry, **self._cluster_options(node)
@@ -516,6 +521,20 @@ class Clients:
     def _cluster_options(self, node: Callable[[str, int], Any]) -> dict[str, Any]:
         nodes = [node(host, port) for host, port in self._address.more_nodes]
         return {**self._options(), "startup_nodes": nodes}
+
+
+@cache
+def _driver_info() -> dict[str, Any]:
+    """The client information for the server, for all connections of this process.
+
+    Otherwise the redis package reads its own version from the disk for each new connection, which takes
+    most of the time of connecting. Versions before 7.1 do so once.
+    """
+    try:
+        from redis.driver_info import DriverInfo  # noqa: PLC0415
+    except ImportError:
+        return {}
+    return {"driver_info": DriverInfo()}
 
 
 def _pools(client: Any) -> list[Any]:

@@ -28,7 +28,7 @@ POLICIES_KEPT = 256
 
 
 class TooNewError(WireError):
-    """Written by a newer Switchgear: to be left alone."""
+    """Written by a newer Switchgear, so it must not be changed."""
 
 
 class Sealed(NamedTuple):
@@ -67,7 +67,7 @@ class PolicyTexts:
         return text if last is policy else self._looked_up(policy)
 
     def _looked_up(self, policy: Policy) -> str:
-        """The same by its value, which takes longer: a policy has many fields to hash."""
+        """Look up by value, which takes longer: a policy has many fields to hash."""
         text = self._texts.get(policy)
         if text is None:
             if len(self._texts) >= POLICIES_KEPT:
@@ -139,13 +139,13 @@ def opened(raw: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def stamp_of(raw: bytes) -> bytes | None:
-    """How a value begins, up to behind its stamp."""
+    """The beginning of a value, including its stamp."""
     end = raw.find(b'",', len(BEGIN))
     return raw[: end + 2] if raw.startswith(BEGIN) and end > 0 else None
 
 
 def refitted(circuit: Circuit, policy: Policy, to: Policy) -> Circuit:
-    """A circuit judged by one policy as another one sees it."""
+    """A circuit of one policy, adapted to another."""
     if policy is to or policy == to:
         return circuit
     return load_circuit(to, dump_circuit(policy, circuit))
@@ -184,7 +184,7 @@ def token_of(raw: bytes) -> bytes:
 
 
 def seal_answer(verdict: Verdict, events: tuple[Event, ...]) -> bytes:
-    """What another process's message came to; the server adds the circuit in a second line."""
+    """The result of another process's message; the server adds the circuit in a second line."""
     return compact([list(verdict), [dump_event(event) for event in events]]).encode()
 
 

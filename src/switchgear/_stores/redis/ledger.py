@@ -24,11 +24,11 @@ from switchgear._stores.redis.script import PLUS, RECEIPT_MS, Names
 from switchgear._system.clock import Clock
 
 PATIENCE_S = 10.0
-"""How long to try while others are quicker each time."""
+"""Seconds to retry while other processes commit first."""
 PAGE = 1000
 
 TRIES_AFTER_CUT = 3
-"""How often an amendment is sent whose reply does not arrive."""
+"""Maximum number of attempts for an amendment without a reply."""
 
 AMEND = f"""
 local have, now = redis.call('GET', KEYS[1]), redis.call('TIME')
@@ -67,7 +67,7 @@ class RedisLedger:
         self._names = names
         self._reader = reader
         self._client = client
-        self._translated = translated
+        self._translate_errors = translated
         self._clients = clients
         self._until_s = until_s
         """Deadline for the reply to what is sent now, on the server's clock."""
@@ -75,7 +75,7 @@ class RedisLedger:
         """Receipts of no more use: each amendment removes one, and those that stay expire."""
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Load, amend, save with the lines; again, if another process was quicker.
+        """Load, amend, save with the lines; again, if another process was first.
 
         A reply that does not arrive is asked for again, twice. If it never does, `StoreUnavailable`
         leaves open whether the amendment was made.
@@ -85,9 +85,9 @@ class RedisLedger:
         keys = (value_key, lines_key, receipt_key)
         deadline_s = time.monotonic() + PATIENCE_S
         tries = 0
-        with self._translated():
+        with self._translate_errors():
             self._reader()  # the server has returned the time
-            _, have, _ = self._ask(keys, (b"?", b""))
+            _, have, _ = self._run_script(keys, (b"?", b""))
             while True:
                 number, value = self._read(shelf, key, have)
                 done = work(value, self.now_s())
@@ -96,7 +96,7 @@ class RedisLedger:
                 stamp = b"" if have is None else b"%d\n" % number
                 new = b"%d\n%b" % (number + 1, as_text(done.value).encode())
                 lines = [as_text(line).encode() for line in done.lines]
-                code, have, sent = self._ask(keys, (stamp, new), lines)
+                code, have, sent = self._run_script(keys, (stamp, new), lines)
                 if code == 1:
                     if (
                         sent == 1
@@ -106,7 +106,7 @@ class RedisLedger:
                 tries += 1
                 self._wait(deadline_s, tries)
 
-    def _ask(
+    def _run_script(
         self, keys: tuple[str, ...], args: tuple[bytes, bytes], lines: Sequence[bytes] = ()
     ) -> tuple[int, bytes | None, int]:
         """What the script answers, what is there, and how often it was sent."""
@@ -137,14 +137,14 @@ class RedisLedger:
                 raise ConnectionError("the replies of the server do not match the requests")
 
     def value(self, shelf: str, key: str) -> Any:
-        """The value that is there; `None`: none."""
-        with self._translated():
+        """The current value; `None`: none."""
+        with self._translate_errors():
             return self._read(shelf, key, self._reader().get(self._value_key(shelf, key)))[1]
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
         start = self._value_key(shelf, "")
-        with self._translated():
+        with self._translate_errors():
             found = set(self._reader().scan_iter(match=escaped(start) + "*", count=1000))
         return sorted(name.decode(errors="replace")[len(start) :] for name in found)
 
@@ -152,7 +152,7 @@ class RedisLedger:
         """All lines of a value, oldest first; a page at a time."""
         first = 0
         while True:
-            with self._translated():
+            with self._translate_errors():
                 page = self._reader().lrange(self._lines_key(shelf, key), first, first + PAGE - 1)
             for number, line in enumerate(page, first + 1):
                 yield from_text(self.label, f"line {number} of {shelf} {key!r}", line)
@@ -162,7 +162,7 @@ class RedisLedger:
 
     def remove(self, shelf: str, key: str) -> None:
         """Remove a value with its lines. Idempotent, so a lost reply does no harm."""
-        with self._translated():
+        with self._translate_errors():
             client = self._client()
             try:
                 client.delete(self._value_key(shelf, key), self._lines_key(shelf, key))
@@ -178,7 +178,7 @@ class RedisLedger:
         return int(from_text(self.label, where, number)), from_text(self.label, where, text)
 
     def _wait(self, deadline_s: float, tries: int) -> None:
-        """Let others go first for a moment, so that not all come back at once."""
+        """Wait a moment, so that not all processes retry at once."""
         if time.monotonic() > deadline_s:
             why = f"too many concurrent writers for {PATIENCE_S:g} s"
             raise StoreUnavailable(self.label, why, "try again, or split the budget into several")

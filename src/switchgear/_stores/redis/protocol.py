@@ -28,7 +28,13 @@ from switchgear._core.types import (
 )
 from switchgear._core.wire import WireError
 from switchgear._detectors.policy_wire import OpaqueDetector
-from switchgear._stores.base import StoredCircuit, is_abandoned, last_commit, start_anew
+from switchgear._stores.base import (
+    StoredCircuit,
+    is_abandoned,
+    is_only_time,
+    last_commit,
+    start_from_scratch,
+)
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.cache import REPORT, KnownCircuits
 from switchgear._stores.redis.clients import ServerClock
@@ -46,7 +52,7 @@ from switchgear._stores.redis.script import (
 
 
 class FoldBase(NamedTuple):
-    """What the next message is folded into."""
+    """The state into which the next message is folded."""
 
     expected: bytes
     """What the server must have for the commit to count, as `script.Exchange` wants it."""
@@ -54,10 +60,10 @@ class FoldBase(NamedTuple):
     broken: str = ""
     """Why the stored state could not be read."""
     version: int = 0
-    """The last version of a state that is given up, as far as is known."""
+    """The last known version of a state that cannot be read."""
     event_seq: int = 0
     fits: bool = True
-    """Whether the stored policy is the one that judges now."""
+    """Whether the stored policy is the present one."""
     restored: str = ""
     """Why this is the local copy and not the server's."""
 
@@ -75,7 +81,7 @@ def base_of(sealed: Sealed) -> FoldBase:
 
 
 def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Circuit:
-    """The circuit in place of an abandoned one: its numbers go on, so that it is the newer."""
+    """The circuit that replaces an abandoned one: its numbers continue, so that it is newer."""
     circuit = policy.start(old.key, now_s) if new is None else new
     return circuit._replace(
         version=old.version,
@@ -85,7 +91,7 @@ def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Ci
 
 
 def place_of(waiting: list[bytes], token: bytes) -> int | None:
-    """Where in the queue a message is, from 0; `None`: it is not to be seen."""
+    """The position of a message in the queue, from 0; `None`: it is not in the visible part."""
     for place, raw in enumerate(waiting):
         if envelope.token_of(raw) == token:
             return place
@@ -111,7 +117,7 @@ def salvaged_version(raw: bytes) -> int:
 
 
 class Folded:
-    """What became of a queue: the circuit, what happened, and what each message came to."""
+    """The result of a queue: the circuit, the events, and the result of each message."""
 
     def __init__(self, circuit: Circuit, policy: Policy) -> None:
         self.circuit = circuit
@@ -121,10 +127,14 @@ class Folded:
         """By token, in order; `None`, by the whole of it: a message that cannot be folded."""
         self.raised: Exception | None = None
         """What a detector raised on our own message."""
+        self.warm = b""
+        """What is published if one of the messages reports a failure."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
         before = envelope.refitted(self.circuit, self.policy, policy)
-        done = fold(policy, before, _with_source(mail), mail.now_s)
+        message = _with_source(mail)
+        done = fold(policy, before, message, mail.now_s)
+        self.warm = self.warm or _warm(self.circuit.key, message)
         self.circuit, self.policy = done.circuit, policy
         self.events += done.events
         self.steps[mail.token.encode()] = done
@@ -149,7 +159,7 @@ def fold_queue(
     own: bytes,
     patient: bool,
 ) -> Folded:
-    """Fold the messages in their order.
+    """Fold the messages in order.
 
     One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
     left to its owner, which comes next and has it. If the owner is gone, it
@@ -196,17 +206,19 @@ def _with_source(mail: envelope.Mail) -> Message:
 
 
 TRIES = 2
-"""Lost races before a message queues."""
+"""Failed compare-and-set attempts before a message queues."""
 TRIES_IN_TIME = 3
 """How often an exchange is begun that the server finds too late: its clock was set."""
 TRIES_AFTER_CUT = 3
 """How often a message is sent whose connection breaks; one that is not answered in time, once."""
 PATIENCE_S = 0.1
-"""How long a process in the queue waits for the first one before it takes its place."""
+"""Seconds that a process in the queue waits for the first one before it takes over."""
+STAGGER_S = 0.005
+"""Additional seconds for each message before its own, so that not all take over at once."""
 GRACE_S = 1.0
 """How much longer than the idle time the server keeps a circuit, so that a missing one was idle."""
 TAIL = 1000
-"""How many events are searched for the last number of a circuit whose state is lost."""
+"""Number of events searched for the last number of a circuit whose state is lost."""
 
 
 class Cut(Exception):
@@ -248,7 +260,7 @@ class Protocol:
         self._timeout_s = timeout_s
 
     def retain(self, keep: int, idle_s: float) -> None:
-        """Keep so much from the next exchange on."""
+        """Set the retention from the next exchange on."""
         self._keep, self._idle_s = keep, idle_s
 
     # The three things that change what is stored
@@ -310,10 +322,10 @@ class Protocol:
         if receipt is None:
             # One that folded the queue and is of an older version leaves an answer and no receipt.
             found = [answer for answer in answers if answer != script.LEAD]
-            return self._answered(policy, found[0]) if found else None
-        return self._received(key, policy, mail, Received(have, receipt))
+            return self._step_from_answer(policy, found[0]) if found else None
+        return self._step_from_receipt(key, policy, mail, Received(have, receipt))
 
-    def _received(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
+    def _step_from_receipt(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
         """The step of a message that was applied before."""
         sealed = None if received.have is None else self._read(key, policy, received.have)
         if isinstance(sealed, Sealed):
@@ -330,10 +342,10 @@ class Protocol:
 
     def _apply(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
         message, now_s = mail.message, mail.now_s
-        if self.known.is_hot(key):
+        if self.known.is_hot(key) and not is_only_time(message):
             lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
             if isinstance(lost, Received):
-                return self._received(key, policy, mail, lost)
+                return self._step_from_receipt(key, policy, mail, lost)
             if lost is None:
                 raise StoreUnavailable(
                     self.label,
@@ -359,13 +371,13 @@ class Protocol:
                     self.known.keep(Sealed(exchange.mine, done.circuit, policy))
                 return done
             if isinstance(lost, Received):
-                return self._received(key, policy, mail, lost)
+                return self._step_from_receipt(key, policy, mail, lost)
             if not tries:
                 return (yield from self._queue(key, policy, mail, lost))
             base = self._base(key, policy, lost.have, now_s)
 
     def put(self, found: StoredCircuit, events: Sequence[Event]) -> Generator[Call, Any, bool]:
-        """Take over a circuit unless as new a version is here."""
+        """Save a circuit unless the store has the same or a newer version."""
         key, version = found.circuit.key, found.circuit.version
         lost = yield from self._exchange(key, Exchange(b"?"))
         while isinstance(lost, Lost):
@@ -429,7 +441,7 @@ class Protocol:
         patient = True
         while True:
             if lost.mail not in (None, script.LEAD):
-                return self._answered(policy, lost.mail or b"")
+                return self._step_from_answer(policy, lost.mail or b"")
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
@@ -442,14 +454,16 @@ class Protocol:
                     return done
                 continue
             answers = self.names.answers + mail.token
-            popped = yield Wait(answers, min(PATIENCE_S, max(left_s, 0.01)))
+            wait_s = PATIENCE_S + STAGGER_S * max(place or 0, lost.place)
+            wait_s = min(wait_s, self._timeout_s / 2)  # below the timeout of the socket
+            popped = yield Wait(answers, min(wait_s, max(left_s, 0.01)))
             if popped is not None and popped[1] != script.LEAD:
-                return self._answered(policy, popped[1])
+                return self._step_from_answer(policy, popped[1])
             patient = popped is not None
             look = Exchange(b"?", token=mail.token, identity=mail.token)
             seen = yield from self._exchange(key, look)
             if isinstance(seen, Received):
-                return self._received(key, policy, mail, seen)
+                return self._step_from_receipt(key, policy, mail, seen)
             lost = seen or lost
 
     def _lead(
@@ -476,14 +490,14 @@ class Protocol:
         own = folded.steps.get(mail.token.encode())
         exchange = exchange._replace(
             answers=folded.answers(mail.token.encode()),
-            warm=_warm(key, mail.message),
+            warm=folded.warm,
             token=mail.token,
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
         )
         beaten = yield from self._exchange(key, exchange)
         if isinstance(beaten, Received):
-            return self._received(key, policy, mail, beaten), lost
+            return self._step_from_receipt(key, policy, mail, beaten), lost
         if beaten is not None:
             return None, beaten
         self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
@@ -493,10 +507,10 @@ class Protocol:
         look = Exchange(b"?", token=mail.token, identity=mail.token)
         after = yield from self._exchange(key, look)
         if isinstance(after, Received):
-            return self._received(key, policy, mail, after), lost
+            return self._step_from_receipt(key, policy, mail, after), lost
         return None, after or lost
 
-    def _answered(self, policy: Policy, raw: bytes) -> Step:
+    def _step_from_answer(self, policy: Policy, raw: bytes) -> Step:
         verdict, events, value = envelope.unseal_answer(raw)
         sealed = envelope.unseal_for(value, policy, self.texts)
         self.known.keep(sealed)
@@ -506,9 +520,9 @@ class Protocol:
         """Give up waiting. Either the message is out of the queue, or its answer is there."""
         removed, answer, receipt, have, _ = yield self._withdrawal(key, mail)
         if not removed and receipt is not None:
-            return self._received(key, policy, mail, Received(have, receipt))
+            return self._step_from_receipt(key, policy, mail, Received(have, receipt))
         if not removed and answer not in (None, script.LEAD):
-            return self._answered(policy, answer)
+            return self._step_from_answer(policy, answer)
         raise StoreUnavailable(
             self.label,
             f"circuit {key!r} has too many concurrent writers: no commit within {self._timeout_s:g} s",
@@ -591,7 +605,7 @@ class Protocol:
             newest = yield from self.on_key("XREVRANGE", log, "+", "-", "COUNT", TAIL)
             seq = max(last_seq(key, newest), base.event_seq)
             only_time = Record(Signal(count=0))
-            done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
+            done = start_from_scratch(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
             version = max(base.version + 1, done.circuit.version)
             return FoldStart(done.circuit._replace(version=version), done.events)
         if base.circuit is None:

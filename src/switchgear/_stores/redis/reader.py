@@ -26,7 +26,7 @@ class VerifiedReader:
         return value
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of several keys, in their order."""
+        """The values of several keys, in the same order."""
         values: list[bytes | None] = self._run(self._protocol.on_keys("MGET", *keys))
         return values
 
@@ -93,7 +93,7 @@ def circuit(label: str, key: str, raw: bytes) -> Sealed:
 
 
 def corrupt(label: str, why: str) -> StoreCorrupt:
-    """What readers learn of circuits that cannot be read."""
+    """The error for circuits that cannot be read."""
     what = "the next update sets the stored state aside and starts the circuit from scratch"
     return StoreCorrupt(label, why, what)
 
@@ -172,5 +172,5 @@ def _neighbour(cursor: str, by: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text in which no sign of a pattern means anything."""
+    """A text with the special characters of patterns escaped."""
     return re.sub(r"([\\*?\[\]^])", r"\\\1", text)

@@ -18,18 +18,21 @@ from typing import Any, NamedTuple
 BATCH = 64
 """How many messages one commit takes out of the inbox at most."""
 ANSWER_MS = 60_000
-"""How long an answer is kept for the process that asked."""
+"""Milliseconds that an answer is kept for its process."""
 RECEIPT_MS = 86_400_000
 """How long a receipt waits for a sender that never got the reply: a day."""
 CONFIRMED = 64
 """How many receipts one call removes at most."""
+WARN_EVERY_MS = 250
+"""How often it is published at most that a circuit fails: each time, every process that uses it is
+woken, and reports for a second."""
 PLUS = "+"
 """What identities contain and the tokens of older versions do not: those never ask for receipts."""
 LEAD = b"lead"
 """What the first in the queue receives when it is its turn to commit."""
 
 EXCHANGE = f"""
-local value, log, inbox = KEYS[1], KEYS[2], KEYS[3]
+local value, log, inbox, failing = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local expected, mine, new, ttl_ms, alone = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local aside, aside_ms, entry, token = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
@@ -83,7 +86,9 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   clear_confirmed()
   for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[21 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, new) end
-  if warm ~= '' then redis.call('PUBLISH', warm_channel, warm) end
+  if warm ~= '' and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
+    redis.call('PUBLISH', warm_channel, warm)
+  end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
     -- The next leader is woken first: all others in the queue wait for it.
@@ -108,14 +113,17 @@ if entry ~= '' and not mail then
   local known, line = false, token .. '\\n'
   for i = 1, #waiting do known = known or waiting[i]:sub(1, #line) == line end
   if not known then
-    redis.call('RPUSH', inbox, entry)
+    local place = redis.call('RPUSH', inbox, entry) - 1
     redis.call('PEXPIRE', inbox, aside_ms)
     -- Only the first in the queue needs the waiting entries; the others wait.
-    if #waiting > 0 then return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, nonce}} end
+    if place > 0 then
+      return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, place, nonce}}
+    end
     waiting[1] = entry
   end
 end
-return {{0, now[1], now[2], have, waiting, mail, nonce}}
+-- Who is not in the queue tries again by the value: many waiting messages would be a long reply.
+return {{0, now[1], now[2], have, token ~= '' and waiting or {{}}, mail, 0, nonce}}
 """
 
 FORGET = """
@@ -218,7 +226,8 @@ class Script(NamedTuple):
 class Wait(NamedTuple):
     """Wait for an answer. A script cannot wait, so no nonce distinguishes this reply from an earlier one.
 
-    An earlier reply about the same message is as good, and that nothing came only means to look.
+    An earlier reply about the same message has the same effect, and an empty reply only means to
+    look again.
     """
 
     answers: str
@@ -243,6 +252,8 @@ class Lost(NamedTuple):
     waiting: list[bytes]
     mail: bytes | None
     """An answer that was there already."""
+    place: int = 0
+    """How many waited before a message when it joined the queue; 0 if it joined earlier."""
 
 
 class Received(NamedTuple):
@@ -308,6 +319,10 @@ class Names(NamedTuple):
     def inbox(self, key: str) -> str:
         return f"{self.root}inbox:{key}"
 
+    def failing(self, key: str) -> str:
+        """The key that exists for a moment after it was published that a circuit fails."""
+        return f"{self.root}failing:{key}"
+
     def note(self, name: str) -> str:
         return f"{self.root}note:{name}"
 
@@ -358,7 +373,7 @@ class Exchange(NamedTuple):
         confirmed: Sequence[str] = (),
     ) -> Script:
         """The call of the script that does it, unless it is later than that on the server."""
-        keys = (names.circuit(key), names.log, names.inbox(key))
+        keys = (names.circuit(key), names.log, names.inbox(key), names.failing(key))
         args: list[Any] = [
             self.expected,
             self.mine,
@@ -400,5 +415,5 @@ def outcome(reply: Any) -> Lost | Received | None:
         return Received(reply[3], reply[4])
     if int(reply[0]):
         return None
-    have, waiting, mail = reply[3:6]
-    return Lost(have, waiting, mail)
+    have, waiting, mail, place = reply[3:7]
+    return Lost(have, waiting, mail, int(place))

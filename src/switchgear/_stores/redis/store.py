@@ -162,7 +162,7 @@ class RedisStore:
 
         A `StoreError` with `in_doubt` leaves open whether it was folded. Sent again with that
         text as `identity`, it is folded unless it was. A thread that is interrupted here sends it
-        again in the same way, before the interrupt goes on: the caller must not report it again.
+        again in the same way, before the interrupt continues: the caller must not report it again.
         """
         again, name = identity is not None, identity or self._protocol.known.identity(message)
         try:
@@ -192,12 +192,14 @@ class RedisStore:
         )
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Take over a circuit remembered elsewhere, unless as new a version is here."""
+        """Save a circuit from elsewhere, unless the store has the same or a newer version."""
         return self._run(self._protocol.put(found, events))
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits and a note: one caller at a time, each message by itself."""
-        ours = taken(self._ask, self._names, name, self.apply, now_s=self.now_s, label=self.label)
+        ours = taken(
+            self._run_repeatable, self._names, name, self.apply, now_s=self.now_s, label=self.label
+        )
         with ours as inside:
             return work(inside)
 
@@ -230,7 +232,7 @@ class RedisStore:
 
     def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
-        with self._translated():
+        with self._translate_errors():
             raw = self._reader().get(self._names.circuit(key))
         if raw is None:
             return None
@@ -261,8 +263,8 @@ class RedisStore:
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, or the newest; oldest first."""
-        with self._translated():
+        """The events after a cursor, or the newest; oldest first."""
+        with self._translate_errors():
             client = self._reader()
             if after is None:
                 return reader.newest(client, self._names.log, glob, limit)
@@ -281,7 +283,7 @@ class RedisStore:
             try:
                 sealed = reader.circuit(self.label, key, raw)
             except (reader.UnreadableState, StoreTooNew):
-                continue  # not ours to judge
+                continue  # written by a newer version
             if is_abandoned(sealed.circuit, idle_s, now_s):
                 gone += self._run(self._protocol.forget(sealed.begins, key))
         trim = self._protocol.on_key("XTRIM", self._names.log, "MAXLEN", keep_events)
@@ -290,24 +292,26 @@ class RedisStore:
 
     def forget(self, key: str) -> bool:
         """Remove one circuit and its events, whatever its state; false: there was none."""
-        with self._translated():
+        with self._translate_errors():
             raw = self._reader().get(self._names.circuit(key))
-            told = [found.cursor for found in self.events() if found.event.circuit == key]
-            if told:
-                self._run(self._protocol.on_key("XDEL", self._names.log, *told))
+            cursors = [found.cursor for found in self.events() if found.event.circuit == key]
+            if cursors:
+                self._run(self._protocol.on_key("XDEL", self._names.log, *cursors))
         if raw is None:
             return False
         return self._run(self._protocol.forget(reader.circuit(self.label, key, raw).begins, key))
 
     def operator_digest(self) -> str | None:
-        """The digest of the token that orders need."""
-        with self._translated():
+        """The digest of the token that overrides need."""
+        with self._translate_errors():
             kept = self._reader().get(self._names.operator)
         return None if kept is None else bytes(kept).decode(errors="replace")
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Remember another digest, unless it is no longer the one named."""
-        reply = self._ask(script.REPLACE, (self._names.operator,), instead_of or "", digest or "")
+        """Replace the digest, unless it is another one now."""
+        reply = self._run_repeatable(
+            script.REPLACE, (self._names.operator,), instead_of or "", digest or ""
+        )
         return bool(reply[0])
 
     def ledger(self) -> RedisLedger:
@@ -318,7 +322,7 @@ class RedisStore:
             self.now_s,
             reader=self._reader,
             client=self._clients.blocking,
-            translated=self._translated,
+            translated=self._translate_errors,
             clients=self._clients,
             until_s=self._until_s,
         )
@@ -328,7 +332,7 @@ class RedisStore:
 
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a warning where a setting endangers circuits."""
-        with self._translated():
+        with self._translate_errors():
             self._reader()
             shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
         shown["pushes"] = "arrive" if self._push.is_healthy else "no listener in this process"
@@ -360,11 +364,11 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"<RedisStore {self.label}>"
 
-    # Talking to the server
+    # Communication with the server
 
     def _run(self, work: Generator[Call, Any, T]) -> T:
-        """Execute the requests of a generator, by the client for threads."""
-        with self._translated():
+        """Execute the requests of a generator with the client for threads."""
+        with self._translate_errors():
             client = self._clients.blocking()
             reply: Any = None
             cut: Cut | None = None
@@ -382,7 +386,7 @@ class RedisStore:
                     else:
                         reply = client.eval(call.text, *call.arguments())
                 except self._clients.errors as error:
-                    cut = self._cut(error)
+                    cut = self._cut_from_error(error)
                 except BaseException:
                     self._clients.hang_up(client)  # the reply may still come
                     raise
@@ -395,7 +399,7 @@ class RedisStore:
                     self._clients.hang_up(client)
 
     async def _arun(self, work: Generator[Call, Any, T]) -> T:
-        with self._translated():
+        with self._translate_errors():
             client = await self._clients.of_this_loop()
             reply: Any = None
             cut: Cut | None = None
@@ -413,7 +417,7 @@ class RedisStore:
                     else:
                         reply = await client.eval(call.text, *call.arguments())
                 except self._clients.errors as error:
-                    cut = self._cut(error)
+                    cut = self._cut_from_error(error)
                 else:
                     if not call.is_answered_by(reply):
                         cut = Cut(_MIXED_UP)
@@ -422,7 +426,7 @@ class RedisStore:
                 else:
                     await self._clients.ahang_up(client)
 
-    def _cut(self, error: BaseException) -> Cut:
+    def _cut_from_error(self, error: BaseException) -> Cut:
         """What an error means: it is unknown what was done. Known errors are reported, not retried."""
         known = isinstance(error, self._clients.refusals) and is_known(error)
         cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
@@ -446,18 +450,18 @@ class RedisStore:
             self._run(self._protocol.look())
         return self._read
 
-    def _ask(self, text: str, keys: tuple[str, ...], *args: Any) -> Any:
+    def _run_repeatable(self, text: str, keys: tuple[str, ...], *args: Any) -> Any:
         """The reply to a script that does the same when it is sent twice."""
         self._reader()  # the server has returned the time
         return self._run(asked(self._protocol.script(text, keys, *args)))
 
     def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:
-        with self._translated():
+        with self._translate_errors():
             client = self._reader()
             yield from reader.values(client, self._names, glob)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise what goes wrong with the server as a `StoreError`."""
         secret = self._address.secret
         try:

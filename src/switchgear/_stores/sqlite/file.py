@@ -31,7 +31,7 @@ _LACKS = ("no such table", "no such column", "has no column named")
 """SQLite errors for a file whose layout does not match its version number."""
 _WRITABLE = "make the file and its folder writable for this user, or choose another store"
 LEAST_BYTES = 65_536
-"""A disk with less than this is full: SQLite's index of its log alone takes half of it."""
+"""Free bytes below which a disk counts as full: the index of SQLite's log takes half of it."""
 _SPACE = "free some space, then run `switchgear vacuum`"
 
 
@@ -50,7 +50,7 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 
 def is_for_want_of_space(error: sqlite3.Error, folder: str) -> bool:
-    """Whether the disk is full, whatever SQLite calls it: its index has no words for that."""
+    """Whether the disk is full: SQLite reports this with different errors."""
     primary = _code(error) & 0xFF
     # A full file is opened to be read only, so that looking still works.
     perhaps = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -101,8 +101,8 @@ def is_full(folder: str) -> bool:
 
 
 def _why_full(error: sqlite3.Error) -> str:
-    told = "" if _code(error) & 0xFF == sqlite3.SQLITE_FULL else "the disk has no space left: "
-    return f"{told}{error}"
+    prefix = "" if _code(error) & 0xFF == sqlite3.SQLITE_FULL else "the disk has no space left: "
+    return f"{prefix}{error}"
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -204,11 +204,11 @@ def check(db: sqlite3.Connection, label: str) -> int:
 
 
 def migrate(db: sqlite3.Connection, label: str) -> None:
-    """Bring a file to the newest layout, each step a transaction of its own."""
+    """Migrate a file to the newest layout, each step in its own transaction."""
     while check(db, label) < len(MIGRATIONS):
         db.execute("BEGIN IMMEDIATE")
         try:
-            version = check(db, label)  # again: another process may have been quicker
+            version = check(db, label)  # again: another process may have done it first
             if version < len(MIGRATIONS):
                 MIGRATIONS[version](db)
                 db.execute(f"PRAGMA user_version = {version + 1}")
@@ -286,7 +286,7 @@ class DatabaseFile:
 
     def open(self) -> Opened:
         """A connection to the file, which is created if missing and replaced if damaged."""
-        there = self._look()
+        there = self._check_file()
         if there and not os.access(self._folder, os.W_OK):
             return self._open_to_read()
         if not there:
@@ -294,7 +294,7 @@ class DatabaseFile:
         lock = self._lock()
         try:
             # Looked at again, because only now no other process moves it.
-            if not self._look():
+            if not self._check_file():
                 self._begin(self._if_removed())
             elif not os.access(self.path, os.W_OK):
                 return self._open_to_read()
@@ -316,10 +316,9 @@ class DatabaseFile:
             os.close(lock)
 
     def set_aside(self, damaged: tuple[int, int] | None, why: str = "") -> None:
-        """Move the damaged file away, unless that is done already, and begin a new one.
+        """Move the damaged file away, unless that is done already, and create a new one.
 
-        Connections to the old file go on with the old one; SQLite leaves the new one alone when
-        they are closed.
+        Connections to the old file continue to use it; closing them does not affect the new file.
         """
         lock = self._lock()
         try:
@@ -342,7 +341,7 @@ class DatabaseFile:
 
     # Under the lock file
 
-    def _look(self) -> bool:
+    def _check_file(self) -> bool:
         """Whether the file is there. Raises `StoreError` if what is there cannot be one."""
         try:
             mode = os.lstat(self.path).st_mode
@@ -405,7 +404,7 @@ class DatabaseFile:
         return StoreError(self.label, why, "find out where it comes from, then remove it")
 
     def _begin(self, whys: Mapping[str, str]) -> None:
-        """Make a new file beside the place and move it there whole: a kill leaves no half one.
+        """Create a new file under another name and rename it: a kill leaves no partial file.
 
         `whys`: the reason for which a file was set aside just now, by its stamp.
         """
@@ -434,7 +433,7 @@ class DatabaseFile:
         there = os.stat(self.path)
         if not there.st_size:
             raise Damaged("the file is empty")
-        # Read before the database is, which others may write meanwhile.
+        # Read before the database is, which others may write in the meantime.
         head = self._open_head()
         try:
             last = None if head is None else head.read()
@@ -449,7 +448,8 @@ class DatabaseFile:
         """A connection to the file. Raises `Damaged` if it is, or lacks this commit."""
         db = self._connection(self.path, "rw")
         try:
-            # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
+            # Our files are complete when they are renamed. SQLite treats a truncated file as an
+            # empty database.
             if not check(db, self.label):
                 raise Damaged("the file is empty")
             migrate(db, self.label)
@@ -563,7 +563,7 @@ class DatabaseFile:
             cached_statements=64,
             uri=True,
         )
-        # What is stored may be damaged: bytes can always be read.
+        # Stored text may be damaged: bytes can always be read.
         db.text_factory = bytes
         return db
 

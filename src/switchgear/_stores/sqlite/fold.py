@@ -49,7 +49,7 @@ from switchgear._stores.base import (
     Transaction,
     is_only_time,
     last_commit,
-    start_anew,
+    start_from_scratch,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     if recent is None:
         return Written(circuit, new)
     if recent.base is None:
-        new[_RECENT] = f'"recent":{{{_rest(recent)},"base":null,"tells":[]}}'
+        new[_RECENT] = f'"recent":{{{_rest_text(recent)},"base":null,"tells":[]}}'
         return Written(circuit, new)
     parts, text = _recent_text(policy, circuit, recent, recent.base, before.recent)
     new[_RECENT] = text
@@ -175,14 +175,16 @@ def _recent_text(
     base_texts: dict[int, str] = {}
     if before is not None and before.recent.base is base:
         base_texts = before.base
-    text = f'"recent":{{{_rest(recent)},"base":{_difference(policy, circuit, base, base_texts)}'
+    text = (
+        f'"recent":{{{_rest_text(recent)},"base":{_difference(policy, circuit, base, base_texts)}'
+    )
     if recent.settled is not None:
         text += f',"settled":{_difference(policy, circuit, recent.settled, {})}'
-    tells = _tells_text(recent.tells, before)
+    tells = _records_text(recent.tells, before)
     return RecentText(recent, base_texts, tells), f'{text},"tells":[{tells}]}}'
 
 
-def _tells_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> str:
+def _records_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> str:
     """The signals in order; one whose record is that of the signal before it is only its time.
 
     Most messages add a signal to those of the message before, whose text is known.
@@ -200,7 +202,7 @@ def _tells_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> st
     return ",".join(parts)
 
 
-def _rest(recent: Recent) -> str:
+def _rest_text(recent: Recent) -> str:
     reports = "".join(_pieces(recent.reports, 0))
     return f'"version":{recent.version},"final":{recent.final},"reports":{reports}'
 
@@ -226,7 +228,7 @@ def read_policy(stored: Any) -> Policy:
     try:
         return load_policy(_values(stored))
     except Exception as error:
-        raise UnreadableRow(f"its stored policy cannot be read: {_short(error)}") from error
+        raise UnreadableRow(f"its stored policy cannot be read: {_short_error(error)}") from error
 
 
 def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
@@ -240,7 +242,7 @@ def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
     except Exception as error:
         if isinstance(error, WireError) and "newer switchgear" in str(error):
             raise Newer(f"the state of circuit {key!r} was {error}") from error
-        raise UnreadableRow(f"its stored state cannot be read: {_short(error)}") from error
+        raise UnreadableRow(f"its stored state cannot be read: {_short_error(error)}") from error
     return circuit
 
 
@@ -256,7 +258,7 @@ def read_event(circuit: str, seq: int, stored: Any) -> Event:
     except Exception as error:
         if isinstance(error, WireError) and "newer switchgear" in str(error):
             raise Newer(f"event {seq} of circuit {circuit!r} was {error}") from error
-        why = f"this event cannot be read: {_short(error)}"
+        why = f"this event cannot be read: {_short_error(error)}"
         kind, phase = EventKind.STATE_UNREADABLE, Phase.CLOSED
         return Event(circuit, seq, 0.0, kind, phase, phase, Mode.AUTO, 0, why, by="switchgear")
     return event
@@ -278,7 +280,7 @@ def _values(stored: Any) -> Any:
     return json.loads(stored.decode())
 
 
-def _short(error: Exception) -> str:
+def _short_error(error: Exception) -> str:
     # Half characters, of which damaged texts are full, can be neither stored nor printed.
     text = (str(error) or type(error).__name__).encode(errors="backslashreplace").decode()
     return text if len(text) <= 200 else f"{text[:200]}…"
@@ -330,15 +332,15 @@ class Head:
             return
 
     def read(self) -> Commit | None:
-        """The last commit that was described since the machine started; `None`: not known."""
+        """The last commit that was described since the machine started; `None`: unknown."""
         try:
             record = os.pread(self._file, _LONGEST, 0)
         except OSError:
             return None
-        return _parsed(record, self._boot)
+        return _parse_commit(record, self._boot)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -383,7 +385,7 @@ def _boot_text(boot: str | None) -> bytes:
     return (boot or "-").replace(" ", "_").encode()
 
 
-def _parsed(record: bytes, boot: bytes) -> Commit | None:
+def _parse_commit(record: bytes, boot: bytes) -> Commit | None:
     """The commit of a description. Anything else than a whole one of this start is `None`."""
     start, _, rest = record.partition(b"\n")
     start, _, length = start.rpartition(b" ")
@@ -406,7 +408,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def undo(db: sqlite3.Connection) -> None:
-    """Leave a transaction that failed, unless SQLite has left it by itself."""
+    """Roll back a failed transaction, unless SQLite has done so."""
     if db.in_transaction:
         db.execute("ROLLBACK")
 
@@ -436,7 +438,7 @@ def write(db: sqlite3.Connection, name: str, text: str | None, until_s: float) -
 
 
 def forget(db: sqlite3.Connection, now_s: float) -> None:
-    """Remove the notes that are of no use any more."""
+    """Remove expired notes."""
     db.execute(
         "DELETE FROM meta WHERE name >= 'note:' AND name < 'note;' AND CAST(value AS REAL) <= ?",
         (now_s,),
@@ -447,7 +449,7 @@ T = TypeVar("T")
 
 TRIM_EVERY = 256
 KNOWN = 1024
-"""Of how many circuits the last state is kept parsed."""
+"""Number of circuits whose last state is kept parsed."""
 
 _LOAD = f"SELECT {ROW} FROM circuits WHERE key = ?"  # noqa: S608  columns, not values
 _INSERT = """INSERT INTO circuits (version, phase, mode, seen_s, event_seq, state, policy, key)
@@ -483,7 +485,7 @@ class Folding:
         """Fold a message in: load, `step`, save with the events; or only read, if that is all."""
         known = self._known.get(key)
         if known is None or known.policy is not policy:
-            known = _fitted(known, key, policy, now_s)
+            known = _fit_to_policy(known, key, policy, now_s)
         is_report = isinstance(message, Record) and message.signal.count
         if not is_report and (isinstance(message, Acquire) or is_only_time(message)):
             done = self._peek(db, known, message, now_s)
@@ -525,7 +527,7 @@ class Folding:
             db.execute("BEGIN IMMEDIATE")
             inside = _SqliteTransaction(self, db, name, clock())
             result = work(inside)
-            # Of what is committed together, one thing stands for all.
+            # One of the things that are committed together is enough.
             number = count(db) if inside.keep_note() and not inside.seen else 0
             at_ns = time.monotonic_ns()
             db.execute("COMMIT")
@@ -551,7 +553,7 @@ class Folding:
         seen: dict[str, _KnownCircuit],
     ) -> Step:
         """Fold a message in, inside a transaction that has seen these circuits so far."""
-        known = _fitted(seen.get(key) or self._known.get(key), key, policy, now_s)
+        known = _fit_to_policy(seen.get(key) or self._known.get(key), key, policy, now_s)
         done, after = self._fold_in(db, known, message, now_s)
         if after is not None:
             seen[key] = after
@@ -560,7 +562,7 @@ class Folding:
     def _peek(
         self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
     ) -> Step | None:
-        """The answer, if giving it changes nothing that is stored."""
+        """The answer, if it changes nothing in the store."""
         key, policy = known.circuit.key, known.policy
         row = db.execute(_LOAD, (key,)).fetchone()
         if row is None:
@@ -596,7 +598,9 @@ class Folding:
             if done.events and done.events[0].seq <= self._last_seq(db, seen.key):
                 raise UnreadableRow("its stored events are newer than its stored state")
         except UnreadableRow as why:
-            return self._start_anew(db, known, CircuitRow(*row), message, now_s, why=str(why))
+            return self._start_from_scratch(
+                db, known, CircuitRow(*row), message, now_s, why=str(why)
+            )
         if done.circuit is circuit and row[1] == policy_text:
             return done, None
         return done, self._save(db, known, CircuitRow(*row), done.circuit, done.events)
@@ -612,7 +616,7 @@ class Folding:
         if asides:
             why = f"the store's file was damaged and is set aside as {asides[-1]}"
             why += self._link.why_aside()
-            done = start_anew(policy, key, message, now_s, why=why, event_seq=seq)
+            done = start_from_scratch(policy, key, message, now_s, why=why, event_seq=seq)
         else:
             fresh = policy.start(key, now_s)._replace(event_seq=seq)
             done = fold(policy, fresh, message, now_s)
@@ -620,7 +624,7 @@ class Folding:
                 return done, None
         return done, self._save(db, known, None, done.circuit, done.events)
 
-    def _start_anew(
+    def _start_from_scratch(
         self,
         db: sqlite3.Connection,
         known: _KnownCircuit,
@@ -634,7 +638,7 @@ class Folding:
         key = known.circuit.key
         self._keep_unreadable(db, key, row, now_s, why)
         seq = max(whole(row.event_seq), self._last_seq(db, key))
-        done = start_anew(known.policy, key, message, now_s, why=why, event_seq=seq)
+        done = start_from_scratch(known.policy, key, message, now_s, why=why, event_seq=seq)
         # Versions rise, so that an older state is never taken for a newer one.
         version = done.circuit.version + whole(row.version)
         done = done._replace(circuit=done.circuit._replace(version=version))
@@ -714,7 +718,7 @@ class Folding:
     def put(
         self, db: sqlite3.Connection, found: StoredCircuit, events: Sequence[Event], now_s: float
     ) -> bool:
-        """Take over a circuit inside a transaction, unless as new a version is here."""
+        """Save a circuit inside a transaction, unless the store has the same or a newer version."""
         circuit, policy = found
         row = db.execute(_LOAD, (circuit.key,)).fetchone()
         if row is not None:
@@ -764,7 +768,9 @@ class _SqliteTransaction:
         return True
 
 
-def _fitted(known: _KnownCircuit | None, key: str, policy: Policy, now_s: float) -> _KnownCircuit:
+def _fit_to_policy(
+    known: _KnownCircuit | None, key: str, policy: Policy, now_s: float
+) -> _KnownCircuit:
     """What is known of a circuit, if this policy judged it; else a fresh one."""
     if known is not None and (known.policy is policy or known.policy == policy):
         return known

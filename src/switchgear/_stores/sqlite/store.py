@@ -54,11 +54,11 @@ from switchgear._text.glob import is_plain, matcher, prefix
 T = TypeVar("T")
 
 LOOK_S = 0.05
-"""How often a busy process looks whether its file is still the one at the path."""
+"""Seconds between two checks whether the open file is still the one at the path."""
 
 
 class Link:
-    """Opens the file when it is needed, and again when it must. Thread-safe and fork-safe."""
+    """Opens the file on first use, and again when necessary. Thread-safe and fork-safe."""
 
     def __init__(self, file: DatabaseFile, busy_timeout_s: float) -> None:
         self.label: str = file.label
@@ -72,7 +72,7 @@ class Link:
         self._look_at_s = 0.0
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do something with the connection, again if the file turns out to be another one."""
+        """Run a function with the connection; again, if the file was replaced."""
         if self._lock.is_mine():
             raise StoreUnavailable(
                 self.label,
@@ -91,7 +91,7 @@ class Link:
                         opened = self._connection()
                     result = work(opened.db, *arguments)
                 except sqlite3.Error as error:
-                    self._look_after(error)
+                    self._set_aside_damaged(error)
                     continue
                 except Newer as newer:
                     raise self.too_new(newer) from None
@@ -114,12 +114,12 @@ class Link:
             )
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do something with the connection in a transaction."""
+        """Run a function with the connection in a transaction."""
         done: T = self.run(self.transact, work, *arguments)
         return done
 
     def transact(self, db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
-        """Do something in a transaction: all or nothing."""
+        """Run a function in a transaction: all or nothing."""
         try:
             db.execute("BEGIN IMMEDIATE")
             before = db.total_changes
@@ -141,7 +141,7 @@ class Link:
             opened.head.write(Commit(key, number, at_ns))
 
     def _undo(self) -> None:
-        """Leave a transaction that an interrupt left open: it would lock out all other processes."""
+        """Roll back a transaction that an interrupt left open: it would block all other processes."""
         if self._opened is not None and self._opened_by == os.getpid():
             undo(self._opened.db)
 
@@ -162,7 +162,7 @@ class Link:
         self._stamps = set_aside_stamps(opened.db)
         return opened
 
-    def _look_after(self, error: sqlite3.Error) -> None:
+    def _set_aside_damaged(self, error: sqlite3.Error) -> None:
         """Set a damaged file aside; raise the store's error for anything else."""
         opened = self._opened
         if opened is not None and is_damage(error) and not opened.read_only:
@@ -204,7 +204,7 @@ class Link:
         return f" ({whys[-1]})" if whys and whys[-1] else ""
 
     def close(self) -> None:
-        """Let go of the file. Idempotent; the next use opens it again."""
+        """Close the file. Idempotent; the next use opens it again."""
         with self._lock:
             self._let_go()
 
@@ -242,7 +242,7 @@ class SqliteLedger:
         return self._link.run(self._link.transact, self._amend, shelf, key, work)
 
     def value(self, shelf: str, key: str) -> Any:
-        """The value that is there; `None`: none."""
+        """The current value; `None`: none."""
         return self._link.run(self._read, shelf, key)
 
     def keys(self, shelf: str) -> list[str]:
@@ -311,7 +311,7 @@ def _ledger_page(db: sqlite3.Connection, shelf: str, key: str, last: int) -> lis
 
 
 SLOTS = 512
-"""Circuits whose names fall together wake each other for nothing, and no more."""
+"""Number of slots; circuits with the same slot wake each other without need."""
 _SIZE = SLOTS * 8
 
 
@@ -340,7 +340,7 @@ class Marks:
 
     def _opened(self) -> "memoryview[float] | None":
         try:
-            self._view = _mapped(self._path)
+            self._view = _map_file(self._path)
         except (OSError, ValueError):
             self._view = None  # read-only, full, no regular file: then without
         self._tried = True
@@ -353,7 +353,7 @@ def _slot(key: str) -> int:
     return crc32(key.encode(errors="replace")) % SLOTS
 
 
-def _mapped(path: str) -> "memoryview[float]":
+def _map_file(path: str) -> "memoryview[float]":
     import mmap  # noqa: PLC0415  a hook seldom needs it
 
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -396,7 +396,7 @@ def boot_name() -> str | None:
 
 
 class BootClock:
-    """Seconds since the epoch. Thread-safe: everything it does is one read or one assignment."""
+    """Seconds since the epoch. Thread-safe: every operation is one read or one assignment."""
 
     __slots__ = ("_name", "anchor_s", "is_shared", "read")
 
@@ -432,7 +432,7 @@ class BootClock:
         """Write the anchor for other processes. In a transaction, after `learn` found none."""
         if not self.is_shared:  # else the file is a new one, and time must not jump because of it
             self.anchor_s = self._own_anchor_s()
-        # Anchors of earlier starts are of no use any more.
+        # Anchors of earlier starts are of no use any longer.
         db.execute("DELETE FROM meta WHERE name >= 'clock:' AND name < 'clock;'")
         db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self.anchor_s)))
         self.is_shared = True
@@ -529,7 +529,7 @@ class SqliteStore:
         if row is None:
             return None
         try:
-            return self._found(key, row)
+            return self._stored_circuit(key, row)
         except UnreadableRow as why:
             raise self._corrupt(f"circuit {key!r}: {why}") from None
 
@@ -541,7 +541,7 @@ class SqliteStore:
         unreadable: list[str] = []
         for key, row in self._rows(glob):
             try:
-                yield self._found(key, row)
+                yield self._stored_circuit(key, row)
             except UnreadableRow as why:
                 unreadable.append(f"{key!r}: {why}")
         if unreadable:
@@ -561,7 +561,7 @@ class SqliteStore:
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
+        """The events after a cursor, oldest first; without a cursor the newest events, oldest first."""
         try:
             behind = None if after is None else int(after)
         except ValueError:
@@ -569,7 +569,7 @@ class SqliteStore:
         return self._link.run(_events, behind, glob, limit)
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
+        """Save a circuit from elsewhere; false: the store has the same or a newer version."""
         return self._link.write(self._folding.put, found, events, self.now_s())
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
@@ -588,11 +588,11 @@ class SqliteStore:
         return self._link.write(_forget, key, self._boot_clock.name)
 
     def operator_digest(self) -> str | None:
-        """The digest of the token that orders need."""
+        """The digest of the token that overrides need."""
         return self._link.run(_operator_digest)
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Remember another digest, unless it is no longer the one named."""
+        """Replace the digest, unless it is another one now."""
         return self._link.write(_set_operator_digest, digest, instead_of)
 
     def ledger(self) -> SqliteLedger:
@@ -644,7 +644,7 @@ class SqliteStore:
                     yield key, row
             page = self._link.run(_page, ">", page[-1][0]) if len(page) == PAGE else []
 
-    def _found(self, key: str, row: CircuitRow) -> StoredCircuit:
+    def _stored_circuit(self, key: str, row: CircuitRow) -> StoredCircuit:
         """The circuit of a row. Raises `UnreadableRow`, or `StoreTooNew`."""
         if (found := self._folding.seen(key, row)) is not None:
             return found

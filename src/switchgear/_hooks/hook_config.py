@@ -11,7 +11,6 @@ for as long as the file is the same one. Whether the sources have changed is che
 
 import json
 import os
-import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +20,7 @@ from switchgear._core.policy import Policy
 from switchgear._detectors.policy_wire import load_policy
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import Interventions
-from switchgear._system.files import read_private, state_folder, write_private
+from switchgear._system.files import read_private, state_folder, write_private, write_whole
 
 FORMAT = 4
 NAME = "hooks.json"
@@ -38,7 +37,7 @@ SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.to
 T = TypeVar("T")
 
 
-class Compiled(NamedTuple):
+class HookConfig(NamedTuple):
     """The configuration that a hook needs. Immutable."""
 
     store: str
@@ -46,7 +45,7 @@ class Compiled(NamedTuple):
     circuits: Sequence[Sequence[Any]]
     """Globs and policies as they are stored, in order: the user's, then the defaults."""
     own: int
-    """How many of them are the user's."""
+    """The number of the user's own."""
     on_trouble: str
     lease_s: float
     story: str | None
@@ -55,7 +54,7 @@ class Compiled(NamedTuple):
     interventions: Interventions
     rules: Sequence[Any]
     protected: Sequence[str]
-    """Paths that belong to the guard, beside those that always do."""
+    """Paths of this installation that belong to the guard."""
     root: str
     """The project that is guarded."""
     second_opinion: Mapping[str, Any] | None = None
@@ -78,7 +77,7 @@ class Compiled(NamedTuple):
         """
         at = self._index(name)
         if not name.startswith(SESSION):
-            return self._listed(at)
+            return self._policy_at(at)
         from switchgear._stuck.score import session_policy  # noqa: PLC0415  not every hook needs it
 
         progress = None
@@ -87,14 +86,14 @@ class Compiled(NamedTuple):
 
         def make() -> Policy:
             return session_policy(
-                self._listed(at), None if progress is None else self._listed(progress)
+                self._policy_at(at), None if progress is None else self._policy_at(progress)
             )
 
         return self._once((at, progress), make)
 
     def listed_policy(self, name: str) -> Policy:
-        """The policy of the first match, as it is listed."""
-        return self._listed(self._index(name))
+        """The policy of the first match, without the additions for sessions."""
+        return self._policy_at(self._index(name))
 
     def _index(self, name: str) -> int:
         for at, (glob, _) in enumerate(self.circuits):
@@ -102,7 +101,7 @@ class Compiled(NamedTuple):
                 return at
         raise KeyError(name)
 
-    def _listed(self, at: int) -> Policy:
+    def _policy_at(self, at: int) -> Policy:
         return self._once(at, lambda: load_policy(self.circuits[at][1]))
 
     def _once(self, key: Any, make: Callable[[], T]) -> T:
@@ -126,14 +125,14 @@ class Compiled(NamedTuple):
 
 
 class Unconfigured(SwitchgearError):
-    """The configuration cannot be read; `last` is what held before, if that is known."""
+    """The configuration cannot be read. `last` is the previous one, if it is known."""
 
-    def __init__(self, why: str, last: Compiled | None) -> None:
+    def __init__(self, why: str, last: HookConfig | None) -> None:
         super().__init__(why)
         self.last = last
 
 
-def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
+def config_of(root: str, *, during_call: bool | None = None) -> HookConfig:
     """What holds for the project at `root`. Raises `Unconfigured`.
 
     `during_call`: a tool call has just ended, so what has changed changed during it; false: an event
@@ -158,7 +157,7 @@ def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
     return recompiled(root, place, during_call=during_call)
 
 
-_kept: dict[str, tuple[Any, dict[str, Any], Compiled]] = {}
+_kept: dict[str, tuple[Any, dict[str, Any], HookConfig]] = {}
 """The configurations that this process has read last, by the paths of their files."""
 
 
@@ -172,7 +171,7 @@ def _mark(place: str) -> tuple[int, ...] | None:
 
 
 def is_current(root: str, place: str, data: Mapping[str, Any], *, during_call: bool | None) -> bool:
-    """Whether what was compiled still holds: nothing has changed, and nothing waits for repair."""
+    """Whether a compiled configuration is up to date: no source has changed, and no repair is pending."""
     if data.get("mark") != signature(root, data) or not is_whole(data):
         return False
     if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
@@ -228,14 +227,8 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
     marks: list[list[Any]] = [[FORMAT, root, *own]]  # another HOME has other protected files
     wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
-    files = (
-        *places,
-        ours,
-        os.path.join(ours, "_hooks"),
-        os.path.join(ours, "_breaker", "presets.py"),
-        *wired,
-    )
-    for path in files:
+    package = (ours, os.path.join(ours, "_hooks"), os.path.join(ours, "_breaker", "presets.py"))
+    for path in (*places, *package, *wired):
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -274,32 +267,16 @@ def read(place: str) -> dict[str, Any] | None:
 def read_own(place: str) -> Any:
     """The JSON in a file that only this user could have written; `None`: there is none."""
     try:
-        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        return json.loads(read_private(place, LARGEST_BYTES) or b"null")
+    except (ValueError, RecursionError):
         return None
-    try:
-        found = os.fstat(file)
-        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if not mine or found.st_mode & 0o077 or found.st_size > LARGEST_BYTES:
-            return None
-        return json.loads(os.read(file, LARGEST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    finally:
-        os.close(file)
 
 
 def write(place: str, data: dict[str, Any]) -> None:
     """Save it atomically for the next hook; where that fails, each hook recompiles."""
-    new = f"{place}.{os.getpid()}"
     try:
         make_folder(place)
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, json.dumps(data).encode())
-        finally:
-            os.close(file)
-        os.rename(new, place)
+        write_whole(place, json.dumps(data))
         write_private(_seal_of(place), _seal(place))
     except OSError:
         return
@@ -338,20 +315,20 @@ def is_whole(data: Mapping[str, Any]) -> bool:
     )
 
 
-def loaded(data: dict[str, Any], root: str) -> Compiled:
+def loaded(data: dict[str, Any], root: str) -> HookConfig:
     """The settings of a compiled configuration, for the project at `root`."""
-    fields = {name: data[name] for name in Compiled._fields if name in data}
+    fields = {name: data[name] for name in HookConfig._fields if name in data}
     plan = dict(data["interventions"])
     plan["when_alone"] = tuple(plan["when_alone"])
     fields["interventions"] = Interventions(**plan)
-    fields["store"] = os.environ.get(STORE_VARIABLE) or _filled(data["store"])
+    fields["store"] = os.environ.get(STORE_VARIABLE) or _fill_variables(data["store"])
     fields["story"] = os.environ.get(STORY_VARIABLE) or data["story"]
     fields["root"] = root
-    return Compiled(**fields, made={})
+    return HookConfig(**fields, made={})
 
 
-def _filled(url: str) -> str:
-    """The URL with its variables, which are not written down."""
+def _fill_variables(url: str) -> str:
+    """The URL with its variables replaced; the compiled file does not contain their values."""
     if "${" not in url:
         return url
     for part in url.split("${")[1:]:

@@ -33,7 +33,7 @@ _TOML_SWITCH = re.compile(r"(\bhooks[ \t]*=[ \t]*)false\b")
 
 
 class SavedHooks(NamedTuple):
-    """One file as an operator left it."""
+    """A file as the operator left it."""
 
     agent: str
     scope: str
@@ -48,7 +48,7 @@ class SavedHooks(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """What a look at all files found."""
+    """The result of a check of all files."""
 
     done: tuple[str, ...] = ()
     """Changes that were reverted, one line each."""
@@ -64,7 +64,9 @@ def save(agent: str, scope: str, folder: str) -> None:
         return
     mode = stat.S_IMODE(os.stat(path).st_mode)
     linked = os.path.realpath(path) != path
-    switched = tuple(each for each in _switch_files(hooked, folder) if _is_off(hooked, each))
+    switched = tuple(
+        each for each in _switch_files(hooked, folder) if settings.switch_in(hooked, each)
+    )
     _write(SavedHooks(agent, scope, os.path.realpath(folder), path, data, mode, linked, switched))
 
 
@@ -93,7 +95,7 @@ def is_forgotten(path: str) -> bool:
 
 
 def lost(paths: Iterable[str]) -> list[str]:
-    """Those of the files that had a copy, which was removed by no operator."""
+    """The files whose copy was removed, but not by an operator."""
     return [path for path in paths if not os.path.lexists(_record(path))]
 
 
@@ -156,7 +158,7 @@ def _adopt(folder: str) -> None:
 
 def _repair_file(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
-    now, wrong = _now(saved)
+    now, wrong = _read_current(saved)
     if now is None:
         _put(saved, saved.data)
         yield f"{saved.path} {wrong}: restored from the saved copy"
@@ -188,8 +190,8 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
     yield f"{saved.path} had lost hooks of Switchgear: they were put back"
 
 
-def _now(saved: SavedHooks) -> tuple[bytes | None, str]:
-    """What the file holds; or what is wrong with it, if it cannot be used."""
+def _read_current(saved: SavedHooks) -> tuple[bytes | None, str]:
+    """The content of the file; or what is wrong with it, if it cannot be used."""
     try:
         found = os.lstat(saved.path)
     except FileNotFoundError:
@@ -271,10 +273,6 @@ def _switch_files(hooked: HookSettings, folder: str) -> list[str]:
     return sorted(set(found))
 
 
-def _is_off(hooked: HookSettings, path: str) -> bool:
-    return bool(settings.switch_in(hooked, path))
-
-
 def _repair_switches(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
     for path in _switch_files(hooked, saved.folder):
@@ -285,7 +283,7 @@ def _repair_switches(saved: SavedHooks) -> Iterator[str]:
         keep_aside(path, now)
         made = _turned_on(hooked, path, now.decode())
         files.write(path, made.encode(), now)
-        if _is_off(hooked, path):
+        if settings.switch_in(hooked, path):
             raise ValueError(f"{path}: {switch}, and it could not be switched on again")
         yield f"{path}: {switch}: switched on again"
 
@@ -301,7 +299,7 @@ def _turned_on(hooked: HookSettings, path: str, text: str) -> str:
     root = parse(text)
     if hooked.name != "gemini":
         item = root.get("disableAllHooks")
-        return mark + (text if item is None else _replaced(text, item.node, "false"))
+        return mark + (text if item is None else _replace_node(text, item.node, "false"))
     config = root.get("hooksConfig")
     for key in ("disabled", "enabled"):
         item = None if config is None else config.node.get(key)
@@ -309,12 +307,12 @@ def _turned_on(hooked: HookSettings, path: str, text: str) -> str:
             continue
         names = item.node.value
         value = [each for each in names if each != "switchgear"] if key == "disabled" else True
-        text = _replaced(text, item.node, json.dumps(value))
+        text = _replace_node(text, item.node, json.dumps(value))
         config = parse(text).get("hooksConfig")
     return mark + text
 
 
-def _replaced(text: str, node: Any, value: str) -> str:
+def _replace_node(text: str, node: Any, value: str) -> str:
     return text[: node.start] + value + text[node.end :]
 
 
@@ -322,7 +320,7 @@ def _replaced(text: str, node: Any, value: str) -> str:
 
 
 def _put(saved: SavedHooks, data: bytes) -> None:
-    """Put a file back. Raises OSError, CannotChange."""
+    """Restore a file. Raises OSError, CannotChange."""
     if saved.linked:
         files.write(saved.path, data, files.read(saved.path))
         return

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from switchgear._config import preset_policy
-from switchgear._hooks import compiled as module
-from switchgear._hooks.compiled import Unconfigured, compiled
+from switchgear._hooks import hook_config as module
 from switchgear._hooks.handler import project_of, whole_project
+from switchgear._hooks.hook_config import Unconfigured, config_of
 from switchgear._rules.rules import load_rules
 from switchgear._stuck.score import session_policy
 from trusted_config import write_config
@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_without_a_configuration_the_presets_hold(project: Path) -> None:
-    known = compiled(str(project))
+    known = config_of(str(project))
     assert known.policy_for("op/shell") == preset_policy("operation")
     session = session_policy(preset_policy("stuck"), preset_policy("progress"))
     assert known.policy_for("session/x") == session
@@ -39,7 +39,7 @@ def test_the_users_rules_come_first(project: Path) -> None:
         project / "switchgear.yaml",
         "circuits:\n  - {match: 'op/git*', policy: provider}\n  - {match: '*[rs]', policy: latency}\n",
     )
-    known = compiled(str(project))
+    known = config_of(str(project))
     assert known.policy_for("op/git_operations") == preset_policy("provider")
     assert known.policy_for("rules") == preset_policy("latency")
     assert known.policy_for("op/shell") == preset_policy("operation")
@@ -54,7 +54,7 @@ def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the
         "rules:\n  builtin: [secrets]\n  protected: ['deploy/**']\n"
         "  own:\n    - {name: no-prod, commands: ['kubectl *']}\n",
     )
-    known = compiled(str(project))
+    known = config_of(str(project))
     names = {rule.name for rule in load_rules(list(known.rules))}
     assert "no-prod" in names
     assert not {name for name in names if name.startswith("force-push")}
@@ -67,20 +67,20 @@ def test_it_is_read_again_only_when_something_changed(
 ) -> None:
     config = project / "switchgear.yaml"
     write_config(config, "hooks: {lease_s: 10}\n")
-    assert compiled(str(project)).lease_s == 10.0
+    assert config_of(str(project)).lease_s == 10.0
     monkeypatch.setattr("switchgear._config.trust.load_config", lambda *_, **__: 1 / 0)
-    assert compiled(str(project)).lease_s == 10.0
+    assert config_of(str(project)).lease_s == 10.0
     os.utime(config, ns=(1, 1))
     with pytest.raises(ZeroDivisionError):
-        compiled(str(project))
+        config_of(str(project))
 
 
 def test_a_configuration_above_the_project_counts_too(project: Path) -> None:
     inner = project / "deep"
     (inner / ".git").mkdir(parents=True)
-    assert compiled(str(inner)).lease_s == 1800.0
+    assert config_of(str(inner)).lease_s == 1800.0
     write_config(project / "switchgear.toml", "[hooks]\nlease_s = 20\n")
-    assert compiled(str(inner)).lease_s == 20.0
+    assert config_of(str(inner)).lease_s == 20.0
 
 
 def test_a_secret_of_the_url_is_not_written_down(
@@ -88,22 +88,22 @@ def test_a_secret_of_the_url_is_not_written_down(
 ) -> None:
     monkeypatch.setenv("REDIS_PASSWORD", "hunter22")
     write_config(project / "switchgear.yaml", "store: redis://:${REDIS_PASSWORD}@localhost/0\n")
-    assert compiled(str(project)).store == "redis://:hunter22@localhost/0"
-    assert compiled(str(project)).store == "redis://:hunter22@localhost/0"
+    assert config_of(str(project)).store == "redis://:hunter22@localhost/0"
+    assert config_of(str(project)).store == "redis://:hunter22@localhost/0"
     assert "hunter22" not in (project / ".switchgear" / "hooks.json").read_text()
 
 
 def test_variables_of_the_environment_hold(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHGEAR_STORE", "redis://elsewhere")
     monkeypatch.setenv("SWITCHGEAR_STORY", "S-7")
-    known = compiled(str(project))
+    known = config_of(str(project))
     assert (known.store, known.story) == ("redis://elsewhere", "S-7")
     other = project / "other.yaml"
     other.write_text("hooks: {lease_s: 30}\n")
     monkeypatch.setenv("SWITCHGEAR_CONFIG", str(other))
-    assert compiled(str(project)).lease_s == 1800.0, "an agent may have set the variable"
+    assert config_of(str(project)).lease_s == 1800.0, "an agent may have set the variable"
     write_config(other, "hooks: {lease_s: 30}\n")
-    assert compiled(str(project)).lease_s == 30.0
+    assert config_of(str(project)).lease_s == 30.0
 
 
 def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
@@ -113,32 +113,32 @@ def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
     config.parent.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "own"))
     config.write_text("hooks: {on_trouble: refuse}\n")
-    compiled(str(project))
+    config_of(str(project))
     config.write_text("hooks: {on_trouble: maybe}\n")
     with pytest.raises(Unconfigured, match="it must be one of admit, refuse") as caught:
-        compiled(str(project))
+        config_of(str(project))
     assert caught.value.last is not None
     assert caught.value.last.on_trouble == "refuse"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', "x" * 2_000_000])
 def test_an_invalid_compiled_file_is_rebuilt(project: Path, text: str) -> None:
-    compiled(str(project))
+    config_of(str(project))
     place = project / ".switchgear" / module.NAME
     place.write_text(text)
-    assert compiled(str(project)).on_trouble == "admit"
+    assert config_of(str(project)).on_trouble == "admit"
     assert json.loads(place.read_text())["format"] == module.FORMAT
 
 
 def test_a_link_in_its_place_is_not_followed(project: Path) -> None:
-    compiled(str(project))
+    config_of(str(project))
     place = project / ".switchgear" / module.NAME
     forged = project / "forged.json"
     forged.write_text(json.dumps({**json.loads(place.read_text()), "lease_s": 1}))
     forged.chmod(0o600)
     place.unlink()
     place.symlink_to(forged)
-    assert compiled(str(project)).lease_s == 1800.0
+    assert config_of(str(project)).lease_s == 1800.0
 
 
 def test_the_project_is_the_one_that_the_agent_names_not_its_working_directory(
@@ -160,7 +160,7 @@ def test_a_policy_that_changes_judges_from_then_on(tmp_path: Path) -> None:
     strict = "{detectors: [{consecutive_failures: {threshold: 1}}]}"
     config = tmp_path / "switchgear.yaml"
     write_config(config, f"circuits:\n  - {{match: 'op/git_operations', policy: {strict}}}\n")
-    agent.known = compiled(str(tmp_path))
+    agent.known = config_of(str(tmp_path))
     agent.call("Bash", push, "t2", error="Exit code 1\nno")
     assert agent.hear(before("Bash", push, "t3")).action == "deny"
 
@@ -168,8 +168,8 @@ def test_a_policy_that_changes_judges_from_then_on(tmp_path: Path) -> None:
 def test_what_was_read_is_kept_until_the_file_changes(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled(str(project))
-    first = compiled(str(project))
+    config_of(str(project))
+    first = config_of(str(project))
     reads: list[str] = []
     read = module.read
 
@@ -178,26 +178,26 @@ def test_what_was_read_is_kept_until_the_file_changes(
         return read(place)
 
     monkeypatch.setattr(module, "read", counted)
-    assert compiled(str(project)) is first
-    assert first.policy_for("op/shell") is compiled(str(project)).policy_for("op/shell")
+    assert config_of(str(project)) is first
+    assert first.policy_for("op/shell") is config_of(str(project)).policy_for("op/shell")
     assert reads == []
     write_config(project / "switchgear.yaml", "hooks: {on_trouble: refuse}\n")
-    assert compiled(str(project)).on_trouble == "refuse"
+    assert config_of(str(project)).on_trouble == "refuse"
     assert reads
     monkeypatch.setenv(module.STORE_VARIABLE, "sqlite:////elsewhere/state.db")
-    assert compiled(str(project)).store == "sqlite:////elsewhere/state.db"
+    assert config_of(str(project)).store == "sqlite:////elsewhere/state.db"
     monkeypatch.delenv(module.STORE_VARIABLE)
     place = Path(module.place_of(str(project)))
-    compiled(str(project))
+    config_of(str(project))
     text = place.read_text()
     place.write_text(text.replace('"refuse"', '"admitt"'))
-    assert compiled(str(project)).on_trouble == "refuse", "what others wrote is compiled anew"
+    assert config_of(str(project)).on_trouble == "refuse", "what others wrote is compiled anew"
 
 
 def test_kept_configurations_are_few(tmp_path: Path) -> None:
     for number in range(module.MOST_KEPT + 3):
         folder = tmp_path / str(number)
         (folder / ".git").mkdir(parents=True)
-        compiled(str(folder))
-        compiled(str(folder))
+        config_of(str(folder))
+        config_of(str(folder))
     assert len(module._kept) <= module.MOST_KEPT
