@@ -4,33 +4,38 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
-from switchgear._config.parts import build_part, construct
+from switchgear._config.parts import build_part
 from switchgear._config.problems import ConfigNode, Problem, Report, shown, suggestion
 from switchgear._config.proxy import build_proxy
 from switchgear._config.sections import (
     CircuitPolicy,
     Config,
+    Hooks,
     Policies,
     Retention,
     build_breakers,
     build_budgets,
     build_crew,
-    build_hooks,
-    build_interventions,
     build_loops,
     build_operations,
     build_rules,
     build_second_opinion,
+    build_section,
     build_targets,
-    build_timeouts,
-    rows,
+    hooks_of,
+    interventions,
+    time_rules,
 )
 from switchgear._core import values
+from switchgear._fleet.categories import judged
 from switchgear._sinks import SINKS, Sink
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS
 from switchgear._stores.url import STORE_URLS
+from switchgear._stuck.escalation import Interventions
+from switchgear._stuck.timeouts import Timeouts
 from switchgear._text.glob import matcher
 from switchgear._text.redact import redact
 
@@ -240,25 +245,30 @@ class _Loading:
         fleet = build_breakers(section("breakers"), report) if has_fleet else None
         circuits = self._circuits(section("circuits"), policies)
         circuits += build_operations(section("circuit_breaker"), report)
+        if fleet is not None:  # for circuits that no rule of the user's names
+            circuits += tuple(starmap(CircuitPolicy, judged(fleet, crew.story_budgets)))
         return Config(
             store=self._store(section("store")),
             operator_token_sha256=self._load_token(section("operator_token_sha256")),
-            retention=self._retention(section("retention")),
+            retention=build_section(_retention, section("retention"), report) or Retention(),
             policies=policies.all_named(),
-            circuits=circuits if fleet is None else (*circuits, *rows(fleet, crew)),
+            circuits=circuits,
             loop_presets=build_loops(section("loops"), report),
             rules=build_rules(section("rules"), report),
-            hooks=build_hooks(section("hooks"), report),
-            interventions=build_interventions(section("interventions"), report),
+            hooks=build_section(hooks_of, section("hooks"), report) or Hooks(),
+            interventions=build_section(interventions, section("interventions"), report)
+            or Interventions(),
             second_opinion=build_second_opinion(section("second_opinion"), report),
-            timeouts=build_timeouts(section("timeouts"), report),
+            timeouts=build_section(time_rules, section("timeouts"), report) or Timeouts(),
             sinks=self._sinks(section("sinks")),
             breakers=fleet,
             crew=crew,
             notifications=build_targets(section("notifications"), report),
             budgets=build_budgets(section("budgets"), report),
             source=self._path,
-            store_as_written=_text_of(section("store")),
+            store_as_written=written
+            if isinstance(written := section("store").value, str)
+            else None,
             proxy=build_proxy(section("proxy"), report, self._path_of),
         )
 
@@ -295,11 +305,6 @@ class _Loading:
             self._report.add(node, f"{what}: {rule}")
             return None
         return text.lower()
-
-    def _retention(self, node: ConfigNode) -> Retention:
-        nodes = self._report.mapping(node, ("events", "idle_days"))
-        given = {name: child.plain() for name, child in nodes.items()}
-        return construct(_retention, given, nodes, node, self._report) or Retention()
 
     def _circuits(self, node: ConfigNode, policies: Policies) -> tuple[CircuitPolicy, ...]:
         rules: list[CircuitPolicy] = []
@@ -370,10 +375,6 @@ class _Loading:
     def _path_of(self, text: str) -> str:
         """A path of the file as an absolute one: relative to the file's folder, `~` is home."""
         return os.path.normpath(os.path.join(os.path.dirname(self._path), os.path.expanduser(text)))
-
-
-def _text_of(node: ConfigNode) -> str | None:
-    return node.value if isinstance(node.value, str) else None
 
 
 def _objection_to_store(url: str, written: str) -> str | None:

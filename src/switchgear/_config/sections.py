@@ -14,7 +14,7 @@ from switchgear._core.detector import Detector
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
-from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
+from switchgear._fleet.categories import CATEGORIES, Breakers, Category
 from switchgear._fleet.manifest import Crew, FleetAgent, agent, faults, story
 from switchgear._fleet.targets import TARGETS, Target
 from switchgear._opinion.opinion import SecondOpinion, second_opinion
@@ -158,18 +158,13 @@ class Policies:
 
     def all_named(self) -> dict[str, Policy]:
         """The policies of the `policies` section that are sound; the others are reported."""
-        found = {name: self._policy(node, (name,)) for name, node in self._named.items()}
+        found = {name: self.of(node, (name,)) for name, node in self._named.items()}
         return {name: policy for name, policy in found.items() if policy is not None}
 
-    def of(self, node: ConfigNode) -> Policy | None:
-        """The policy of an entry of `circuits`: a name, a preset or one written in place."""
-        if isinstance(node.value, str):
-            keys = self._keys_by_name(node, ())
-            return None if keys is None else _build(keys, node, self._report)
-        return self._policy(node, ())
-
-    def _policy(self, node: ConfigNode, trail: tuple[str, ...]) -> Policy | None:
-        keys = self._keys(node, trail)
+    def of(self, node: ConfigNode, trail: tuple[str, ...] = ()) -> Policy | None:
+        """The policy of a node: a mapping, or, in `circuits`, the name of a policy or a preset."""
+        by_name = isinstance(node.value, str) and not trail
+        keys = self._keys_by_name(node, ()) if by_name else self._keys(node, trail)
         return None if keys is None else _build(keys, node, self._report)
 
     def _keys(self, node: ConfigNode, trail: tuple[str, ...]) -> dict[str, ConfigNode] | None:
@@ -294,7 +289,12 @@ def build_rules(node: ConfigNode, report: Report) -> RuleBook:
             place = keys["allow"].value[name]
             report.add(place, f"exempts calls from the built-in rules {shown(name)}, which are off")
     rules = [
-        rule.replace(**_join_allowances(rule, excuses.get(group, {})))
+        rule.replace(
+            **{
+                name: (*getattr(rule, name), *patterns)
+                for name, patterns in excuses.get(group, {}).items()
+            }
+        )
         for group in groups
         for rule in BUILTIN[group]
     ]
@@ -345,10 +345,6 @@ def _allow(node: ConfigNode, report: Report) -> dict[str, tuple[str, ...]]:
     return {f"allow_{name}": _patterns(child, report) for name, child in keys.items()}
 
 
-def _join_allowances(rule: Rule, excuses: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    return {name: (*getattr(rule, name), *patterns) for name, patterns in excuses.items()}
-
-
 def _patterns(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
     """A list of patterns; invalid ones are reported, each with its line."""
     if node is None:
@@ -370,7 +366,6 @@ ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
 
 
 def build_breakers(node: ConfigNode, report: Report) -> Breakers:
-    """The seven categories; keys that are not in the file have their documented defaults."""
     keys = report.mapping(node, (*CATEGORIES, *ALIASES))
     for alias, category in ALIASES.items():
         if alias in keys and category in keys:
@@ -413,12 +408,6 @@ def build_targets(node: ConfigNode, report: Report) -> tuple[Target, ...]:
             report.add(item, f"is the second target {target.name!r}: give it a name of its own")
         found[target.name] = target
     return tuple(found.values())
-
-
-def rows(breakers: Breakers, crew: Crew) -> tuple[CircuitPolicy, ...]:
-    """Which circuits the categories judge, for those that no rule of the user's names."""
-    found = judged(breakers, crew.story_budgets)
-    return tuple(CircuitPolicy(glob, policy) for glob, policy in found)
 
 
 def _make_named(make: Callable[..., T], name: str, place: ConfigNode, report: Report) -> T | None:
@@ -476,40 +465,27 @@ def time_rules(**given: Any) -> Timeouts:
     return timeouts.checked(Timeouts(**given))
 
 
-def build_interventions(node: ConfigNode, report: Report) -> Interventions:
-    """The section; the default for what is wrong, which is reported."""
-    nodes = report.mapping(node, fields_of(interventions))
-    return _built(interventions, nodes, node, report) or Interventions()
+def build_section(make: Callable[..., T], node: ConfigNode, report: Report) -> T | None:
+    """The section that `make` builds; `None`: it is wrong, which is reported."""
+    nodes = report.mapping(node, fields_of(make))
+    given = {name: child.plain() for name, child in nodes.items()}
+    return construct(make, given, nodes, node, report)
 
 
 def build_second_opinion(node: ConfigNode, report: Report) -> SecondOpinion | None:
     """The section; `None`: there is none, or it is wrong, which is reported."""
-    nodes = report.mapping(node, fields_of(second_opinion))
-    if node.value is None:
-        return None
-    if ("command" in nodes) == ("model" in nodes):
+    keys = node.value if isinstance(node.value, dict) else {}
+    if node.value is not None and ("command" in keys) == ("model" in keys):
+        report.mapping(node, fields_of(second_opinion))
         report.add(node, "needs one of the keys 'command' and 'model'")
         return None
-    return _built(second_opinion, nodes, node, report)
-
-
-def build_timeouts(node: ConfigNode, report: Report) -> Timeouts:
-    nodes = report.mapping(node, fields_of(time_rules))
-    return _built(time_rules, nodes, node, report) or Timeouts()
-
-
-def _built(
-    make: Callable[..., T], nodes: dict[str, ConfigNode], node: ConfigNode, report: Report
-) -> T | None:
-    given = {name: child.plain() for name, child in nodes.items()}
-    return construct(make, given, nodes, node, report)
+    return None if node.value is None else build_section(second_opinion, node, report)
 
 
 _KEYS = ("limit_dollars", "circuit", "nodes")
 
 
 def build_budgets(node: ConfigNode, report: Report) -> tuple[Open, ...]:
-    """The nodes, each before those below it."""
     found: list[Open] = []
     for name, child in report.mapping(node).items():
         _add(name, child, report, found)
@@ -556,19 +532,15 @@ def hooks_of(**given: Any) -> Hooks:
     return made._replace(lease_s=values.check_seconds("Hooks.lease_s", made.lease_s))
 
 
-def build_hooks(node: ConfigNode, report: Report) -> Hooks:
-    nodes = report.mapping(node, fields_of(hooks_of))
-    return _built(hooks_of, nodes, node, report) or Hooks()
-
-
 def build_loops(node: ConfigNode, report: Report) -> dict[str, LoopPreset]:
     """The presets by their names; one may extend a built-in preset, or one that comes before it."""
     built: dict[str, LoopPreset] = {}
+    fields = fields_of(loop_preset)
     for name, child in report.mapping(node).items():
-        nodes = report.mapping(child, ("extends", *KEYS))
+        nodes = report.mapping(child, ("extends", *fields))
         base = _base(nodes.pop("extends", None), built, report)
         given = {key: value.plain() for key, value in nodes.items()}
-        inherited = {} if base is None else {key: getattr(base, key) for key in KEYS}
+        inherited = {} if base is None else {key: getattr(base, key) for key in fields}
         if "max_iterations" not in {**inherited, **given}:
             report.add(child, "needs the key 'max_iterations', or a loop that it extends")
             continue
@@ -607,12 +579,6 @@ def loop_preset(
     )
 
 
-KEYS = (
-    *("max_iterations", "description", "prompt", "consecutive_failures", "same_error"),
-    *("validate", "commit"),
-)
-
-
 def _base(
     node: ConfigNode | None, built: dict[str, LoopPreset], report: Report
 ) -> LoopPreset | None:
@@ -620,14 +586,11 @@ def _base(
         return None
     known = {**LOOP_PRESETS, **built}
     name: Any = node.value
-    if name in known if isinstance(name, str) else False:
+    if isinstance(name, str) and name in known:
         return known[name]
     hint = suggestion(str(name), sorted(known))
     report.add(node, f"is {shown(name)}: there is no such loop before it; {hint}")
     return None
-
-
-MATCH = "op/*"
 
 
 def operations(
@@ -649,8 +612,5 @@ def operations(
 
 def build_operations(node: ConfigNode, report: Report) -> tuple[CircuitPolicy, ...]:
     """The rule for `op/*`, if the section is there; it comes after those of `circuits`."""
-    nodes = report.mapping(node, fields_of(operations))
-    if not isinstance(node.value, dict):
-        return ()
-    policy = _built(operations, nodes, node, report)
-    return () if policy is None else (CircuitPolicy(MATCH, policy),)
+    policy = None if node.value is None else build_section(operations, node, report)
+    return () if policy is None else (CircuitPolicy("op/*", policy),)

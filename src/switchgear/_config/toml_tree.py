@@ -1,27 +1,15 @@
-"""TOML to nodes with lines. `tomllib` gives values without places, so a scan finds the places.
-
-The scan runs over text that `tomllib` has accepted and only has to find keys; should it ever lose
-its way, the lines it has found so far are used and the others are those of their table.
-"""
+"""TOML to nodes with lines. `tomllib` gives values without places, so each statement is parsed once more."""
 
 import contextlib
 import datetime as dt
 import re
 import tomllib
-from bisect import bisect_right
 from typing import Any
 
 from switchgear._config.problems import ConfigNode, Report, join
 
 Path = tuple[str | int, ...]
 
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_SPACE = re.compile(r"[ \t]*")
-_BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
-_BARE_VALUE = re.compile(r"[^,\]}#\r\n]+")
-_STRING = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}|' r"'''.*?'{3,5}|" r'"(?:\\.|[^"\\])*"|' r"'[^']*'", re.DOTALL
-)
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _LARGEST = 2**63
 _DEEPEST = 32
@@ -40,21 +28,14 @@ def parse_toml(text: str, report: Report) -> ConfigNode:
     except ValueError as error:  # also numbers with too many digits
         found = _AT_LINE.search(str(error))
         line = None if found is None else int(found[1] or text.count("\n") + 1)
-        report.fail(line, f"not valid TOML: {_without_place(str(error))}")
+        # The place stands in front of the message.
+        what = _AT_LINE.sub("", str(error)).encode("ascii", "backslashreplace").decode()
+        report.fail(line, f"not valid TOML: {what}")
     except RecursionError:
         report.fail(None, "not valid TOML: nested too deep")
     if _is_deeper(data, _DEEPEST):
         report.fail(None, f"nested deeper than {_DEEPEST} levels")
-    scan = _Scan(text)
-    # Lines are a courtesy; what was found is used.
-    with contextlib.suppress(LookupError, ValueError, RecursionError):
-        scan.document()
-    return _Tree(scan.lines, report).node(data, (), "", 1)
-
-
-def _without_place(text: str) -> str:
-    """The parser's message without the place, which stands in front."""
-    return _AT_LINE.sub("", text).encode("ascii", "backslashreplace").decode()
+    return _node(data, (), "", 1, _lines_of(text), report)
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -65,142 +46,90 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(child, levels - 1) for child in value)
 
 
-class _Tree:
-    """Values and lines to nodes."""
-
-    def __init__(self, lines: dict[Path, int], report: Report) -> None:
-        self._lines = lines
-        self._report = report
-
-    def node(self, value: Any, path: Path, key: str, line: int) -> ConfigNode:
-        """The value and all below it; what has no line of its own has that of its table."""
-        line = self._lines.get(path, line)
-        if isinstance(value, dict):
-            value = {
-                name: self.node(child, (*path, name), join(key, name), line)
-                for name, child in value.items()
-            }
-        elif isinstance(value, list):
-            value = [
-                self.node(child, (*path, index), join(key, index), line)
-                for index, child in enumerate(value)
-            ]
-        elif isinstance(value, dt.date | dt.time):
-            value = value.isoformat()
-        elif isinstance(value, int) and abs(value) >= _LARGEST:
-            value = None
-            self._report.add_unreadable(ConfigNode(value, line, key), "is too large a number")
-        return ConfigNode(value, line, key)
+def _node(  # noqa: PLR0917  a value and where it stands
+    value: Any, path: Path, key: str, line: int, lines: dict[Path, int], report: Report
+) -> ConfigNode:
+    """The value and all below it; what has no line of its own has that of its table."""
+    line = lines.get(path, line)
+    if isinstance(value, dict | list):
+        nodes = {
+            name: _node(child, (*path, name), join(key, name), line, lines, report)
+            for name, child in _children(value)
+        }
+        return ConfigNode(nodes if isinstance(value, dict) else [*nodes.values()], line, key)
+    if isinstance(value, dt.date | dt.time):
+        value = value.isoformat()
+    elif isinstance(value, int) and abs(value) >= _LARGEST:
+        value = None
+        report.add_unreadable(ConfigNode(value, line, key), "is too large a number")
+    return ConfigNode(value, line, key)
 
 
-class _Scan:
-    """Finds the line of every key and item of a valid document."""
+def _children(value: Any) -> Any:
+    return value.items() if isinstance(value, dict) else enumerate(value)
 
-    def __init__(self, text: str) -> None:
-        self.lines: dict[Path, int] = {}
-        self._text = text
-        self._at = 0
-        self._ends = [found.start() for found in re.finditer("\n", text)]
-        self._counts: dict[Path, int] = {}
-        """How many tables each array of tables has so far."""
 
-    def document(self) -> None:
-        """Tables and entries, to the end."""
-        table: Path = ()
-        self._skip(_BLANK)
-        while self._at < len(self._text):
-            if self._text.startswith("[", self._at):
-                table = self._header()
-            else:
-                self._entry(table)
-            self._skip(_BLANK)
+def _lines_of(text: str) -> dict[Path, int]:
+    """The line on which each table, key and item of a valid document begins.
 
-    def _header(self) -> Path:
-        brackets = 2 if self._text.startswith("[[", self._at) else 1
-        line = self._line()
-        self._at += brackets
-        *parents, last = self._keys()
-        self._at += brackets
-        path: Path = ()
-        for name in parents:
-            path = self._newest((*path, name), line)
-        path = (*path, last)
-        self.lines.setdefault(path, line)
-        if brackets == 2:
-            self._counts[path] = self._counts.get(path, 0) + 1
-            path = self._newest(path, line)
-        return path
-
-    def _newest(self, path: Path, line: int) -> Path:
-        """The table that a header means: of an array of tables, the last one."""
-        self.lines.setdefault(path, line)
-        count = self._counts.get(path)
-        if count is None:
-            return path
-        path = (*path, count - 1)
-        self.lines.setdefault(path, line)
-        return path
-
-    def _entry(self, table: Path) -> None:
-        line = self._line()
-        path = table
-        for name in self._keys():
-            path = (*path, name)
-            self.lines.setdefault(path, line)
-        self._at += 1  # the equals sign
-        self._skip(_SPACE)
-        self._value(path)
-
-    def _keys(self) -> list[str]:
-        names: list[str] = []
-        while True:
-            self._skip(_SPACE)
-            if self._text[self._at] in "\"'":
-                quoted = self._take(_STRING)
-                names.append(tomllib.loads(f"key = {quoted}")["key"])
-            else:
-                names.append(self._take(_BARE_KEY))
-            self._skip(_SPACE)
-            if self._text[self._at] != ".":
-                return names
-            self._at += 1
-
-    def _value(self, path: Path) -> None:
-        first = self._text[self._at]
-        if first == "[":
-            self._many(path, "]")
-        elif first == "{":
-            self._many(path, "}")
+    A statement is as many lines as it takes until `tomllib` accepts them; so is an item of an array.
+    Lines are a courtesy: a very long text, which would be parsed again and again, ends the search.
+    """
+    lines: dict[Path, int] = {}
+    counts: dict[Path, int] = {}
+    """How many tables each array of tables has so far."""
+    table: Path = ()
+    statement, begun, effort = "", 1, 4 * len(text) + 1_000_000
+    array, items, item, item_begun = table, 0, "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        if not statement:
+            begun, array, items, item = number, (), 0, ""
+        statement += f"{line}\n"
+        if array:
+            item += f"{line}\n"
+            with contextlib.suppress(ValueError):
+                more = len(tomllib.loads(f"x = [{item}]")["x"])
+                lines.update({(*array, items + each): item_begun for each in range(more)})
+                items, item, item_begun = items + more, "", number + 1
+                continue
+        effort -= len(statement)
+        if effort < 0:
+            break
+        try:
+            found = tomllib.loads(statement)
+        except ValueError:
+            if begun == number:
+                with contextlib.suppress(ValueError):  # the beginning of an array
+                    array, first = _only_path(table, tomllib.loads(f"{statement}]"))
+                    items, item_begun = len(first), number + 1
+            continue
+        if statement.lstrip().startswith("["):
+            names, last = _only_path((), found)
+            table = ()
+            for depth, name in enumerate(names, 1):
+                table = (*table, name)
+                lines.setdefault(table, begun)
+                if last and depth == len(names):  # [[name]]
+                    counts[table] = counts.get(table, 0) + 1
+                if table in counts:
+                    table = (*table, counts[table] - 1)
+                    lines.setdefault(table, begun)
         else:
-            self._take(_STRING if first in "\"'" else _BARE_VALUE)
+            _place(found, table, begun, lines)
+        statement = ""
+    return lines
 
-    def _many(self, path: Path, end: str) -> None:
-        """The items of an array, or the entries of an inline table."""
-        self._at += 1
-        self._skip(_BLANK)
-        index = 0
-        while self._text[self._at] != end:
-            if end == "]":
-                self.lines[*path, index] = self._line()
-                self._value((*path, index))
-                index += 1
-            else:
-                self._entry(path)
-            self._skip(_BLANK)
-            if self._text[self._at] == ",":
-                self._at += 1
-                self._skip(_BLANK)
-        self._at += 1
 
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._at)
-        if found is None:
-            raise ValueError
-        self._at = found.end()
-        return found[0]
+def _only_path(path: Path, value: Any) -> tuple[Path, Any]:
+    """The keys of a statement that has one value, below a path, and that value."""
+    while isinstance(value, dict) and value:
+        [(name, value)] = value.items()
+        path = (*path, name)
+    return path, value
 
-    def _skip(self, pattern: re.Pattern[str]) -> None:
-        self._take(pattern)
 
-    def _line(self) -> int:
-        return bisect_right(self._ends, self._at - 1) + 1
+def _place(value: Any, path: Path, line: int, lines: dict[Path, int]) -> None:
+    if isinstance(value, dict | list):
+        for name, child in _children(value):
+            below = (*path, name)
+            _place(child, below, lines.setdefault(below, line), lines)
