@@ -46,7 +46,7 @@ from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.loop import NO_TESTS, Runner, agent_of
 from switchgear._run.options import AUTO, RunOptions, describe_limits, run_options
-from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
+from switchgear._run.prompt import check_plan, prompt_of, read_plan
 from switchgear._run.record import RunFolder, RunUnreadable, is_alive, list_runs, new_run, runs_root
 from switchgear._run.result import (
     TIMEOUT_S,
@@ -82,7 +82,7 @@ def dry_run(
     circuit = loop_name(folder, options)
     options = options._replace(validate=detect(folder)) if found else options
     priced, past = coverage(options, agent, folder, runs), estimate(options, runs)
-    plan = None if options.plan is None else read_checklist(folder / options.plan)
+    plan = read_plan(folder, options.plan)
     shown: dict[str, Any] = {
         "task": options.task,
         "agent": options.agent_label,
@@ -101,7 +101,7 @@ def dry_run(
         "price": priced.why,
         "estimate": None if past is None else past._asdict(),
         "notify": list(targets),
-        "prompt": prompt_of(options, PromptFacts(1, plan=plan)),
+        "prompt": prompt_of(options, RunState(), plan=plan),
         "objections": [],
     }
     if policy is not None:

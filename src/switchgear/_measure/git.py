@@ -27,7 +27,6 @@ from switchgear._measure.git_base import (
 )
 from switchgear._measure.git_command import (
     Deadline,
-    Git,
     GitError,
     Repository,
     clean_environment,
@@ -52,8 +51,6 @@ from switchgear._measure.saved_refs import (
 
 if TYPE_CHECKING:
     from switchgear._measure.tree import TreeChange
-
-__all__ = ["Git", "GitError", "GitTree", "run_git"]
 
 MARK_S = 60.0
 """What one measurement may take."""

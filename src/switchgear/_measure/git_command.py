@@ -6,14 +6,13 @@ would run a program is switched off.
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from switchgear._system.files import read_regular
 
@@ -143,28 +142,16 @@ def repository_at(top: Path) -> Repository | None:
     return Repository(top, git_dir, shared) if is_whole else None
 
 
-class Git:
+class Git(NamedTuple):
     """The git command in the user's repository. Never prompts or reads from the terminal."""
 
-    def __init__(self, top: Path, git_dir: Path) -> None:
-        self.top = top
-        self.git_dir = git_dir
-
-    @classmethod
-    def find(cls, folder: Path) -> Self | None:
-        """The repository that a folder is in; `None` if it is in none, or git is missing."""
-        if shutil.which("git") is None:
-            return None
-        arguments = ["rev-parse", "--show-toplevel", "--absolute-git-dir"]
-        try:
-            found = run_git(folder, arguments).splitlines()
-        except GitError:
-            return None
-        return cls(Path(found[0]), Path(found[1])) if len(found) == 2 else None
+    top: Path
+    git_dir: Path
 
     def __call__(self, *arguments: str, index: Path | None = None, stdin: str = "") -> str:
         """What the command prints. Raises `GitError`."""
-        return run_git(self.top, arguments, index=index, stdin=stdin)
+        env = None if index is None else {"GIT_INDEX_FILE": str(index)}
+        return run_git(self.top, arguments, stdin=stdin, env=env)
 
 
 def clean_environment() -> dict[str, str]:
@@ -183,22 +170,18 @@ def run_git(
     folder: Path,
     arguments: Sequence[str],
     *,
-    index: Path | None = None,
     stdin: str | bytes = b"",
     env: Mapping[str, str] | None = None,
     deadline: Deadline | None = None,
 ) -> str:
     """What a git command prints. Raises `GitError`, also when the time is up."""
-    return run_git_with_stderr(
-        folder, arguments, index=index, stdin=stdin, env=env, deadline=deadline
-    )[0]
+    return run_git_with_stderr(folder, arguments, stdin=stdin, env=env, deadline=deadline)[0]
 
 
 def run_git_with_stderr(
     folder: Path,
     arguments: Sequence[str],
     *,
-    index: Path | None = None,
     stdin: str | bytes = b"",
     env: Mapping[str, str] | None = None,
     deadline: Deadline | None = None,
@@ -206,8 +189,6 @@ def run_git_with_stderr(
     """What a git command prints, and what it complains about though it succeeds."""
     deadline = deadline or Deadline(TIMEOUT_S)
     environment = clean_environment() | dict(env or {})
-    if index is not None:
-        environment["GIT_INDEX_FILE"] = str(index)
     settings = (word for setting in _QUIET for word in ("-c", setting))
     what = f"git {arguments[0]} in {folder}"
     if deadline.is_over:
@@ -229,11 +210,10 @@ def run_git_with_stderr(
         try:
             data = stdin if isinstance(stdin, bytes) else stdin.encode(errors="surrogateescape")
             out, stderr = process.communicate(data, timeout=min(deadline.left_s, TIMEOUT_S))
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             kill_group(process)
-            raise GitError(f"{what}: it did not end in time") from None
-        except BaseException:
-            kill_group(process)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise GitError(f"{what}: it did not end in time") from None
             raise
         finally:
             deadline.watch(None)

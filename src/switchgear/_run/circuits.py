@@ -36,8 +36,6 @@ from switchgear._text.redact import redact
 
 WARM = 0.6
 """From this heat on the prompt contains the evidence: two of three failures, three of five errors."""
-
-
 FRESH_S = 5.0
 """Seconds for which the state that came back with the last message counts as the provider's state."""
 TITLE = 32
@@ -148,16 +146,10 @@ class Circuits:
 
     def record_provider(self, permits: RunPermits, judged: Judgement, seconds: float) -> None:
         """Record whether the provider worked; unknown results count as neither."""
-        trouble = judged.provider
-        if trouble is not None:
-            signal = Signal(
-                ok=False,
-                seconds=seconds,
-                error=redact(trouble.text),
-                retry_after_s=trouble.retry_after_s,
-            )
-        else:
-            signal = Signal(ok=None if judged.outcome == "stopped" else True)
+        signal = Signal(ok=None if judged.outcome == "stopped" else True)
+        if (trouble := judged.provider) is not None:
+            error, wait_s = redact(trouble.text), trouble.retry_after_s
+            signal = Signal(ok=False, seconds=seconds, error=error, retry_after_s=wait_s)
         self.provider.record(signal, permits.of(self.provider))
         self._provider_seen_s = self._store_s()
 
@@ -203,12 +195,8 @@ class Circuits:
             "phase": str(self.loop.last_known.phase),
             "heat": round(min(self._heat(), 1.0), 4),
             "readings": [
-                {
-                    "kind": kind,
-                    "heat": round(min(reading.heat, 1.0), 4),
-                    "reason": reading.reason,
-                }
-                for kind, reading in readings
+                {"kind": kind, "heat": round(min(each.heat, 1.0), 4), "reason": each.reason}
+                for kind, each in readings
             ],
         }
 
@@ -288,14 +276,12 @@ def _loop_identity(folder: Path, options: RunOptions, *more: str) -> str:
 
 
 def policy_of(options: RunOptions) -> Policy:
-    """The policy that the options describe."""
     return policy_of_limits(limits_of(options))
 
 
 def loop_breaker(
     panel: Panel, name: str, policy: Policy, sinks: tuple[Sink, ...] = ()
 ) -> LoopBreaker:
-    """The loop's breaker over the panel's store."""
     store = panel.store
     return LoopBreaker(name, policy=policy, sinks=sinks, store=store, wall=store.now_s)
 
@@ -321,16 +307,12 @@ def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Si
 
 
 HOUR_S = 3600.0
-
-
 FIRST_PAUSE_S = 5.0
 PROVIDER_PATIENCE_S = 3600.0
 """Total seconds to wait for a provider until it has worked once."""
 
 
 class Pause(NamedTuple):
-    """What to do next."""
-
     seconds: float
     why: str
     ends: ExitReason | None = None
@@ -342,23 +324,20 @@ class Pause(NamedTuple):
 def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     """What to do after an iteration that the provider failed."""
     growing_s = FIRST_PAUSE_S * 2.0 ** min(max(state.provider_failures - 1, 0), 16)
-    if trouble.kind not in LIMITED:
+    asked_s = trouble.retry_after_s
+    if trouble.kind in LIMITED:
+        if trouble.kind == "quota" and asked_s is None:
+            words = f"the quota at {provider.name} is used up"
+            return Pause(0.0, f"{words}: {trouble.text}", ExitReason.RATE_LIMIT)
+        wait_s = growing_s if asked_s is None else asked_s
+        pause = Pause(wait_s, f"for the rate limit of {provider.name}")
+    else:
         if provider.last_known.phase is Phase.OPEN:
-            words = (
-                f"{provider.name} is down, {plural(state.provider_failures, 'iteration')} in a row"
-            )
+            failed = plural(state.provider_failures, "iteration")
+            words = f"{provider.name} is down, {failed} in a row"
             return Pause(0.0, f"{words}: {trouble.text}", ExitReason.AGENT_ERROR)
-        seconds = max(trouble.retry_after_s or 0.0, growing_s)
         why = f"for {provider.name} to come back ({trouble.kind})"
-        return _extend_pause(Pause(seconds, why, None, ExitReason.AGENT_ERROR), state, trouble)
-    if trouble.kind == "quota" and trouble.retry_after_s is None:
-        words = f"the quota at {provider.name} is used up"
-        return Pause(0.0, f"{words}: {trouble.text}", ExitReason.RATE_LIMIT)
-    wait_s = trouble.retry_after_s if trouble.retry_after_s is not None else growing_s
-    return _extend_pause(Pause(wait_s, f"for the rate limit of {provider.name}"), state, trouble)
-
-
-def _extend_pause(pause: Pause, state: RunState, trouble: AgentError) -> Pause:
+        pause = Pause(max(asked_s or 0.0, growing_s), why, None, ExitReason.AGENT_ERROR)
     waited_s = state.provider_waited_s + pause.seconds
     if waited_s <= PROVIDER_PATIENCE_S:
         return pause

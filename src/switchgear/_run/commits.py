@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from switchgear._agents.base import FixedCommand
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
-from switchgear._measure.git_command import Deadline, Git, GitError, run_git
+from switchgear._measure.git_command import (
+    Deadline,
+    GitError,
+    Repository,
+    find_repository,
+    run_git,
+)
 from switchgear._measure.tree import OURS
 from switchgear._run.interrupt import Interrupt
 from switchgear._text.formats import duration
@@ -35,8 +41,6 @@ _UNDER_WAY = {
 
 
 class CommitResult(NamedTuple):
-    """What became of it."""
-
     commit: str | None = None
     """Its hash; `None`: there was nothing to commit, or it was refused."""
     problem: str | None = None
@@ -45,8 +49,6 @@ class CommitResult(NamedTuple):
 
 
 class CommitContext(NamedTuple):
-    """What a commit is made with."""
-
     notes: Path
     """The folder for the temporary index."""
     left_s: float | None = None
@@ -59,7 +61,7 @@ def commit_paths(
     folder: Path, paths: Iterable[str], message: str, by: CommitContext | None = None
 ) -> CommitResult:
     """Commit these paths, relative to the top of the repository, as far as they differ."""
-    git = Git.find(folder)
+    git = find_repository(folder)
     if git is None:
         return CommitResult(problem="nothing was committed: the folder is in no git repository")
     wanted = {path for path in paths if OURS not in Path(path).parts}
@@ -92,7 +94,7 @@ def message_of(task: str, run: str, iteration: int) -> str:
     return f"{first}\n\nIteration {iteration} of switchgear run {run}"
 
 
-def _refusal(git: Git, deadline: Deadline) -> str | None:
+def _refusal(git: Repository, deadline: Deadline) -> str | None:
     """Why nothing may be committed now: the user is in the middle of something."""
     for name, what in _UNDER_WAY.items():
         if (git.git_dir / name).exists():
@@ -102,7 +104,7 @@ def _refusal(git: Git, deadline: Deadline) -> str | None:
     return None
 
 
-def _dirty(git: Git, deadline: Deadline) -> set[str]:
+def _dirty(git: Repository, deadline: Deadline) -> set[str]:
     arguments = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
     listed = run_git(git.top, (*arguments, "--ignore-submodules=none"), deadline=deadline)
     return {entry[3:] for entry in listed.split("\0") if entry}
@@ -124,20 +126,15 @@ def _elsewhere(top: Path, paths: set[str]) -> str | None:
 
 
 def _commit(  # noqa: PLR0917
-    git: Git, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
+    git: Repository, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
 ) -> CommitResult:
     index.parent.mkdir(parents=True, exist_ok=True)
     theirs = git.git_dir / "index"
     if theirs.exists():
         shutil.copy2(theirs, index)
     literal = {"GIT_LITERAL_PATHSPECS": "1"}
-    run_git(
-        *(git.top, ("add", "--all", *_NAMED)),
-        index=index,
-        stdin=listed,
-        env=literal,
-        deadline=deadline,
-    )
+    add_env = {**literal, "GIT_INDEX_FILE": str(index)}
+    run_git(git.top, ("add", "--all", *_NAMED), stdin=listed, env=add_env, deadline=deadline)
     before = _head(git, deadline)
     run = _with_hooks(git, index, listed, message, by, deadline)
     after = _head(git, Deadline(30.0))
@@ -158,7 +155,7 @@ def _commit(  # noqa: PLR0917
 
 
 def _with_hooks(  # noqa: PLR0917
-    git: Git, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
+    git: Repository, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
 ) -> AgentRun:
     """Run `git commit` as the user would, so that it ends in time with all that its hooks started."""
     environment = {key: value for key, value in os.environ.items() if key not in _PLACES}
@@ -190,7 +187,7 @@ def _why_not(run: AgentRun, deadline: Deadline) -> str:
     return f"the commit was refused: {redact(run.tail or run.problem, 400)}"
 
 
-def _head(git: Git, deadline: Deadline) -> str | None:
+def _head(git: Repository, deadline: Deadline) -> str | None:
     try:
         arguments = ("rev-parse", "--verify", "--quiet", "HEAD")
         return run_git(git.top, arguments, deadline=deadline).strip() or None

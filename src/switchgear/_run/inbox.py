@@ -8,6 +8,7 @@ only when the file has changed: a run without messages sends nothing to the stor
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,8 +32,7 @@ class Extension(NamedTuple):
     micros: int = 0
 
     def plus(self, other: Self) -> Self:
-        iterations, micros = self.iterations + other.iterations, self.micros + other.micros
-        return type(self)(self.seconds + other.seconds, iterations, micros)
+        return type(self)(*map(add, self, other))
 
     @classmethod
     def of(cls, more: Mapping[str, Any]) -> Self:
@@ -63,16 +63,15 @@ class OperatorMessages(NamedTuple):
 
 
 def with_extension(notes: Notes, more: Extension) -> Notes:
-    """The note with a further extension."""
     return _with_fields(notes, extend=list(Extension.of(notes.more).plus(more)))
 
 
 def with_hand_over(notes: Notes, why: str) -> Notes:
-    """The note with the request that the escalation agent takes over."""
     return _with_fields(notes, hand_over=why or "an operator")
 
 
 def _with_fields(notes: Notes, **fields: Any) -> Notes:
+    """The note with these fields of a run."""
     kept = notes.more.get(_MORE)
     row = {**kept, **fields} if isinstance(kept, dict) else fields
     return notes._replace(more={**notes.more, _MORE: row})
@@ -126,11 +125,11 @@ class OperatorInbox:
         clock: Callable[[], float],
     ) -> None:
         self._store = store
-        self._file = record.path / FILE
+        self._folder = record.path
         self._limit_s = limit_s
         self._is_watched = is_watched
         self._clock = clock
-        self._seen = self._mark()
+        self._seen = announcement(self._folder)
         self._waiting = OperatorMessages()
         self._paused_since_s: float | None = None
         self._paused_s = 0.0
@@ -153,7 +152,7 @@ class OperatorInbox:
 
     def look(self) -> OperatorMessages:
         """The messages that wait, without taking them; a new one is read only if it was announced."""
-        mark = self._mark()
+        mark = announcement(self._folder)
         if mark != self._seen:
             self._seen = mark
             self._read()
@@ -162,7 +161,7 @@ class OperatorInbox:
     def take(self) -> OperatorMessages:
         """The messages since the last call, once."""
         if self._is_watched:
-            self._seen = self._mark()
+            self._seen = announcement(self._folder)
             self._read()
         found = self.look()
         self._waiting = OperatorMessages(paused=found.paused)
@@ -175,19 +174,16 @@ class OperatorInbox:
             if tx.note is not None:
                 tx.note = Notes.load(tx.note)._replace(ended=True, works=False, paused=False).dump()
 
-        if self._is_watched or self._mark() is not None:
+        if self._is_watched or announcement(self._folder) is not None:
             with suppress(StoreError):
                 self._store.transact(self.circuit, work)
-        clear_announcement(self._file.parent)
-
-    def _mark(self) -> tuple[int, int] | None:
-        return announcement(self._file.parent)
+        clear_announcement(self._folder)
 
     def _read(self) -> None:
         def work(tx: Transaction) -> tuple[OperatorMessages, float]:
-            notes = Notes.load(tx.note)
             if tx.note is None:
                 return OperatorMessages(), 0.0
+            notes = Notes.load(tx.note)
             left = {key: value for key, value in notes.more.items() if key != _MORE}
             row = notes.more.get(_MORE)
             hand_over = str(row.get("hand_over") or "") if isinstance(row, dict) else ""

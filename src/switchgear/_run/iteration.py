@@ -26,8 +26,8 @@ from switchgear._run.judge import (
     provider_trouble,
     tests_passing,
 )
-from switchgear._run.options import RunOptions, limits_of
-from switchgear._run.prompt import read_checklist
+from switchgear._run.options import limits_of
+from switchgear._run.prompt import read_plan
 from switchgear._run.record import AgentLog, is_disk_full
 from switchgear._run.state import KEPT_PATHS, IterationContext, RunState
 from switchgear._run.stuck import OPERATOR, StuckWatch
@@ -80,7 +80,13 @@ def iterate(
 ) -> Iteration:
     """Let the agent work once, measure and judge. `before` is the state of the folder now."""
     number, began_s, start_s = state.iterations + 1, context.time.wall(), context.time.clock()
-    watch = _watch(context.options, state, context.time.clock)
+    watch = StreamObserver(
+        promise=context.options.completion_promise,
+        same_error=None if context.options.shadow else limits_of(context.options).same_error,
+        left_micros=state.budget(context.options.budget_micros).left_micros,
+        rates=context.options.rates,
+        clock=context.time.clock,
+    )
     paused_s = context.inbox.paused_s
     run, stopped = _work(context, watch, stuck, _process(context, number, prompt, left_s), number)
     start_s += context.inbox.paused_s - paused_s
@@ -94,6 +100,7 @@ def iterate(
         if stuck is not None:
             stuck.validated(validated.tests, ok=validated.ok)
     seconds = context.time.clock() - start_s
+    plan = read_plan(context.folder, context.options.plan)
     seen = Measurements(
         run,
         watch,
@@ -103,7 +110,7 @@ def iterate(
         validated,
         state.best_tests,
         context.options.completion_promise,
-        _plan_done(context),
+        plan is not None and plan.is_done if context.options.plan else None,
         context.options.idle_timeout_s,
         left_s is not None and seconds >= left_s,
     )
@@ -123,17 +130,6 @@ def baseline(context: IterationContext, left_s: float | None) -> int | Ending | 
         sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {way_out}"
         return Ending(ExitReason.AGENT_ERROR, sentence)
     return tests_passing(done)
-
-
-def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> StreamObserver:
-    budget = state.budget(options.budget_micros)
-    return StreamObserver(
-        promise=options.completion_promise,
-        same_error=None if options.shadow else limits_of(options).same_error,
-        left_micros=budget.left_micros,
-        rates=options.rates,
-        clock=clock,
-    )
 
 
 def _work(
@@ -160,7 +156,7 @@ def _work(
             stop(stuck.see(event))
 
     process.on_event = happened
-    process.on_tick = OperatorWatch(context.inbox, process, watch, stop).tick
+    process.on_tick = operator_watch(context.inbox, process, watch, stop)
     if stuck is not None:
         process.on_silence = lambda idle_s: stop(stuck.silent(idle_s))
     with AgentLog(context.record.log_file(number)) as log:
@@ -174,36 +170,30 @@ def _work(
     return run, stopped[0] if stopped else None
 
 
-class OperatorWatch:
-    """Applies the messages of operators to the running agent. Used by one thread."""
+def operator_watch(
+    inbox: OperatorInbox,
+    process: AgentProcess,
+    watch: StreamObserver,
+    stop: Callable[[str | None], None],
+) -> Callable[[], None]:
+    """A function that applies new messages of operators to the running agent: limits, pause, the end."""
+    granted = Extension()
 
-    def __init__(
-        self,
-        inbox: OperatorInbox,
-        process: AgentProcess,
-        watch: StreamObserver,
-        stop: Callable[[str | None], None],
-    ) -> None:
-        self._inbox = inbox
-        self._process = process
-        self._watch = watch
-        self._stop = stop
-        self._granted = Extension()
-
-    def tick(self) -> None:
-        """Look for a message, and apply it: limits, pause, continue, the end."""
-        word, process = self._inbox.look(), self._process
-        new = word.extension
+    def tick() -> None:
+        nonlocal granted
+        word = inbox.look()
+        before, granted = granted, word.extension
         if process.deadline_s is not None:
-            process.deadline_s += new.seconds - self._granted.seconds
-        self._watch.grant(new.micros - self._granted.micros)
-        self._granted = new
+            process.deadline_s += granted.seconds - before.seconds
+        watch.grant(granted.micros - before.micros)
         suspend = word.paused and not word.ends_iteration
         if suspend != process.is_paused and process.supervisor is not None:
             # The supervisor continues: it ends the agent should this process end in the meantime.
             signal_children(process.supervisor, suspend=suspend)
             process.is_paused = suspend
-        self._stop(OPERATOR if word.ends_iteration else None)
+        stop(OPERATOR if word.ends_iteration else None)
+
+    return tick
 
 
 def _process(
@@ -284,20 +274,14 @@ def _changed_overall(
     return bool(change) or bool(state.changed)
 
 
-def _plan_done(context: IterationContext) -> bool | None:
-    if context.options.plan is None:
-        return None
-    plan = read_checklist(context.folder / context.options.plan)
-    return plan is not None and plan.is_done
-
-
 def iteration_facts(
     iteration: Iteration, context: IterationContext, state: RunState
 ) -> dict[str, Any]:
     """The line of iterations.jsonl, without the state of the circuits."""
     run, watch, judged = iteration.run, iteration.watch, iteration.judged
     paths = None if iteration.change is None else iteration.change.paths
-    result = watch.result
+    result, usage = watch.result, total_usage(run.usage)
+    cost = iteration.cost if iteration.may_have_cost else FREE
     return {
         "number": iteration.number,
         "started_at": iso(iteration.began_s),
@@ -331,7 +315,16 @@ def iteration_facts(
         "tests_before": state.tests_passing,
         "tests_passing": tests_passing(iteration.validated),
         "output_chars": run.output_chars,
-        **_cost_facts(iteration.cost if iteration.may_have_cost else FREE, run),
+        "cost_micros": cost.micros,
+        "cost_source": cost.source,
+        "cost_unknown": cost.unknown,
+        "tokens": {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": usage.cache_read_tokens,
+            "cache_write": usage.cache_write_tokens,
+        },
+        "models": [each.model for each in run.usage],
         "prompt": f"prompts/{iteration.number:04}.txt",
         "log": f"logs/{iteration.number:04}.log",
     }
@@ -350,22 +343,6 @@ def _validation_facts(validated: ValidationResult | None) -> dict[str, Any] | No
         "failed": None if tests is None else tests.failed,
         "failing": [] if tests is None else list(tests.failing[:LISTED_FILES]),
         "tail": "" if validated.ok else validated.tail[-2000:],
-    }
-
-
-def _cost_facts(cost: UsageCost, run: AgentRun) -> dict[str, Any]:
-    usage = total_usage(run.usage)
-    return {
-        "cost_micros": cost.micros,
-        "cost_source": cost.source,
-        "cost_unknown": cost.unknown,
-        "tokens": {
-            "input": usage.input_tokens,
-            "output": usage.output_tokens,
-            "cache_read": usage.cache_read_tokens,
-            "cache_write": usage.cache_write_tokens,
-        },
-        "models": [each.model for each in run.usage],
     }
 
 

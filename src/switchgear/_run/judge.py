@@ -178,10 +178,8 @@ class StreamObserver:
         # Some agents lose the output of a command: the previous one counts then.
         error = row.error if row is not None and step.silent else redact(gist(step.error))
         self._row_key, self._row_step = key, step
-        self._row = RepeatedStep(
-            step.tool, step.arguments, error, 1 if row is None else row.times + 1
-        )
-        times = self._row.times
+        times = 1 if row is None else row.times + 1
+        self._row = RepeatedStep(step.tool, step.arguments, error, times)
         if self._same_error is not None and times >= self._same_error:
             self.repeated = self._row
             return "stuck"
@@ -236,8 +234,6 @@ class StreamObserver:
 
 
 class Measurements(NamedTuple):
-    """Everything that was measured of an iteration."""
-
     run: AgentRun
     watch: StreamObserver
     stopped: str | None = None
@@ -259,8 +255,6 @@ class Measurements(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What the iteration was."""
-
     outcome: str
     """`worked`, `no change`, `failed`, `unproven`, `provider`, `stopped`, `stuck`, `blocked` or
     `completed`."""
@@ -277,8 +271,12 @@ class Judgement(NamedTuple):
 
 
 def judge(seen: Measurements) -> Judgement:
-    """What the iteration was."""
-    return _judge_stop(seen) or _provider(seen) or _question_by_tool(seen) or _judge_work(seen)
+    return (
+        _judge_stop(seen)
+        or _provider(seen)
+        or _judge_question(seen, by_tool=True)
+        or _judge_work(seen)
+    )
 
 
 def provider_trouble(run: AgentRun, watch: StreamObserver) -> AgentError | None:
@@ -302,9 +300,8 @@ def _judge_stop(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one f
     if seen.stopped == STUCK:
         return Judgement("stuck", remark="The last agent was stopped: it appeared stuck")
     if seen.stopped == "disk":
-        return _end(
-            ExitReason.DISK_FULL, full_sentence("the log of the agent could not be written")
-        )
+        sentence = full_sentence("the log of the agent could not be written")
+        return _end(ExitReason.DISK_FULL, sentence)
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is ProcessEnd.DEADLINE:
@@ -345,17 +342,15 @@ def _provider(seen: Measurements) -> Judgement | None:
     return Judgement("provider", provider=trouble, error=trouble.text)
 
 
-def _question_by_tool(seen: Measurements) -> Judgement | None:
+def _judge_question(seen: Measurements, *, by_tool: bool = False) -> Judgement | None:
+    """Blocked, if the agent asks: with a tool, or else in its text without the promise."""
     question = seen.watch.question
-    if question is None or not question.by_tool or seen.stopped is not None:
+    if question is None or seen.stopped is not None:
         return None
-    return _judge_blocked(question.text)
-
-
-def _judge_blocked(question: str) -> Judgement:
-    return Judgement(
-        "blocked", end=ExitReason.BLOCKED, reason=f"the agent asks: {question}", remark=question
-    )
+    if not question.by_tool if by_tool else seen.watch.promised:
+        return None
+    reason = f"the agent asks: {question.text}"
+    return Judgement("blocked", end=ExitReason.BLOCKED, reason=reason, remark=question.text)
 
 
 def _judge_work(seen: Measurements) -> Judgement:
@@ -371,11 +366,11 @@ def _judge_work(seen: Measurements) -> Judgement:
         claim = "You said that you are done, but the" if claims else "The"
         remark = f"{claim} validation failed" if failure is None else None
         error = failure or (seen.validated.error if seen.validated else "")
-        return _question_in_text(seen) or Judgement(
+        return _judge_question(seen) or Judgement(
             "failed", ok=False, error=error, claims=claims, remark=remark
         )
     proven = seen.changed and seen.validated is not None
-    if not proven and (question := _question_in_text(seen)):
+    if not proven and (question := _judge_question(seen)):
         return question
     return _judge_claim(seen) if claims else _going_on(seen)
 
@@ -440,15 +435,6 @@ def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each w
     return validation.error_of(run.tail, 2000) or f"the agent ended with exit code {run.exit_code}"
 
 
-def _question_in_text(seen: Measurements) -> Judgement | None:
-    question = seen.watch.question
-    if question is None or seen.stopped is not None or seen.watch.promised:
-        return None
-    return _judge_blocked(question.text)
-
-
 def tests_passing(validated: ValidationResult | None) -> int | None:
-    """How many tests passed, as far as it is known."""
-    if validated is None or validated.tests is None:
-        return None
-    return validated.tests.passed
+    """How many tests passed; `None`: unknown."""
+    return None if validated is None or validated.tests is None else validated.tests.passed

@@ -47,7 +47,7 @@ from switchgear._run.iteration import (
 )
 from switchgear._run.judge import tests_passing
 from switchgear._run.options import AUTO, RunOptions, checked
-from switchgear._run.prompt import PromptFacts, prompt_of, read_checklist
+from switchgear._run.prompt import prompt_of, read_plan
 from switchgear._run.record import (
     SCHEMA,
     Disk,
@@ -331,7 +331,7 @@ class Runner:
     def _iterate(self, permits: RunPermits) -> Ending | None:
         before, context = self.state, self.context
         number = before.iterations + 1
-        prompt = self._prompt(number)
+        prompt = self._prompt()
         context.record.make()  # an agent may have removed it: `git clean -fdx` does
         write_regular(context.record.prompt_file(number), prompt.encode(errors="replace"))
         context.view.iteration_started(number, self._run_dict())
@@ -388,16 +388,12 @@ class Runner:
         self._write()
         return ending
 
-    def _prompt(self, number: int) -> str:
-        options, state = self.context.options, self.state
-        plan = None if options.plan is None else read_checklist(self.context.folder / options.plan)
-        answer, self._answer = self._answer, None
-        standing = PromptFacts(
-            *(number, state.notes, state.nudge, state.failed_output, answer, plan, state.advice),
-            self._time_warning(),
-        )
-        self.state = self.state._replace(advice=None)
-        return prompt_of(options, standing)
+    def _prompt(self) -> str:
+        options, answer = self.context.options, self._answer
+        plan, time = read_plan(self.context.folder, options.plan), self._time_warning()
+        prompt = prompt_of(options, self.state, plan=plan, answer=answer, time=time)
+        self._answer, self.state = None, self.state._replace(advice=None)
+        return prompt
 
     def _time_warning(self) -> str | None:
         """That 70 or 90 percent of the time are used, once each."""

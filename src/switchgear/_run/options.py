@@ -97,8 +97,6 @@ AUTO = "auto"
 DEFAULT_ITERATIONS = 30
 DEFAULT_IDLE_S = 1800.0
 """Seconds without output after which an agent counts as hung."""
-
-
 LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
 """The limits of the loop's circuit."""
 
@@ -169,7 +167,6 @@ class RunOptions(NamedTuple):
         return (self.agent_cmd or "").split(maxsplit=1)[0].rsplit("/", 1)[-1] or "command"
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
         return {**self._asdict(), "given": list(self.given)}
 
     @classmethod
@@ -182,8 +179,7 @@ class RunOptions(NamedTuple):
         options = cls(**known)
         if given is None:  # by a version that did not write it
             given = options.differing
-        known["given"] = tuple(name for name in given if name in LIMITS)
-        return checked(cls(**known))
+        return checked(options._replace(given=tuple(name for name in given if name in LIMITS)))
 
     def changed(self, flags: Mapping[str, Any]) -> "RunOptions":
         """The same with these flags, for a resumed run. Raises ValueError."""
@@ -212,7 +208,11 @@ def run_options(
     given = {key: value for key, value in flags.items() if value is not None}
     values = dict(defaults or {})
     name = given.get("preset", values.get("preset"))
-    values |= {} if name is None else of_preset(preset_named(name, presets or {}))
+    if name is not None:
+        preset = preset_named(name, presets or {})
+        shared = ("prompt", "max_iterations", "consecutive_failures", "same_error", "commit")
+        values |= {field: getattr(preset, field) for field in shared}
+        values |= {"preset": preset.name, "validate": AUTO if preset.validate else None}
     merged = {**_switched_off(values | given), "given": _limits_set((), values | given)}
     unknown = merged.keys() - set(RunOptions._fields)
     if unknown:
@@ -233,19 +233,6 @@ def preset_named(name: str, presets: Mapping[str, LoopPreset]) -> LoopPreset:
     raise ValueError(f"there is no preset {name!r}; {hint}")
 
 
-def of_preset(preset: LoopPreset) -> dict[str, Any]:
-    """The options of a preset, by the fields of `RunOptions`."""
-    return {
-        "preset": preset.name,
-        "prompt": preset.prompt,
-        "max_iterations": preset.max_iterations,
-        "consecutive_failures": preset.consecutive_failures,
-        "same_error": preset.same_error,
-        "validate": AUTO if preset.validate else None,
-        "commit": preset.commit,
-    }
-
-
 def checked(options: RunOptions) -> RunOptions:
     """The options, if they can be followed. Raises ValueError."""
     if not options.task.strip():
@@ -261,32 +248,25 @@ def checked(options: RunOptions) -> RunOptions:
             "--completion-promise is empty: it must be a text that the agent can print"
         )
     values.check_int("--max-iterations", options.max_iterations)
-    for field, value in (
-        ("--circuit-breaker-failures", options.consecutive_failures),
-        ("--circuit-breaker-errors", options.same_error),
-        ("--no-progress", options.no_progress),
-        ("--rate-limit", options.rate_limit),
+    for check, field, value in (
+        (values.check_int, "--circuit-breaker-failures", options.consecutive_failures),
+        (values.check_int, "--circuit-breaker-errors", options.same_error),
+        (values.check_int, "--no-progress", options.no_progress),
+        (values.check_int, "--rate-limit", options.rate_limit),
+        (values.check_seconds, "--timeout", options.timeout_s),
+        (values.check_seconds, "--idle-timeout", options.idle_timeout_s),
     ):
         if value is not None:
-            values.check_int(field, value)
+            check(field, value)
     percent = options.output_decline_percent
     if percent is not None and not 0 < percent <= 100:
         raise ValueError(f"--output-decline is {percent!r}: it must be above 0 and at most 100")
-    if options.timeout_s is not None:
-        values.check_seconds("--timeout", options.timeout_s)
-    if options.idle_timeout_s is not None:
-        values.check_seconds("--idle-timeout", options.idle_timeout_s)
     if options.budget_node is not None:
         checked_path(options.budget_node)
     return options
 
 
-_ZERO_IS_OFF = frozenset(
-    (
-        *("consecutive_failures", "same_error", "no_progress", "output_decline_percent"),
-        *("rate_limit", "timeout_s", "idle_timeout_s"),
-    )
-)
+_ZERO_IS_OFF = frozenset((*LIMITS, "rate_limit", "timeout_s", "idle_timeout_s"))
 
 
 def _switched_off(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,12 +293,7 @@ def limits_of(options: RunOptions) -> LimitsInEffect:
     >>> limits_of(RunOptions("t", "demo", consecutive_failures=8, given=("consecutive_failures",)))[:3]
     (8, 8, 3)
     """
-    asked = LimitsInEffect(
-        options.consecutive_failures,
-        options.same_error,
-        options.no_progress,
-        options.output_decline_percent,
-    )
+    asked = LimitsInEffect(*(getattr(options, name) for name in LIMITS))
     return asked.with_set(options.given)
 
 

@@ -5,11 +5,11 @@ a command printed is quoted, indented, and marked as a quotation.
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._run.options import RunOptions
+from switchgear._run.state import RunState
 from switchgear._system.files import read_regular
 
 _BOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,4}[.)])\s{1,4}\[(?P<tick>[ xX])\]\s{0,4}(?P<item>.*)$")
@@ -46,10 +46,12 @@ def check_plan(folder: Path, plan: str | None) -> None:
         ) from None
 
 
-def read_checklist(path: Path) -> Checklist | None:
-    """The checklist of a file; `None`: it cannot be read."""
+def read_plan(folder: Path, plan: str | None) -> Checklist | None:
+    """The checklist of a run's plan; `None`: it has none, or it cannot be read."""
+    if plan is None:
+        return None
     try:
-        text = read_regular(path, LONGEST).decode(errors="replace")
+        text = read_regular(folder / plan, LONGEST).decode(errors="replace")
     except (OSError, ValueError):  # a name that no file can have, too
         return None
     boxes = [match for line in text.splitlines() if (match := _BOX.match(line))]
@@ -61,38 +63,28 @@ QUOTED_LINES = 60
 NOTES = 8
 
 
-class PromptFacts(NamedTuple):
-    """The facts about a run before an iteration."""
+def prompt_of(
+    options: RunOptions,
+    state: RunState,
+    *,
+    plan: Checklist | None = None,
+    answer: str | None = None,
+    time: str | None = None,
+) -> str:
+    """The prompt of the next iteration.
 
-    number: int
-    """Of the iteration, from 1."""
-    notes: Sequence[str] = ()
-    """Sentences about the last iteration."""
-    nudge: str | None = None
-    """The evidence, when one more such iteration may stop the loop."""
-    failed: str | None = None
-    """The end of what the validation printed, when it failed."""
-    answer: str | None = None
-    """The operator's answer to the agent's question."""
-    plan: Checklist | None = None
-    advice: str | None = None
-    """What the last agent was stopped for, and what to do instead."""
-    time: str | None = None
-    """That little time is left."""
-
-
-def prompt_of(options: RunOptions, standing: PromptFacts) -> str:
-    """The prompt of one iteration."""
+    `answer` is the operator's to the agent's question; `time` warns that little of it is left.
+    """
     parts = [
         options.prompt,
         f"Task:\n{options.task}",
-        _plan(options, standing.plan),
-        _progress(standing),
-        _validation(options, standing.failed),
-        _answer(standing.answer),
-        _nudge(standing.nudge),
-        standing.advice,
-        standing.time,
+        _plan(options, plan),
+        _progress(state),
+        _validation(options, state.failed_output),
+        f"The answer to your question:\n{answer}" if answer is not None else None,
+        _nudge(state.nudge),
+        state.advice,
+        time,
         _ending(options),
     ]
     return "\n\n".join(part.strip() for part in parts if part and part.strip()) + "\n"
@@ -110,15 +102,14 @@ def _plan(options: RunOptions, plan: Checklist | None) -> str:
     return f"The plan is the checklist in {options.plan}. {left}{following}\n{then}"
 
 
-def _progress(standing: PromptFacts) -> str:
-    if standing.number == 1 and not standing.notes:
+def _progress(state: RunState) -> str:
+    if not state.iterations and not state.notes:
         return ""
     first = (
-        f"This is iteration {standing.number} of a loop. Earlier iterations worked on the same "
+        f"This is iteration {state.iterations + 1} of a loop. Earlier iterations worked on the same "
         "task; look at the files to see what they left."
     )
-    notes = "\n".join(f"- {note}" for note in list(standing.notes)[-NOTES:])
-    return f"{first}\n{notes}" if notes else first
+    return "\n".join((first, *(f"- {note}" for note in state.notes[-NOTES:])))
 
 
 def _validation(options: RunOptions, failed: str | None) -> str:
@@ -127,10 +118,6 @@ def _validation(options: RunOptions, failed: str | None) -> str:
     lines = failed.strip().splitlines()[-QUOTED_LINES:]
     quoted = "\n".join(f"    {line}" for line in lines)
     return f"The validation `{options.validate}` failed. The end of its output, quoted:\n{quoted}"
-
-
-def _answer(answer: str | None) -> str:
-    return "" if answer is None else f"The answer to your question:\n{answer}"
 
 
 def _nudge(nudge: str | None) -> str:

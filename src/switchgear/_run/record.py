@@ -97,9 +97,8 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise RunUnreadable(self.id, f"cannot be read: {error}") from error
         if not isinstance(run, dict) or not run.keys() >= _REQUIRED:
-            raise RunUnreadable(
-                self.id, "cannot be read: its run.json was not written by Switchgear"
-            )
+            why = "cannot be read: its run.json was not written by Switchgear"
+            raise RunUnreadable(self.id, why)
         if not isinstance(run["schema"], int) or run["schema"] > SCHEMA:
             raise RunUnreadable(self.id, "was written by a newer Switchgear")
         return run
@@ -160,10 +159,9 @@ def circuit_of(record: RunFolder) -> str | None:
 
 
 class ListedRun(NamedTuple):
-    """One run of a list: what it holds, or why that is not known."""
-
     id: str
     run: dict[str, Any] | None
+    """What run.json holds; `None`: it cannot be read."""
     problem: str = ""
 
 
@@ -175,9 +173,9 @@ def runs_root(start: Path) -> Path:
 
 def new_run(root: Path, now_s: float | None = None) -> RunFolder:
     """A folder for a new run; its id sorts by time, to the millisecond."""
-    folder = RunFolder(root / new_id(now_s))
-    while folder.path.exists():  # two runs never share a folder
-        folder = RunFolder(root / new_id(now_s))
+    while (path := root / new_id(now_s)).exists():
+        pass  # two runs never share a folder
+    folder = RunFolder(path)
     folder.make()
     return folder
 
@@ -191,11 +189,7 @@ def new_id(now_s: float | None = None) -> str:
 def find_run(root: Path, name: str) -> RunFolder:
     """A run by its id, by the beginning or the end of it, or `last`. Raises `RunUnreadable`."""
     ids = ids_in(root)
-    if name == "last" and ids:
-        return RunFolder(root / ids[-1])
-    if name in ids:
-        return RunFolder(root / name)
-    found = matching(ids, name)
+    found = ids[-1:] if name == "last" else [name] if name in ids else matching(ids, name)
     if len(found) == 1:
         return RunFolder(root / found[0])
     if found:
@@ -371,19 +365,14 @@ def prunable(
     root: Path, *, now_s: float, older_than_s: float | None = None, keep: int | None = None
 ) -> list[ListedRun]:
     """The runs that ended more than `older_than_s` seconds ago and are not among the newest `keep`."""
-    listed = list_runs(root)
-    spared = {each.id for each in listed[-keep:]} if keep else set()
-    found = []
-    for each in listed:
+
+    def ended(each: ListedRun) -> bool:
         path = root / each.id
-        if each.run is None or each.id in spared or path.is_symlink():
-            continue
-        if is_alive(each.run) or is_held(path / "lock"):
-            continue
-        if older_than_s is not None and now_s - _last_s(each.run, path) < older_than_s:
-            continue
-        found.append(each)
-    return found
+        if each.run is None or path.is_symlink() or is_alive(each.run) or is_held(path / "lock"):
+            return False
+        return older_than_s is None or now_s - _last_s(each.run, path) >= older_than_s
+
+    return [*filter(ended, list_runs(root)[: -keep if keep else None])]
 
 
 def prune(root: Path, found: list[ListedRun]) -> tuple[list[ListedRun], list[tuple[str, str]]]:

@@ -30,7 +30,6 @@ from switchgear._measure.git_command import Deadline, GitError
 from switchgear._measure.saved_refs import SAVE_S, NotSaved
 from switchgear._measure.tree import Tree, mark
 from switchgear._panel.panel import Panel
-from switchgear._run import formats
 from switchgear._run.exit_reasons import EXIT_CODES, Ending, ExitReason
 from switchgear._run.formats import local_time, passing, spent
 from switchgear._run.options import RunOptions
@@ -53,11 +52,8 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
     end, state, options = (_mapping(run.get(key)) for key in ("end", "state", "options"))
     kept = _mapping(end.get("checkpoint"))
     started, ended = run.get("started_at"), run.get("ended_at")
-    micros, unknown = (
-        _int_or_zero(state.get("spent_micros")),
-        _int_or_zero(state.get("unknown_prices")),
-    )
-    iterations, lost = _int_or_zero(state.get("iterations")), _int_or_zero(state.get("lost"))
+    counts = ("spent_micros", "unknown_prices", "iterations", "lost")
+    micros, unknown, iterations, lost = (_int_or_zero(state.get(key)) for key in counts)
     reason = end.get("exit_reason")
     return {
         "schema": SCHEMA,
@@ -102,9 +98,10 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
 def receipt_text(receipt: Mapping[str, Any]) -> str:
     """The same as lines that can be pasted."""
     what, kept = receipt["what"], receipt["kept"]
+    how = kept["how"] if kept["files"] else None
     code = "" if receipt["exit_code"] is None else f" (exit code {receipt['exit_code']})"
     rows = [
-        ("what", f"{what['task']}"),
+        ("what", what["task"]),
         ("agent", f"{what['agent']} in {what['folder']}"),
         ("why", receipt["why"]),
         *(("evidence", each) for each in receipt["evidence"]),
@@ -112,7 +109,7 @@ def receipt_text(receipt: Mapping[str, Any]) -> str:
         ("done", _done_text(receipt)),
         ("spent", _spent(receipt)),
         ("saved", receipt["saved"]["text"]),
-        ("kept", _kept_text(kept)),
+        ("kept", how and f"{plural(kept['files'], 'file')}; {how}"),
         ("report", kept["report"]),
         ("continue", receipt["continue"]),
     ]
@@ -131,7 +128,6 @@ def write_receipt(record: RunFolder, run: Mapping[str, Any]) -> Path:
 
 
 def as_json(receipt: Mapping[str, Any]) -> str:
-    """A receipt as JSON, readable by a person."""
     return json.dumps(receipt, indent=2, ensure_ascii=True)
 
 
@@ -173,12 +169,6 @@ def _spent(receipt: Mapping[str, Any]) -> str:
     if money["budget_micros"] is not None:
         text += f" of {dollars(money['budget_micros'])}"
     return text if not money["priced_by"] else f"{text}, by the {money['priced_by']}"
-
-
-def _kept_text(kept: Mapping[str, Any]) -> str | None:
-    if not kept["files"] or not kept["how"]:
-        return None
-    return f"{plural(kept['files'], 'file')}; {kept['how']}"
 
 
 def _local_time(at: Any) -> str | None:
@@ -489,25 +479,13 @@ class RunResult(NamedTuple):
         state = self.state
         head = f"{self.exit_reason}: {self.reason}"
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
-        cost = formats.spent(state.spent_micros, state.unknown_prices)
-        if state.priced_by is not None:
-            cost += f" by the {state.priced_by}"
-        tests = ""
-        if state.tests_passing is not None:
-            tests = f", {formats.passing(state.tests_passing, state.tests_total)}"
-        lines.append(
-            f"  done so far: {plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
-            f"{plural(len(state.changed), 'file')} changed{tests}, {cost}"
-        )
+        by = "" if state.priced_by is None else f" by the {state.priced_by}"
+        lines.append(f"  done so far: {state.work_text(tests=True)}{by}")
         if self.checkpoint is not None:
             lines.append(f"  kept: {self.checkpoint.text()}")
         lines += [f"  note: {note}" for note in self.notes]
-        if self.report is not None:
-            lines.append(f"  report: {self.report}")
-        if self.receipt_file:
-            lines.append(f"  receipt: {self.receipt_file}")
-        if self.resume is not None:
-            lines.append(f"  continue: {self.resume}")
+        ends = (("report", self.report), ("receipt", self.receipt_file), ("continue", self.resume))
+        lines += [f"  {name}: {text}" for name, text in ends if text]
         return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._measure.tree import Tree
 from switchgear._opinion.opinion import SecondOpinion
+from switchgear._run.formats import passing, spent
 from switchgear._run.inbox import OperatorInbox
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.options import RunOptions
@@ -21,6 +22,7 @@ from switchgear._run.view import RunView
 from switchgear._sinks.dispatch import Sink
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import Option
+from switchgear._text.formats import elapsed, plural
 
 Choose = Callable[[str, tuple[Option, ...]], str | None]
 """Shows a text and prompts for an option; `None`: no answer."""
@@ -143,6 +145,14 @@ class RunState(NamedTuple):
         """Iterations that count against the maximum."""
         return self.iterations - self.lost
 
+    def work_text(self, *, tests: bool = False) -> str:
+        """What was done: `2 iterations in 3 min, 1 file changed, $0.40`."""
+        parts = [f"{plural(self.iterations, 'iteration')} in {elapsed(self.seconds)}"]
+        parts.append(f"{plural(len(self.changed), 'file')} changed")
+        if tests and self.tests_passing is not None:
+            parts.append(passing(self.tests_passing, self.tests_total))
+        return ", ".join((*parts, spent(self.spent_micros, self.unknown_prices)))
+
     def budget(self, limit_micros: int | None) -> RunBudget:
         """What was spent, against a limit."""
         return RunBudget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
@@ -194,15 +204,9 @@ class RunState(NamedTuple):
         known = {key: data[key] for key in cls._fields if key in data}
         for key in ("iterations", "lost", "spent_micros", "unknown_prices", "resumptions"):
             values.check_int(f"state.{key}", known.get(key, 0), least=0)
-        seconds = known.get("seconds", 0.0)
-        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
-            raise ValueError(f"state.seconds is {seconds!r}: it must be a number of at least 0")
-        for key in (
-            *("recent_micros", "changed", "uncommitted", "begun_s", "notes", "warned"),
-            "error_keys",
-        ):
-            value = known.get(key, [])
-            if not isinstance(value, list):
-                raise ValueError(f"state.{key} is {value!r}: it must be a list")
-            known[key] = tuple(value[-RECENT:] if key == "recent_micros" else value)
-        return cls(**known)
+        values.check_at_least("state.seconds", known.get("seconds", 0.0), 0.0)
+        for key, default in cls._field_defaults.items():
+            if default == ():
+                known[key] = tuple(values.check_list(f"state.{key}", known.get(key, [])))
+        state = cls(**known)
+        return state._replace(recent_micros=state.recent_micros[-RECENT:])

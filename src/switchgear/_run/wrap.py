@@ -12,10 +12,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from switchgear._agents.supervisor import children, send
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
@@ -51,6 +51,10 @@ class ModelTotals(NamedTuple):
     cost_micros: int = 0
     unpriced: int = 0
     """Calls whose cost is unknown."""
+
+    @classmethod
+    def sum(cls, totals: Iterable[Self]) -> Self:
+        return cls(*map(sum, zip(*totals, strict=True)))
 
 
 class WrapReport(NamedTuple):
@@ -111,7 +115,7 @@ class WrapJournal:
             with suppress(ValueError, TypeError, AttributeError):
                 self._add(json.loads(line))
 
-    def _add(self, entry: Any) -> None:
+    def _add(self, entry: dict[str, Any]) -> None:
         kind = entry.get("kind")
         if kind == "process":
             self.processes += 1
@@ -128,16 +132,16 @@ class WrapJournal:
             self.refused_in_a_row = 0
         self.circuits.add(str(entry.get("circuit")))
         name = str(entry.get("model")) or "unknown"
-        known = self.models.get(name, ModelTotals())
         cost = entry.get("cost_micros")
-        self.models[name] = ModelTotals(
-            known.calls + 1,
-            known.failed + (entry.get("outcome") == "failure"),
-            known.input_tokens + int(entry.get("input_tokens") or 0),
-            known.output_tokens + int(entry.get("output_tokens") or 0),
-            known.cost_micros + int(cost or 0),
-            known.unpriced + (cost is None),
+        call = ModelTotals(
+            1,
+            int(entry.get("outcome") == "failure"),
+            int(entry.get("input_tokens") or 0),
+            int(entry.get("output_tokens") or 0),
+            int(cost or 0),
+            int(cost is None),
         )
+        self.models[name] = ModelTotals.sum((self.models.get(name, ModelTotals()), call))
 
     @property
     def refusal_reason(self) -> ExitReason | None:
@@ -173,16 +177,7 @@ def run_wrapped(
 
 
 def _environment(settings: WrapSettings, journal: Path) -> dict[str, str]:
-    shared = {
-        "package": str(PACKAGE),
-        "journal": str(journal),
-        "store": settings.store,
-        "budget": settings.budget,
-        "allow_unknown": settings.allow_unknown,
-        "key": settings.key,
-        "fallback": list(settings.fallback),
-        "config": settings.config,
-    }
+    shared = {**settings._asdict(), "package": str(PACKAGE), "journal": str(journal)}
     before = os.environ.get("PYTHONPATH")
     path = str(SITE) if not before else os.pathsep.join((str(SITE), before))
     return {**os.environ, "PYTHONPATH": path, "SWITCHGEAR_WRAP": json.dumps(shared)}
@@ -191,13 +186,9 @@ def _environment(settings: WrapSettings, journal: Path) -> dict[str, str]:
 @contextmanager
 def _signals_forwarded(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     """The terminal sends Ctrl-C to the command too; other ways to end this process are passed on."""
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-        **{
-            number: signal.signal(number, lambda received, _: process.send_signal(received))
-            for number in (signal.SIGTERM, signal.SIGHUP)
-        },
-    }
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        before[number] = signal.signal(number, lambda received, _: process.send_signal(received))
     try:
         yield
     finally:
@@ -261,7 +252,7 @@ def _report(
     *,
     problem: str = "",
 ) -> WrapReport:
-    totals = journal.models.values()
+    total = ModelTotals.sum((ModelTotals(), *journal.models.values()))
     if reason is not None:
         exit_code = EXIT_CODES[reason].code
     else:
@@ -273,14 +264,11 @@ def _report(
         code,
         round(seconds, 3),
         journal.processes,
-        sum(total.calls for total in totals),
-        sum(total.failed for total in totals),
+        total.calls,
+        total.failed,
         journal.refused,
         problem or journal.last_refusal,
-        sum(total.input_tokens for total in totals),
-        sum(total.output_tokens for total in totals),
-        sum(total.cost_micros for total in totals),
-        sum(total.unpriced for total in totals),
+        *total[2:],
         journal.models,
         tuple(sorted(journal.circuits)),
     )

@@ -27,7 +27,7 @@ from switchgear._run.inbox import (
     announce,
     with_extension,
 )
-from switchgear._run.iteration import OperatorWatch
+from switchgear._run.iteration import operator_watch
 from switchgear._run.judge import StreamObserver
 from switchgear._run.record import RunFolder, new_run
 from switchgear._stores.base import Transaction
@@ -224,8 +224,8 @@ def test_what_is_granted_reaches_the_agent_at_work_once(tmp_path: Path) -> None:
         )
         process = AgentProcess(CommandAgent("true"), "", tmp_path, deadline_s=60.0)
         watch, stops = StreamObserver(left_micros=10), list[str | None]()
-        work = OperatorWatch(inbox, process, watch, stops.append)
-        work.tick()
+        tick = operator_watch(inbox, process, watch, stops.append)
+        tick()
 
         def send(tx: Transaction) -> None:
             tx.note = with_extension(Notes.load(tx.note), Extension(30.0, 0, 5)).dump()
@@ -233,7 +233,7 @@ def test_what_is_granted_reaches_the_agent_at_work_once(tmp_path: Path) -> None:
         panel.store.transact(inbox.circuit, send)
         announce(record.path)
         for _ in range(3):
-            work.tick()
+            tick()
         assert process.deadline_s == 90.0
         assert watch.see(Usage("m", 1, 1, cost_micros=15)) is None
         assert watch.see(Usage("m", 1, 1, cost_micros=16)) == "budget"

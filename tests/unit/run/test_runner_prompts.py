@@ -6,7 +6,8 @@ import pytest
 
 from switchgear._agents.command import CommandAgent
 from switchgear._run.options import RunOptions
-from switchgear._run.prompt import PromptFacts, prompt_of
+from switchgear._run.prompt import prompt_of
+from switchgear._run.state import RunState
 from unit.runner_stage import Stage, checker
 
 
@@ -16,7 +17,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_the_first_prompt_has_the_presets_words_and_the_task() -> None:
-    prompt = prompt_of(RunOptions("Mend it.", agent="x", prompt="Be careful."), PromptFacts(1))
+    prompt = prompt_of(RunOptions("Mend it.", agent="x", prompt="Be careful."), RunState())
     assert prompt.startswith("Be careful.\n\nTask:\nMend it.\n")
     assert "iteration" not in prompt
     assert "Warning" not in prompt
@@ -77,7 +78,7 @@ def test_a_refused_commit_is_reported(stage: Stage) -> None:
 
 def test_a_long_quotation_is_cut_to_its_end() -> None:
     options = RunOptions("t", agent="x", validate="make test")
-    prompt = prompt_of(options, PromptFacts(2, failed="\n".join(f"line {k}" for k in range(500))))
+    prompt = prompt_of(options, RunState(iterations=1, failed_output="\n".join(map("line {}".format, range(500)))))
     assert "    line 499" in prompt
     assert "line 439\n" not in prompt
 

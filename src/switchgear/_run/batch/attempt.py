@@ -36,11 +36,6 @@ from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 
-def _nothing(name: str) -> Policy | None:
-    del name
-    return None
-
-
 class AttemptDependencies(NamedTuple):
     """What all attempts of a batch work with."""
 
@@ -50,7 +45,7 @@ class AttemptDependencies(NamedTuple):
     presets: Mapping[str, LoopPreset] = {}
     timeouts: Timeouts = Timeouts()
     interventions: Interventions = Interventions()
-    policy_for: Callable[[str], Policy | None] = _nothing
+    policy_for: Callable[[str], Policy | None] = lambda _: None
     """The policy that the configuration has for a circuit."""
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
@@ -76,8 +71,6 @@ class Attempt(NamedTuple):
 
 
 class AttemptOutcome(NamedTuple):
-    """The result of an attempt."""
-
     result: RunResult | None
     """`None`: it could not be made."""
     problem: str = ""
@@ -142,9 +135,8 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
     loop = circuit_of(record) or attempt.circuit or loop_name(folder, options)
-    locks = take_locks(
-        record, task_name(folder, options)
-    )  # before it is read: another process may be going on with it
+    # Locked before it is read: another process may be going on with it.
+    locks = take_locks(record, task_name(folder, options))
     state = _state_of(record, progress.timeout_s)
     if attempt.grant_micros is not None:
         spent = 0 if state is None else state.spent_micros
@@ -262,19 +254,10 @@ SPAWN = "op/agent_spawn"
 BY = "switchgear batch"
 _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.BLOCKED})
 """Exit reasons that are no evidence about starting agents: they depend on the user."""
-
-
 MOST_FORCES = 3
 """How often a policy closes the circuit by force in one batch; then it waits."""
 PROBE_LOOK_S = 1.0
 """Seconds between checks while a probe is running."""
-
-
-class AdmissionResult(NamedTuple):
-    """A permit for one attempt; or none now, or the reason to skip the task."""
-
-    permit: Permit | None = None
-    skip: str | None = None
 
 
 class Admission:
@@ -311,10 +294,13 @@ class Admission:
         self.aborted: str | None = None
         """Why the batch is to be aborted; `None`: it is not."""
 
-    def acquire(self, name: str, *, running: bool) -> AdmissionResult:
-        """A permit to start this task; `running`: whether others are running."""
+    def acquire(self, name: str, *, running: bool) -> Permit | str | None:
+        """A permit to start this task; a text: why to skip it; `None`: none now.
+
+        `running`: whether others are running.
+        """
         if self._time.clock() < self._closed_until_s:
-            return AdmissionResult()
+            return None
         self._breaker.refresh()
         try:
             acquired = self._breaker.enter()
@@ -325,7 +311,7 @@ class Admission:
             opened_s = self._panel.store.now_s() - self._breaker.snapshot().outage.opened_at_s
             begins = messages.recovery_begins(SPAWN, opened_s, 0.0)
             self._view.said(f"{begins}\n\n{messages.PROBING}")
-        return AdmissionResult(acquired)
+        return acquired
 
     def give_back(self, permit: Permit) -> None:
         """No agent was started."""
@@ -336,14 +322,12 @@ class Admission:
 
         `worked`: whether an agent was started; a loop that was open from the start is no evidence.
         """
-        result = outcome.result
+        result, error = outcome.result, outcome.problem
         ok: bool | None = False
         if result is not None:
-            ok = result.success
             refused = not worked and result.exit_reason is ExitReason.CIRCUIT_BREAKER
-            if refused or result.exit_reason in _NO_EVIDENCE:
-                ok = None
-        error = outcome.problem if result is None else f"{result.exit_reason}: {result.reason}"
+            ok = None if refused or result.exit_reason in _NO_EVIDENCE else result.success
+            error = f"{result.exit_reason}: {result.reason}"
         verdict = self._breaker.record(Signal(ok=ok, error=None if ok else redact(error)), permit)
         if permit.probe and ok is not None:
             self._view.said(messages.recovery_ends(verdict.phase, ok=ok))
@@ -356,28 +340,30 @@ class Admission:
             self._shown_s = int(left_s)
             self._view.waiting(self._why, left_s)
 
-    def _handle_refusal(self, name: str, refused: Rejected, *, running: bool) -> AdmissionResult:
+    def _handle_refusal(
+        self, name: str, refused: Rejected, *, running: bool
+    ) -> Permit | str | None:
         wait_s = refused.retry_after_s
         half_open = self._breaker.snapshot().phase is Phase.HALF_OPEN
         if running and wait_s is not None and half_open:
-            return self._wait(f"for the probe of {SPAWN}", min(wait_s, PROBE_LOOK_S))
+            self._wait(f"for the probe of {SPAWN}", min(wait_s, PROBE_LOOK_S))
+            return None
         choice = self._chosen(wait_s)
-        if choice == "wait" and wait_s is None:
-            choice = "abort"  # it does not come back by itself
-        if choice == "wait":
-            return self._wait(f"for {SPAWN} ({refused.reason})", wait_s or 0.0)
         if choice == "skip":
-            return AdmissionResult(skip=str(refused))
-        if choice == "abort":
+            return str(refused)
+        if choice == "wait" and wait_s is not None:
+            self._wait(f"for {SPAWN} ({refused.reason})", wait_s)
+            return None
+        if choice in {"wait", "abort"}:  # without a wait it does not come back by itself
             self.aborted = str(refused)
-            return AdmissionResult()
+            return None
         try:
             why = f"batch: {name} is to be started"
             self._panel.order(SPAWN, by=self._by, why=why, reset=True)
         except (OverrideRefused, StoreError) as objection:
             self.aborted = str(objection)
             self._view.said(self.aborted)
-            return AdmissionResult()
+            return None
         self._view.said(f"{SPAWN} was closed by force")
         return self.acquire(name, running=running)
 
@@ -408,8 +394,7 @@ class Admission:
             circuit = circuit if view is None else view.circuit
         return messages.circuit_tripped(circuit, self._panel.store.now_s())
 
-    def _wait(self, why: str, seconds: float) -> AdmissionResult:
+    def _wait(self, why: str, seconds: float) -> None:
         self._why, self._closed_until_s = why, self._time.clock() + seconds
         self._shown_s = None
         self.count_down()
-        return AdmissionResult()

@@ -36,11 +36,6 @@ Read = Callable[[str, Any], Any]
 """A value of the file, by its key; raises ValueError with what it must be."""
 
 
-def text(key: str, value: Any) -> str:
-    """A text that is not empty."""
-    return values.check_text(key, value)
-
-
 def _name(key: str, value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         rule = "a name of letters, digits, '.', '_' and '-', at most 60, that begins with a letter"
@@ -49,10 +44,10 @@ def _name(key: str, value: Any) -> str:
 
 
 def _names(key: str, value: Any) -> tuple[str, ...]:
-    values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise ValueError(f"{key} is {shown(value)}: it must be a list of names of tasks")
-    return tuple(dict.fromkeys(values))
+    return tuple(dict.fromkeys(names))
 
 
 def _flag(key: str, value: Any) -> bool:
@@ -105,29 +100,25 @@ def _timeout(key: str, value: Any) -> float | str | None:
     return found or None
 
 
-def _agent(key: str, value: Any) -> str:
-    agent_named(text(key, value))
-    return str(value)
+def _checked(check: Callable[[str], object]) -> Read:
+    """A text that `check` raises no ValueError for."""
 
+    def read(key: str, value: Any) -> str:
+        check(values.check_text(key, value))
+        return str(value)
 
-def _command(key: str, value: Any) -> str:
-    agent_of_command(text(key, value))
-    return str(value)
+    return read
 
 
 def _validation(key: str, value: Any) -> str:
     """A command; true is the project's own tests, false is none."""
     if isinstance(value, bool):
         return AUTO_TESTS if value else ""
-    return text(key, value)
-
-
-def _node(key: str, value: Any) -> str:
-    return checked_path(text(key, value))
+    return values.check_text(key, value)
 
 
 def _folder(key: str, value: Any) -> str:
-    path = Path(text(key, value)).expanduser().resolve()
+    path = Path(values.check_text(key, value)).expanduser().resolve()
     if not path.is_dir():
         raise ValueError(f"{key} is {shown(value)}: there is no such folder")
     return str(path)
@@ -141,27 +132,27 @@ WHOLE: dict[str, Read] = {
 }
 TASK: dict[str, Read] = {
     "name": _name,
-    "task": text,
+    "task": values.check_text,
     "needs": _names,
     "files": _read_int(0),
     "loc": _read_int(0),
     "complex": _flag,
 }
 RUN: dict[str, Read] = {
-    "agent": _agent,
-    "agent_cmd": _command,
-    "model": text,
-    "preset": text,
+    "agent": _checked(agent_named),
+    "agent_cmd": _checked(agent_of_command),
+    "model": values.check_text,
+    "preset": values.check_text,
     "validate": _validation,
     "commit": _flag,
     "budget": _amount(micros),
-    "budget_node": _node,
+    "budget_node": _checked(checked_path),
     "allow_unknown_price": _flag,
     "max_iterations": _read_int(1),
     "rate_limit": _amount(per_hour),
     "idle_timeout": _span,
-    "completion_promise": text,
-    "plan": text,
+    "completion_promise": values.check_text,
+    "plan": values.check_text,
     "stuck": _flag,
 }
 """What is an option of the task's run."""
@@ -177,8 +168,6 @@ SHARED: dict[str, Read] = {
 """The keys of a task, and of the defaults for all."""
 FLAGS = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
 """Keys that are called otherwise in `RunOptions`."""
-
-
 MOST_TASKS = 20_000
 KEYS = ("tasks", "defaults", *WHOLE)
 
@@ -222,7 +211,7 @@ class _BatchFileReader:
             report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
         values = self._read({name: keys[name] for name in keys if name in WHOLE}, WHOLE)
         labels = values.get("labels", ())
-        named = [(node, _split_labels(self._task(node, defaults), labels)) for node in nodes]
+        named = [(node, self._task(node, defaults, labels)) for node in nodes]
         self._check_names(named, labels)
         return Batch(
             tuple(task for _, task in named if task is not None),
@@ -231,7 +220,9 @@ class _BatchFileReader:
             values.get("on_open", OPEN_CHOICES[0]),
         )
 
-    def _task(self, node: ConfigNode, defaults: Mapping[str, Any]) -> Task | None:
+    def _task(
+        self, node: ConfigNode, defaults: Mapping[str, Any], labels: tuple[str, ...]
+    ) -> Task | None:
         before = self._report.added
         values = self._values(node, {**TASK, **SHARED})
         for key in ("name", "task"):
@@ -239,11 +230,14 @@ class _BatchFileReader:
                 self._report.add(node, f"needs the key {key!r}")
         if self._report.added > before:
             return None
-        merged = _merge_defaults(defaults, values)
+        # The agent of a task replaces either kind of default agent.
+        other = {"agent": "agent_cmd", "agent_cmd": "agent"}
+        replaced = {other[key] for key in values if key in other}
+        merged = {key: defaults[key] for key in defaults.keys() - replaced} | values
         if merged.get("agent") is None and merged.get("agent_cmd") is None:
             self._report.add(node, "has no agent: it needs the key 'agent' or 'agent_cmd'")
             return None
-        return _make_task(merged)
+        return _make_task(merged, labels)
 
     def _values(self, node: ConfigNode, known: Mapping[str, Read]) -> dict[str, Any]:
         """The values of a task or of the defaults, as they are used."""
@@ -256,17 +250,17 @@ class _BatchFileReader:
         return values
 
     def _read(self, nodes: Mapping[str, ConfigNode], known: Mapping[str, Read]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for key, child in nodes.items():
             value = child.plain()
             try:
                 if key == "preset":
-                    preset_named(text(key, value), self._presets)
-                values[key] = known[key](key, value)
+                    preset_named(values.check_text(key, value), self._presets)
+                found[key] = known[key](key, value)
             except ValueError as problem:
                 # The message begins with the key already.
                 self._report.add(child, str(problem).removeprefix(f"{key} "))
-        return values
+        return found
 
     def _check_names(
         self, named: list[tuple[ConfigNode, Task | None]], labels: tuple[str, ...]
@@ -297,27 +291,8 @@ class _BatchFileReader:
             )
 
 
-def _split_labels(task: Task | None, labels: tuple[str, ...]) -> Task | None:
-    """The task with the labels among its needs; what remains are tasks."""
-    if task is None or not labels:
-        return task
-    chosen = tuple(each for each in task.needs if each in labels)
-    return task._replace(
-        needs=tuple(each for each in task.needs if each not in labels), labels=chosen
-    )
-
-
-def _merge_defaults(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a task over the defaults; its agent replaces either kind of default agent."""
-    merged = {**defaults, **own}
-    if "agent" in own:
-        merged.pop("agent_cmd", None)
-    if "agent_cmd" in own:
-        merged.pop("agent", None)
-    return merged
-
-
-def _make_task(values: Mapping[str, Any]) -> Task:
+def _make_task(values: Mapping[str, Any], labels: tuple[str, ...]) -> Task:
+    """The task; labels of hosts among its needs are no tasks."""
     needs = values.get("needs", ())
     flags = {FLAGS.get(key, key): value for key, value in values.items() if key in RUN}
     size = Estimate(
@@ -326,7 +301,8 @@ def _make_task(values: Mapping[str, Any]) -> Task:
     return Task(
         name=values["name"],
         words=values["task"],
-        needs=needs,
+        needs=tuple(each for each in needs if each not in labels),
+        labels=tuple(each for each in needs if each in labels),
         estimate=size,
         timeout=values.get("timeout", AUTO),
         flags=flags,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.git_command import Git, GitError, run_git
+from switchgear._measure.git_command import GitError, find_repository, run_git
 from switchgear._measure.worktrees import add_worktree
 from switchgear._run.batch.model import SATISFIED, Progress, Status, Task
 from switchgear._run.record import (
@@ -123,10 +123,8 @@ class BatchFolder:
             progress = {name: Progress.load(each) for name, each in held["progress"].items()}
             progress.update(self._changes(int(held.get("journal", 0))))
             known = {key: held[key] for key in BatchState._fields if key in held}
-            locked = is_held(self.path / "lock")
-            return BatchState(**{**known, "progress": progress}), is_alive(
-                held
-            ) and locked is not False
+            runs = is_alive(held) and is_held(self.path / "lock") is not False
+            return BatchState(**{**known, "progress": progress}), runs
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BatchUnreadable(self.id, f"cannot be read: {error}") from error
 
@@ -157,19 +155,16 @@ def batches_of(root: Path, file: str) -> list[BatchFolder]:
     found = []
     for name in ids_in(root):
         folder = BatchFolder(root / name)
-        try:
+        with contextlib.suppress(BatchUnreadable):
             if folder.read()[0].file == file:
                 found.append(folder)
-        except BatchUnreadable:
-            continue
     return found
 
 
 def find_batch(root: Path, name: str, file: str) -> BatchFolder:
     """A batch by its id, the beginning or end of it, or the `last` of a file."""
     if name == LAST:
-        mine = batches_of(root, file)
-        if mine:
+        if mine := batches_of(root, file):
             return mine[-1]
         raise BatchUnreadable(LAST, f"does not exist: no batch of {file} was started")
     found = matching(ids_in(root), name)
@@ -219,26 +214,27 @@ def resumed_progress(
     """
     notes: list[str] = []
     progress: dict[str, Progress] = {}
+    failed = {Status.FAILED, Status.SKIPPED}
+    again = {Status.RUNNING, Status.INTERRUPTED, Status.BLOCKED, *(failed if failed_too else ())}
     for task in tasks:
         old = kept.get(task.name)
         if old is None:
             notes.append(f"{task.name} is new in the file")
             progress[task.name] = Progress(digest=task.digest)
             continue
-        again = {Status.RUNNING, Status.INTERRUPTED, Status.BLOCKED}
-        if failed_too:
-            again |= {Status.FAILED, Status.SKIPPED}
         if old.digest != task.digest:
-            done = "; it is not repeated" if old.status in {Status.DONE, Status.PARTIAL} else ""
+            done = "; it is not repeated" if old.status in SATISFIED else ""
             notes.append(f"{task.name} was changed in the file{done}")
         if old.status in again:
-            attempts = 0 if old.status in {Status.FAILED, Status.SKIPPED} else old.attempts
+            attempts = 0 if old.status in failed else old.attempts
             old = old._replace(status=Status.WAITING, reason="", blocked_by=None, attempts=attempts)
         if old.status is Status.WAITING:
             old = old._replace(digest=task.digest)
         progress[task.name] = old
-    gone = [name for name in kept if name not in progress]
-    notes += [f"{name} is not in the file any more, and is left out" for name in gone]
+    gone = kept.keys() - progress.keys()
+    notes += [
+        f"{name} is not in the file any more, and is left out" for name in kept if name in gone
+    ]
     return progress, notes
 
 
@@ -285,7 +281,7 @@ def _fold_case(part: str) -> str:
 
 
 class TaskFolderError(Exception):
-    """A task has no folder to work in."""
+    pass
 
 
 class TaskFolders:
@@ -305,8 +301,8 @@ class TaskFolders:
         if task.worktree or task.is_demo:
             return None
         folder = self._folder(task)
-        git = Git.find(folder)
-        return str((folder if git is None else git.top).resolve())
+        found = find_repository(folder)
+        return str(folder.resolve() if found is None else found.top)
 
     def give(self, task: Task, progress: Progress, others: Mapping[str, Progress]) -> Progress:
         """The task's progress with its folder, created if needed. Raises `TaskFolderError`."""
@@ -394,12 +390,11 @@ class TaskFolders:
         return self._base if task.cwd is None else Path(task.cwd)
 
     def _top(self, task: Task) -> Path:
-        git = Git.find(self._folder(task))
-        if git is None:
-            raise TaskFolderError(
-                f"{self._folder(task)} is not a git repository, so it has no worktrees"
-            )
-        return git.top
+        found = find_repository(self._folder(task))
+        if found is None:
+            folder = self._folder(task)
+            raise TaskFolderError(f"{folder} is not a git repository, so it has no worktrees")
+        return found.top
 
 
 def _commit(tree: Path, arguments: list[str]) -> None:

@@ -229,11 +229,10 @@ class Scheduler:
         if grant.micros == 0:
             return self._without_money(task, grant)
         answer = self._admission.acquire(task.name, running=bool(self._running))
-        if answer.permit is None:
-            if answer.skip is not None:
-                self._change(task.name, status=Status.SKIPPED, reason=answer.skip)
-            return answer.skip is not None
-        return self._start_with(task, answer.permit, grant)
+        if isinstance(answer, str):
+            self._change(task.name, status=Status.SKIPPED, reason=answer)
+            return True
+        return answer is not None and self._start_with(task, answer, grant)
 
     def _start_with(self, task: Task, permit: Permit, grant: BudgetGrant) -> bool:
         reservation: RunReservation | None = None
@@ -341,31 +340,26 @@ class Scheduler:
     # After an attempt
 
     def _settle(self, task: Task, outcome: AttemptOutcome) -> None:
-        running = self._running.pop(task.name)
+        running, result = self._running.pop(task.name), outcome.result
         self._interrupts.leave(task.name)
         before = self.progress[task.name]
-        worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
+        worked = result is not None and result.state.iterations > before.iterations
         self._admission.record(running.permit, outcome, worked=worked)
         progress = final_progress(before, outcome)
         if running.reservation is not None:
-            self._pay(
-                task, running.reservation, outcome, progress.spent_micros - before.spent_micros
-            )
-        if outcome.result is not None and outcome.result.exit_reason is ExitReason.DISK_FULL:
-            self._no_room(outcome.result.reason)
+            known = result is not None or not outcome.began
+            cost = progress.spent_micros - before.spent_micros if known else None
+            problem = running.reservation.settle(cost, unpriced=outcome.unpriced)
+            self._report_problem(task, problem)
+        if result is not None and result.exit_reason is ExitReason.DISK_FULL:
+            self._no_room(result.reason)
         if progress.status is Status.RUNNING:
             progress = self._after_timeout(task, progress, outcome)
         if progress.status in SATISFIED:
-            problem = self._places.keep(task, progress)
-            if problem is not None:
-                self._view.said(f"[{task.name}] {problem}")
+            self._report_problem(task, self._places.keep(task, progress))
         self._change(task.name, **progress._asdict())
 
-    def _pay(
-        self, task: Task, reservation: RunReservation, outcome: AttemptOutcome, cost_micros: int
-    ) -> None:
-        known = outcome.result is not None or not outcome.began
-        problem = reservation.settle(cost_micros if known else None, unpriced=outcome.unpriced)
+    def _report_problem(self, task: Task, problem: str | None) -> None:
         if problem is not None:
             self._view.said(f"[{task.name}] {problem}")
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from switchgear._run.batch.model import Progress, Status
-from switchgear._run.formats import local_time, spent
+from switchgear._run.formats import local_time
 from switchgear._run.result import RunResult
 from switchgear._run.view import Countdown, LineView, RunView
 from switchgear._stuck.messages import Option, one_line, span
-from switchgear._text.formats import duration, elapsed, plural
+from switchgear._text.formats import duration
 
 _LONGEST = 400
 
@@ -122,18 +122,14 @@ def timeout_options(more_s: float) -> tuple[Option, ...]:
 
 def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
     """TASK TIMED OUT, with what was completed, where it is kept, and the options."""
-    state, kept = result.state, result.checkpoint
-    done = (
-        f"{plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
-        f"{plural(len(state.changed), 'file')} changed, {spent(state.spent_micros, state.unknown_prices)}"
-    )
+    kept = result.checkpoint
     return "\n".join(
         (
             "TASK TIMED OUT",
             "",
             f"Task: {one_line(name)} ({one_line(result.options.agent_label, 80)})",
             f"Time: {duration(result.options.timeout_s or 0.0)}",
-            f"Done: {done}",
+            f"Done: {result.state.work_text()}",
             f"Checkpoint: {'none' if kept is None else one_line(kept.text(), 400)}",
             "",
             "Options:",
