@@ -66,8 +66,7 @@ def proxy_section(**given: Any) -> ProxySection:
         if getattr(made, field) is not None:
             values.check_int(_key_name(field), given[field], least=0 if "price" in field else 1)
     for field in _FLAGS:
-        if not isinstance(getattr(made, field), bool):
-            raise ValueError(f"{_key_name(field)} is {given[field]!r}: it must be true or false")
+        values.check_bool(_key_name(field), getattr(made, field))
     for field in ("host", "budget_node", *_PATHS):
         if getattr(made, field) is not None:
             values.check_text(_key_name(field), given.get(field, made.host))

@@ -561,9 +561,6 @@ def loop_preset(
     commit: bool = False,
 ) -> LoopPreset:
     """A loop: how long it may run, what stops it, and the text before the task in the prompt."""
-    for field, value in (("validate", validate), ("commit", commit)):
-        if not isinstance(value, bool):
-            raise ValueError(f"loop.{field} is {value!r}: it must be true or false")
     for field, text in (("description", description), ("prompt", prompt)):
         if not isinstance(text, str):
             raise ValueError(f"loop.{field} is {text!r}: it must be a text")
@@ -574,8 +571,8 @@ def loop_preset(
         prompt,
         values.check_int("loop.consecutive_failures", consecutive_failures),
         values.check_int("loop.same_error", same_error),
-        validate,
-        commit,
+        values.check_bool("loop.validate", validate),
+        values.check_bool("loop.commit", commit),
     )
 
 

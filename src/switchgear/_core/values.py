@@ -141,6 +141,13 @@ def check_text(field: str, value: Any) -> str:
     return value
 
 
+def check_bool(field: str, value: Any) -> bool:
+    """`True` or `False`."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{field} is {value!r}: it must be true or false")
+    return value
+
+
 def check_one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
     """One of the allowed texts."""
     if not isinstance(value, str) or value not in known:

@@ -144,7 +144,7 @@ def latency(
 def constitutional(*, enabled: bool = True) -> Category:
     """An agent that breaks an absolute rule is halted at once, until an operator resets it."""
     policy = Policy([Violation()], Latched())
-    return Category(_truth("constitutional.enabled", enabled), policy)
+    return Category(values.check_bool("constitutional.enabled", enabled), policy)
 
 
 def external_dep(
@@ -318,7 +318,7 @@ def _category(
 ) -> Category:
     warn_at = values.check_fraction(f"{name}.tripping_at", tripping_at, low_open=True)
     policy = Policy(detectors, recovery, tripping_at=warn_at)
-    return Category(_truth(f"{name}.enabled", enabled), policy)
+    return Category(values.check_bool(f"{name}.enabled", enabled), policy)
 
 
 def _cooldown(name: str, base: Any, most: Any, longest_s: float = LONGEST_COOLDOWN_S) -> Cooldown:
@@ -330,9 +330,3 @@ def _cooldown(name: str, base: Any, most: Any, longest_s: float = LONGEST_COOLDO
             rule = f"it must not be below cooldown_seconds, {base_s:g}"
             raise ValueError(f"{name}.max_cooldown_seconds is {most!r}: {rule}")
     return Cooldown(base_s, max_s)
-
-
-def _truth(field: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{field} is {value!r}: it must be true or false")
-    return value

@@ -312,6 +312,7 @@ ASIDE = "undelivered"
 MOST_ASIDE = 100
 """Messages kept of those that were set aside; older ones are only counted."""
 MOST_COUNTED = 10_000
+_Aside = list[dict[str, Any]]
 STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
 """Kinds of circuits outside a fleet that stop an agent when they open."""
 
@@ -372,13 +373,12 @@ class Delivery:
 
     def is_due(self) -> bool:
         """Whether there is something to send now. Only looks. Raises `StoreError`."""
-        value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
-        now_s = self._now_s()
-        if value["trouble"].get("next_s", 0.0) > now_s:
-            return False
-        if value.get("owner") is not None and now_s < value.get("until_s", 0.0):
-            return False  # another sends now
-        return bool(self._place.behind(value["cursor"]))
+        value, now_s = self._ledger().value(SHELF, self._key), self._now_s()
+        if value is None:
+            return bool(self._place.behind(None))
+        sends = value["owner"] is not None and now_s < value["until_s"]  # another process
+        waits = value["trouble"].get("next_s", 0.0) > now_s
+        return not sends and not waits and bool(self._place.behind(value["cursor"]))
 
     def pending(self) -> PendingDeliveries:
         """The messages that this target has not received, and why. Changes nothing. Raises `StoreError`."""
@@ -407,12 +407,7 @@ class Delivery:
 
     def forget_set_aside(self) -> int:
         """Drop the messages that were set aside; return their number."""
-
-        def work(value: Any, now_s: float) -> Amended:
-            del now_s
-            return Amended(value["count"] if value else 0, {"count": 0, "last": []})
-
-        return int(self._ledger().amend(ASIDE, self.target.name, work))
+        return int(self._amend_aside(lambda count, _: (count, 0, [])))
 
     def retry_set_aside(self) -> int:
         """Send the messages that were set aside again; return how many arrived. The others stay set aside."""
@@ -451,7 +446,9 @@ class Delivery:
                     return sent  # another process may have sent it in the meantime
                 if error is None:
                     sent += 1
-                elif isinstance(error, Unsendable) or self._is_refused(error, failed + 1):
+                elif isinstance(error, Unsendable) or (
+                    not error.may_help and error.retry_after_s is None and failed + 1 >= ATTEMPTS
+                ):
                     self._put_aside(entry, str(error))
                 else:
                     self._try_later(cursor, begun_s, failed + 1, error)
@@ -465,7 +462,7 @@ class Delivery:
     def _attempt(self, entry: Entry) -> NotSent | None:
         """Send one message; why it did not arrive, or `None`."""
         try:
-            self.target.send(self._message(entry.event), self._now_s())
+            self.target.send(message_of(entry.event, self._fleet), self._now_s())
         except NotSent as error:
             return error
         except StoreError:
@@ -473,10 +470,6 @@ class Delivery:
         except Exception as error:  # noqa: BLE001  a defect must not block what comes after
             return Unsendable(redact(f"{type(error).__name__}: {error}"))
         return None
-
-    def _is_refused(self, error: NotSent, failed: int) -> bool:
-        """Whether the target has refused a message for good, often enough."""
-        return not error.may_help and error.retry_after_s is None and failed >= ATTEMPTS
 
     def _takes_others(self, failed: int, later: list[Entry]) -> bool:
         """Whether the target takes a later message: then it is not down, and only one fails.
@@ -513,40 +506,40 @@ class Delivery:
     def _put_aside(self, entry: Entry, why: str) -> None:
         message: Message | None
         try:
-            message = self._message(entry.event)
+            message = message_of(entry.event, self._fleet)
         except Exception:  # noqa: BLE001  it may be the message itself that cannot be made
             message = {"id": f"{redact(entry.event.circuit)}#{entry.event.seq}"}
         line = {"id": message["id"], "why": why, "at_s": self._now_s(), "message": message}
 
-        def work(value: Any, now_s: float) -> Amended:
-            del now_s
-            known = value or {"count": 0, "last": []}
-            last = [*known["last"], line][-MOST_ASIDE:]
-            return Amended(None, {"count": known["count"] + 1, "last": last})
-
-        self._ledger().amend(ASIDE, self.target.name, work)
+        self._amend_aside(lambda count, last: (None, count + 1, [*last, line][-MOST_ASIDE:]))
         log_warning(
             "notification target %r: %s cannot be delivered and is set aside: %s",
             *(self.target.name, message["id"], why),
         )
 
     def _take_back(self, name: str) -> None:
-        def work(value: Any, now_s: float) -> Amended:
-            del now_s
-            last = [one for one in value["last"] if one["id"] != name]
-            gone = len(value["last"]) - len(last)
-            return Amended(None, {"count": max(0, value["count"] - gone), "last": last})
+        def work(count: int, last: _Aside) -> tuple[None, int, _Aside]:
+            left = [one for one in last if one["id"] != name]
+            return None, max(0, count - len(last) + len(left)), left
 
-        self._ledger().amend(ASIDE, self.target.name, work)
+        self._amend_aside(work)
+
+    def _amend_aside(self, work: Callable[[int, _Aside], tuple[Any, int, _Aside]]) -> Any:
+        """Change how many messages were set aside, and the last of them; returns the first of `work`."""
+
+        def amend(value: Any, now_s: float) -> Amended:
+            del now_s
+            known = value or {"count": 0, "last": []}
+            answer, count, last = work(known["count"], known["last"])
+            return Amended(answer, {"count": count, "last": last})
+
+        return self._ledger().amend(ASIDE, self.target.name, amend)
 
     def _ledger(self) -> Ledger:
         return ledger_of(self._fleet.panel.store.inner)
 
     def _now_s(self) -> float:
         return self._fleet.panel.store.now_s()
-
-    def _message(self, event: Event) -> Message:
-        return message_of(event, self._fleet)
 
 
 def message_of(event: Event, fleet: Fleet) -> Message:

@@ -11,7 +11,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Phase, Verdict
 from switchgear._fleet.categories import Breakers, default_breakers, judged
 from switchgear._fleet.manifest import Crew, near
-from switchgear._fleet.router import Candidate, Route, RouteOptions, Router, Switch
+from switchgear._fleet.router import Route, RouteOptions, Router, Switch
 from switchgear._panel.panel import Configured, Panel, PolicyOf
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule
@@ -229,13 +229,12 @@ class Fleet:
     def standings(self) -> dict[str, Standing]:
         """The current route of each agent that was ever rerouted."""
         ledger = self._ledger()
-        found = {}
-        for name in ledger.keys(SHELF):
-            if name.startswith("agent/"):
-                value = ledger.value(SHELF, name)
-                fields = (value[field] for field in Standing._fields)
-                found[name.removeprefix("agent/")] = Standing(*fields)
-        return found
+        names = [name for name in ledger.keys(SHELF) if name.startswith("agent/")]
+        found = {name.removeprefix("agent/"): ledger.value(SHELF, name) for name in names}
+        return {
+            name: Standing(*(value[field] for field in Standing._fields))
+            for name, value in found.items()
+        }
 
     def switches(self, agent: str) -> list[dict[str, Any]]:
         """The route changes of an agent, oldest first.
@@ -268,8 +267,21 @@ class Fleet:
 
     def _save_switch(self, switch: Switch) -> None:
         """Save it for all processes; an unavailable store does not stop work."""
+
+        def work(value: Any, now_s: float) -> Amended:
+            now = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
+            known = value or {}
+            same = (known.get("agent"), known.get("model")) == (now["agent"], now["model"])
+            if same or (value is None and not switch.why):
+                return Amended(None)
+            before = switch.before
+            was = None if before is None else f"{before.agent} on {before.model}"
+            line = {"at_s": now_s, "from": was, **now, "count": 1, "last_s": now_s}
+            lines = _with_switch(known.get("switches", []), line)
+            return Amended(None, {**now, "since_s": now_s, "switches": lines})
+
         try:
-            self._ledger().amend(SHELF, f"agent/{switch.agent}", _amend_switch(switch))
+            self._ledger().amend(SHELF, f"agent/{switch.agent}", work)
         except StoreError as error:
             log_warning("the place of agent %r could not be saved: %s", switch.agent, error)
 
@@ -284,27 +296,6 @@ def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:
     return policy_for
 
 
-def _amend_switch(switch: Switch) -> Callable[[Any, float], Amended]:
-    def work(value: Any, now_s: float) -> Amended:
-        after = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
-        if value is None and not switch.why:
-            return Amended(None)
-        known = value or {}
-        if (known.get("agent"), known.get("model")) == (after["agent"], after["model"]):
-            return Amended(None)
-        line = {
-            "at_s": now_s,
-            "from": _candidate_text(switch.before),
-            **after,
-            "count": 1,
-            "last_s": now_s,
-        }
-        lines = _with_switch(known.get("switches", []), line)
-        return Amended(None, {**after, "since_s": now_s, "switches": lines})
-
-    return work
-
-
 def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict[str, Any]]:
     """The lines and one more, or one of them counted up that is the same and not long ago."""
     for index in range(len(lines) - 1, max(-1, len(lines) - 1 - SAME_AMONG), -1):
@@ -314,7 +305,3 @@ def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict
             again = {**line, "at_s": known["at_s"], "count": known["count"] + 1}
             return [*lines[:index], again, *lines[index + 1 :]]
     return [*lines, line][-MOST_SWITCHES:]
-
-
-def _candidate_text(candidate: Candidate | None) -> str | None:
-    return None if candidate is None else f"{candidate.agent} on {candidate.model}"

@@ -42,39 +42,26 @@ class Knob(NamedTuple):
     """The key that makes a category more or less sensitive."""
 
     key: str
-    read: Callable[[Policy], float]
+    field: str
+    """The field of the detector."""
     looser: Callable[[float], float]
     tighter: Callable[[float], float]
+    detector: int = 0
 
 
 KNOBS: dict[str, Knob] = {
-    "budget": Knob(
-        "threshold", lambda p: _field(p, "threshold"), lambda x: x * 1.25, lambda x: x * 0.8
-    ),
+    "budget": Knob("threshold", "threshold", lambda x: x * 1.25, lambda x: x * 0.8),
     "failure_rate": Knob(
-        "threshold",
-        lambda p: _field(p, "threshold"),
-        lambda x: min(0.95, x + 0.1),
-        lambda x: max(0.05, x - 0.1),
+        *("threshold", "threshold"), lambda x: min(0.95, x + 0.1), lambda x: max(0.05, x - 0.1)
     ),
     "latency": Knob(
-        "threshold_multiplier",
-        lambda p: _field(p, "multiplier"),
-        lambda x: x * 1.25,
-        lambda x: max(1.0, x * 0.8),
+        *("threshold_multiplier", "multiplier"), lambda x: x * 1.25, lambda x: max(1.0, x * 0.8)
     ),
     "external_dep": Knob(
-        "threshold",
-        lambda p: _field(p, "threshold", at=1),
-        lambda x: x + 2,
-        lambda x: max(1, x - 1),
+        *("threshold", "threshold"), lambda x: x + 2, lambda x: max(1, x - 1), detector=1
     ),
-    "resource_lock": Knob(
-        "threshold_seconds", lambda p: _field(p, "limit_s"), lambda x: x * 1.5, lambda x: x / 1.5
-    ),
-    "story_cost": Knob(
-        "threshold", lambda p: _field(p, "threshold"), lambda x: x * 1.25, lambda x: x * 0.8
-    ),
+    "resource_lock": Knob("threshold_seconds", "limit_s", lambda x: x * 1.5, lambda x: x / 1.5),
+    "story_cost": Knob("threshold", "threshold", lambda x: x * 1.25, lambda x: x * 0.8),
 }
 """Constitutional breakers have no threshold: a rule is broken or not."""
 
@@ -110,29 +97,17 @@ def review(
         elif event.after is Phase.OPEN:
             trips[category] += 1
     marks = Counter((one.get("category"), one.get("mark")) for one in incidents)
-    return [
-        _finding(
-            name,
-            getattr(breakers, name).policy,
-            trips[name],
-            (marks[name, "false_positive"], marks[name, "false_negative"]),
-            (tests[name], failed[name]),
-        )
-        for name in CATEGORIES
-    ]
-
-
-def _finding(
-    name: str, policy: Policy, trips: int, marked: tuple[int, int], tested: tuple[int, int]
-) -> Finding:
-    proposals: dict[str, float] = {}
-    why: list[str] = []
-    for found in (_threshold(name, policy, trips, marked), _cooldown(policy, tested)):
-        if found is not None:
-            change, reason = found
-            proposals |= change
-            why.append(reason)
-    return Finding(name, trips, *marked, *tested, proposals, tuple(why))
+    findings = []
+    for name in CATEGORIES:
+        policy = getattr(breakers, name).policy
+        marked = marks[name, "false_positive"], marks[name, "false_negative"]
+        tested = tests[name], failed[name]
+        proposed = (_threshold(name, policy, trips[name], marked), _cooldown(policy, tested))
+        changes = [change for change in proposed if change is not None]
+        proposals = {key: to for change, _ in changes for key, to in change.items()}
+        why = tuple(reason for _, reason in changes)
+        findings.append(Finding(name, trips[name], *marked, *tested, proposals, why))
+    return findings
 
 
 def _threshold(
@@ -142,17 +117,15 @@ def _threshold(
     wrong, missed = marked
     knob = KNOBS.get(name)
     if trips + missed < FEWEST:
-        return (
-            {},
-            f"too few incidents: {plural(trips, 'trip')}, {missed} missed; {FEWEST} are needed",
-        )
+        few = f"{plural(trips, 'trip')}, {missed} missed"
+        return {}, f"too few incidents: {few}; {FEWEST} are needed"
     too_soon = wrong >= 2 and wrong >= WRONG_SHARE * trips
     too_late = missed >= 2 and missed >= WRONG_SHARE * trips
     if knob is None:
         return ({}, "trips of harmless calls: exempt them with rules.allow") if wrong else None
     if too_soon and too_late:
         return {}, "both false trips and missed failures: give some circuits their own policy"
-    now = knob.read(policy)
+    now: float = getattr(policy.detectors[knob.detector], knob.field)
     if not too_soon and not too_late:
         return {}, f"no reason to change {knob.key} {now:g}"
     to = round(knob.looser(now) if too_soon else knob.tighter(now), 4)
@@ -180,11 +153,6 @@ def as_configuration(findings: Iterable[Finding]) -> str:
         if one.proposals
     ]
     return "\n".join(["breakers:", *lines]) + "\n" if lines else ""
-
-
-def _field(policy: Policy, name: str, at: int = 0) -> float:
-    value: float = getattr(policy.detectors[at], name)
-    return value
 
 
 MOST = 20
@@ -410,22 +378,13 @@ def _money(micros: Any) -> str:
 
 
 def _until(incident: dict[str, Any]) -> str:
-    if not incident.get("recovered_at"):
-        return ""
-    return (
-        f", recovered {incident['recovered_at']} after {elapsed(incident.get('lasted_s') or 0.0)}"
-    )
+    at, lasted_s = incident.get("recovered_at"), incident.get("lasted_s") or 0.0
+    return f", recovered {at} after {elapsed(lasted_s)}" if at else ""
 
 
 _TEXTS = ("id", "severity", "category", "circuit", "status", "reason", "action")
 _MAYBE_TEXTS = (
-    "mark",
-    "opened_at",
-    "recovered_at",
-    "closed_by",
-    "closed_why",
-    "closed_at",
-    "unknown",
+    *("mark", "opened_at", "recovered_at", "closed_by", "closed_why", "closed_at", "unknown"),
 )
 _LISTS = ("agents", "owners", "evidence", "rerouted", "partial_state", "what_to_do")
 _LARGEST = 1e15
@@ -514,17 +473,8 @@ class Incidents:
         if os.path.lexists(final):
             return None
         incident = {
-            "schema": SCHEMA,
-            "id": name,
+            **_new_incident(name, event, category, event.reason),
             "severity": ABOUT[category].severity,
-            "category": category,
-            "circuit": event.circuit,
-            "seq": event.seq,
-            "status": "open",
-            "mark": None,
-            "opened_at": iso(event.at_s),
-            "opened_at_s": event.at_s,
-            "reason": redact(event.reason, 400),
             "action": _action(event, category),
             "timeline": [_line(event)],
             **facts_of(event, category, fleet, name),
@@ -596,7 +546,6 @@ class Incidents:
         return dict(found)
 
     def report_of(self, name: str) -> str:
-        """The report, rebuilt from the JSON."""
         return report(self.get(name))
 
     def close(self, name: str, *, by: str, why: str, mark: str | None, now_s: float) -> None:
@@ -626,19 +575,10 @@ class Incidents:
         calm = Event(circuit, 0, now_s, EventKind.MOVED, Phase.CLOSED, Phase.CLOSED, Mode.AUTO, 1)
         name = incident_id(calm, missed=True)
         incident = {
-            "schema": SCHEMA,
-            "id": name,
-            "severity": "SEV3",
-            "category": category,
-            "circuit": circuit,
-            "seq": 0,
+            **_new_incident(name, calm, category, values.check_text("why", why)),
             "status": "closed",
             "mark": "false_negative",
-            "opened_at": iso(now_s),
-            "opened_at_s": now_s,
-            "reason": redact(values.check_text("why", why), 400),
             "action": "none: the circuit stayed closed",
-            "timeline": [],
             "closed_by": redact(values.check_text("by", by)),
             "closed_why": redact(why, 400),
             "closed_at": iso(now_s),
@@ -673,6 +613,24 @@ def incident_id(event: Event, *, missed: bool = False) -> str:
     when = (iso(event.at_s) or "0")[:19].replace("-", "").replace(":", "")
     tail = f"missed-{os.urandom(2).hex()}" if missed else str(event.seq)
     return f"{when}Z-{slug(event.circuit)}-{tail}"
+
+
+def _new_incident(name: str, event: Event, category: str, reason: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "id": name,
+        "severity": "SEV3",
+        "category": category,
+        "circuit": event.circuit,
+        "seq": event.seq,
+        "status": "open",
+        "mark": None,
+        "opened_at": iso(event.at_s),
+        "opened_at_s": event.at_s,
+        "reason": redact(reason, 400),
+        "action": "",
+        "timeline": [],
+    }
 
 
 def slug(circuit: str) -> str:

@@ -4,7 +4,7 @@ Everything is checked before anything is used, so that a fleet is never half cha
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from switchgear._core import values
@@ -136,8 +136,10 @@ def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
         for other in chain:
             if other not in chains:
                 yield name, f"there is no agent {other!r} to fall back to; {near(other, chains)}"
-    for circle in _circles(chains):
+    left = dict(chains)
+    while (circle := cycle(left)) is not None:
         yield circle[0], f"its fallback_chain is a circle: {' → '.join(circle)}"
+        left = {name: chain for name, chain in left.items() if name not in circle}
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -151,29 +153,23 @@ def near(name: str, known: Iterable[str]) -> str:
     return "there are " + ", ".join(sorted(names)[:20]) if names else "there are none"
 
 
-def _circles(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, ...]]:
-    """Cycles of fallbacks; no agent is in two of them.
+def cycle(needs: Mapping[str, Iterable[str]]) -> list[str] | None:
+    """Names that need each other in a cycle, starting and ending with the same; `None`: none do.
 
-    Each agent is gone through once, so that a chain of thousands takes no longer than as many agents.
-    Agents that all fall back on each other have too many circles to print.
+    The cycle starts with the name that comes first in `needs`.
+
+    >>> cycle({"a": ["b"], "b": ["c"], "c": ["a"]})
+    ['a', 'b', 'c', 'a']
     """
-    done: set[str] = set()
-    reported: set[str] = set()
-    for start in chains:
-        way: dict[str, Iterator[str]] = {}
-        step: str | None = start
-        while step is not None or way:
-            if step is None:
-                done.add(way.popitem()[0])
-            elif step in way:
-                names = list(way)
-                circle = names[names.index(step) :]
-                if reported.isdisjoint(circle):
-                    reported.update(circle)
-                    yield (*circle, step)
-            elif step in chains and step not in done:
-                way[step] = iter(chains[step])
-            step = next(next(reversed(way.values())), None) if way else None
+    from graphlib import CycleError, TopologicalSorter  # noqa: PLC0415  hooks load this module
+
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        ring = error.args[1][:0:-1]  # graphlib lists each name before the one that needs it
+        first = ring.index(next(name for name in needs if name in ring))
+        return [*ring[first:], *ring[:first], ring[first]]
+    return None
 
 
 def _name(field: str, value: Any) -> str:

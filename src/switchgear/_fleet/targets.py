@@ -55,7 +55,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Follows no redirects: a message is signed for one address."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Not followed: the caller sees the status."""
+        pass
 
 
 class _Request:
@@ -70,7 +70,6 @@ class _Request:
         self._response: Response | None = None
 
     def run(self) -> None:
-        """Send the request, and save the result."""
         try:
             found = self._send()
         except BaseException as error:  # noqa: BLE001  a thread has no caller that could handle it
@@ -372,7 +371,11 @@ class Desktop(Target):
         title = redact(f"Switchgear: {message.get('circuit') or message.get('kind') or 'notice'}")
         argv = _desktop_argv(title, text, message.get("severity"))
         if shutil.which(argv[0]) is None:
-            raise Unsendable(_no_popup(argv[0]))
+            how = " (Debian, Ubuntu: sudo apt install libnotify-bin)" if "-send" in argv[0] else ""
+            raise Unsendable(
+                f"the program {argv[0]} is not installed, which shows popups; install it{how}, or "
+                "choose another target: a URL, slack:VARIABLE or command:PROGRAM"
+            )
         try:
             _run_program(argv, b"", self.timeout_s)
         except NotSent as error:
@@ -541,15 +544,6 @@ def _desktop_argv(title: str, text: str, severity: Any) -> list[str]:
         return ["osascript", "-e", script, title, text]
     urgency = "critical" if severity in {"SEV1", "SEV2"} else "normal"
     return ["notify-send", "--app-name=Switchgear", f"--urgency={urgency}", "--", title, text]
-
-
-def _no_popup(program: str) -> str:
-    """Why no popup can be shown on this computer, and what to do."""
-    how = " (Debian, Ubuntu: sudo apt install libnotify-bin)" if program == "notify-send" else ""
-    return (
-        f"the program {program} is not installed, which shows popups; install it{how}, or choose "
-        "another target: a URL, slack:VARIABLE or command:PROGRAM"
-    )
 
 
 def _digest(text: str) -> str:

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Self
 
 from switchgear._breaker.views import View
@@ -16,7 +15,7 @@ from switchgear._core.errors import SwitchgearError
 from switchgear._core.types import Event, Mode, Phase
 from switchgear._fleet.delivery import Delivery, OutboxPlace
 from switchgear._fleet.fleet import GLOBS, Fleet
-from switchgear._fleet.incidents import Incidents
+from switchgear._fleet.incidents import Incidents, iso
 from switchgear._fleet.manifest import FleetAgent, Model
 from switchgear._fleet.targets import Target
 from switchgear._locks.state import LockHolder, Tenure, Waiter
@@ -33,25 +32,23 @@ def world(fleet: Fleet) -> dict[str, Any]:
     views = {view.name: view for glob in GLOBS for view in fleet.panel.circuits(glob)}
     now_s = fleet.panel.store.now_s()
     went = fleet.standings()
-    agents: dict[str, Any] = {}
-    for name, agent in fleet.crew.agents.items():
-        standing = went.get(name)
-        agents[name] = {
+    agents = {
+        name: {
             **_agent(fleet, agent, views),
-            "last_seen_on": None if standing is None else standing._asdict(),
+            "last_seen_on": went[name]._asdict() if name in went else None,
         }
+        for name, agent in fleet.crew.agents.items()
+    }
     return {
         "schema": SCHEMA,
-        "at": _iso(now_s),
+        "at": iso(now_s),
         "at_s": now_s,
         "agents": agents,
         "stories": _stories(fleet, views),
         "providers": _circuit_rows(views, "provider/"),
         "dependencies": _circuit_rows(views, "provider/"),  # as the key was called before
         "locks": _locks(fleet, views),
-        "rules": {
-            name: _circuit_row(view) for name, view in views.items() if name.startswith("rules")
-        },
+        "rules": _circuit_rows(views, "rules", ""),
     }
 
 
@@ -98,7 +95,7 @@ def _until(view: View) -> str:
     retry_at_s = circuit.outage.retry_at_s
     if retry_at_s is None:
         return f"{reason}; it stays open until it is reset"
-    return f"{reason}; next try at {_iso(retry_at_s)}"
+    return f"{reason}; next try at {iso(retry_at_s)}"
 
 
 def _load(view: View | None) -> float:
@@ -136,33 +133,25 @@ def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
 
 
 def _since_dict(who: LockHolder | Waiter) -> dict[str, Any]:
-    return {"owner": who.owner, "since": _iso(who.since_s), "since_s": who.since_s}
+    return {"owner": who.owner, "since": iso(who.since_s), "since_s": who.since_s}
 
 
-def _circuit_rows(views: dict[str, View], prefix: str) -> dict[str, Any]:
+def _circuit_rows(
+    views: dict[str, View], prefix: str, removed: str | None = None
+) -> dict[str, Any]:
+    """The circuits whose names begin so, by their names without that, or without `removed`."""
+    left = prefix if removed is None else removed
     return {
-        name.removeprefix(prefix): _circuit_row(view)
+        name.removeprefix(left): {
+            "phase": str(view.circuit.phase),
+            "mode": str(view.circuit.mode),
+            "admits": view.verdict.admitted,
+            "why": view.verdict.reason,
+            "retry_at": None if (at_s := view.circuit.outage.retry_at_s) is None else iso(at_s),
+        }
         for name, view in views.items()
         if name.startswith(prefix)
     }
-
-
-def _circuit_row(view: View) -> dict[str, Any]:
-    retry_at_s = view.circuit.outage.retry_at_s
-    return {
-        "phase": str(view.circuit.phase),
-        "mode": str(view.circuit.mode),
-        "admits": view.verdict.admitted,
-        "why": view.verdict.reason,
-        "retry_at": None if retry_at_s is None else _iso(retry_at_s),
-    }
-
-
-def _iso(at_s: float) -> str | None:
-    try:
-        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
-    except (OverflowError, OSError, ValueError):
-        return None
 
 
 EVERY_S = 1.0
@@ -191,7 +180,6 @@ class Background:
         self._stopped = threading.Event()
 
     def __call__(self, event: Event) -> None:
-        """There is something new."""
         del event
         with self._lock:
             self._has_news = True
@@ -304,23 +292,17 @@ class Watcher:
 
     def note(self) -> list[str]:
         """Write the incidents of new events, and the world state."""
-        found: list[str] = []
-
-        def hear(event: Event) -> None:
-            name = self.incidents.hear(event, self.fleet)
-            if name is not None:
-                found.append(name)
-
+        found: list[str | None] = []
         self.fleet.pass_time()
-        self._place.each(lambda entry: hear(entry.event))
+        self._place.each(lambda entry: found.append(self.incidents.hear(entry.event, self.fleet)))
         self._write_world()
-        return found
+        return [name for name in found if name is not None]
 
     def _write_world(self) -> None:
         """Write the world state where it changed, and once a minute to show that the watcher runs."""
         now = world(self.fleet)
-        before, self._world = self._world, now
-        is_same = {**before, "at": now["at"], "at_s": now["at_s"]} == now if before else False
+        is_same = {**self._world, "at": now["at"], "at_s": now["at_s"]} == now
+        self._world = now
         if is_same and now["at_s"] - self._written_s < REWRITE_S:
             return
         write_whole(self.world_file, as_json(now))

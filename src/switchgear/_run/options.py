@@ -16,7 +16,6 @@ that was set takes precedence over those that were not:
 0 (never) sets a limit too, but raises no other.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,7 @@ from switchgear._breaker.loop_limits import LimitsInEffect
 from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._core import values
+from switchgear._fleet.manifest import near
 from switchgear._providers.prices import Rates
 
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(ms|s|sec|m|min|h|d)?", re.ASCII)
@@ -228,9 +228,7 @@ def preset_named(name: str, presets: Mapping[str, LoopPreset]) -> LoopPreset:
     known = LOOP_PRESETS | dict(presets)
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    raise ValueError(f"there is no preset {name!r}; {hint}")
+    raise ValueError(f"there is no preset {name!r}; {near(name, known)}")
 
 
 def checked(options: RunOptions) -> RunOptions:

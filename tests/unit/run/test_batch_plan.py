@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from switchgear._budgets.allowance import SharedBudget
-from switchgear._run.batch.model import Status, Task, blocked, clash, cycle, ready
+from switchgear._fleet.manifest import cycle
+from switchgear._run.batch.model import Status, Task, blocked, clash, ready
 
 
 def tasks(**needs: str) -> list[Task]:

@@ -12,6 +12,7 @@ from switchgear._budgets.tree import checked_path
 from switchgear._config.loader import read_document
 from switchgear._config.problems import ConfigNode, Report, shown, suggestion
 from switchgear._core import values
+from switchgear._fleet.manifest import cycle
 from switchgear._run.batch.model import (
     ATTEMPTS,
     AUTO,
@@ -19,7 +20,6 @@ from switchgear._run.batch.model import (
     TIMEOUT_CHOICES,
     Batch,
     Task,
-    cycle,
 )
 from switchgear._run.options import AUTO as AUTO_TESTS
 from switchgear._run.options import micros, per_hour, preset_named, seconds

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any, NamedTuple, Self
@@ -202,23 +202,6 @@ def blocked(tasks: Sequence[Task], statuses: Statuses) -> dict[str, str]:
         for name, cause in causes.items()
         if statuses.get(name, Status.WAITING) is Status.WAITING
     }
-
-
-def cycle(needs: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Tasks that need each other in a cycle, starting and ending with the same; `None`: none do.
-
-    The cycle starts with the task that comes first in the file.
-
-    >>> cycle({"a": ["b"], "b": ["c"], "c": ["a"]})
-    ['a', 'b', 'c', 'a']
-    """
-    try:
-        TopologicalSorter(needs).prepare()
-    except CycleError as error:
-        ring = error.args[1][:0:-1]  # graphlib lists each task before the one that needs it
-        first = ring.index(next(name for name in needs if name in ring))
-        return [*ring[first:], *ring[:first], ring[first]]
-    return None
 
 
 def clash(tasks: Sequence[Task], places: Mapping[str, str]) -> tuple[str, str] | None:
