@@ -326,7 +326,9 @@ class _Loading:
         if not isinstance(match, str) or not match.strip():
             self._report.add(node, f"is {shown(match)}: it must be the name of a circuit or a glob")
             return None
-        match = self._named_today(node, match)
+        if match.startswith("dep/"):
+            self._report.note(node, "is accepted; circuits of providers are provider/… now")
+            match = f"provider/{match.removeprefix('dep/')}"
         try:
             matcher(match)
         except re.error as error:
@@ -338,13 +340,6 @@ class _Loading:
             self._report.add(node, f"is {shown(match)}: never used; {rule}")
         seen.setdefault(match, node)
         return match
-
-    def _named_today(self, node: ConfigNode, match: str) -> str:
-        """A glob with the name that circuits of providers have today."""
-        if not match.startswith("dep/"):
-            return match
-        self._report.note(node, "is accepted; circuits of providers are provider/… now")
-        return f"provider/{match.removeprefix('dep/')}"
 
     def _sinks(self, node: ConfigNode) -> tuple[Sink, ...]:
         def prepare(field: str, child: ConfigNode) -> Any:
@@ -390,7 +385,6 @@ def _objection_to_store(url: str, written: str) -> str | None:
 
 
 def _retention(events: Any = KEEP_EVENTS, idle_days: Any = IDLE_S / _DAY_S) -> Retention:
-    """Checks the numbers as the parts of a policy do."""
     return Retention(
         values.check_int("retention.events", events),
         values.check_positive("retention.idle_days", idle_days) * _DAY_S,

@@ -112,16 +112,11 @@ def build_part(
                 given[field] = prepared
         else:
             given[field] = child.plain()
-    missing = [
-        field
-        for field, (default, _) in fields.items()
-        if default is REQUIRED and field not in nodes
-    ]
-    for field in missing:
-        report.add(inner, f"{name} needs the key {written(field)!r}")
-    if report.added > before and any(
-        default is REQUIRED and field not in given for field, (default, _) in fields.items()
-    ):
+    needed = [field for field, (default, _) in fields.items() if default is REQUIRED]
+    for field in needed:
+        if field not in nodes:
+            report.add(inner, f"{name} needs the key {written(field)!r}")
+    if not given.keys() >= set(needed):  # which has been reported
         return None
     part = construct(kinds[name], given, nodes, inner, report)
     return part if report.added == before else None
@@ -180,17 +175,10 @@ def _report_objection(
     if blamed["item"] is not None and isinstance(node.value, dict) and blamed["item"] in node.value:
         node, name = node.value[blamed["item"]], blamed["item"]
     # The key in front of the message already names the field, unless the part as a whole is meant.
-    is_named = node.key.endswith((name, written(name)))
-    report.add(node, _in_keys(blamed["rest"], nodes) if is_named else message)
-
-
-def _in_keys(text: str, nodes: Mapping[str, ConfigNode]) -> str:
-    """An objection in which other fields are named as the file names them."""
-    for field in nodes:
-        if written(field) != field:
-            text = re.sub(rf"\b{field}\b", _last_part(nodes[field].key) or field, text)
-    return text
-
-
-def _last_part(key: str) -> str:
-    return key.rpartition(".")[2]
+    if node.key.endswith((name, written(name))):
+        message = blamed["rest"]
+        for field in nodes:  # other fields are named as the file names them
+            if written(field) != field:
+                key = nodes[field].key.rpartition(".")[2]
+                message = re.sub(rf"\b{field}\b", key or field, message)
+    report.add(node, message)

@@ -57,11 +57,6 @@ def meant(key: str, allowed: Iterable[str]) -> Meant | None:
     return None
 
 
-def is_old(key: str) -> bool:
-    """Whether a key is one of an earlier version."""
-    return written(key) != key
-
-
 def converted(value: object, factor: float, name: str) -> object:
     """A value in the unit of the argument. What is no number stays, for others to object to."""
     if isinstance(value, bool) or not isinstance(value, int | float) or factor == 1.0:
@@ -205,14 +200,14 @@ class Report:
         for key, child in node.value.items():
             one = Meant(key, 1.0) if key in names else meant(key, names)
             if one is None:
-                known = [*map(written, names)]
-                self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
+                known = dict.fromkeys(map(written, names))
+                self.add(child, f"unknown key; {suggestion(key, known)}")
                 continue
             if one.name in found:
                 self.add(child, f"means the same as {shown(found[one.name].key)}: keep one of them")
                 continue
             # Of an older version of the unit; a built-in preset is not a file that could be changed.
-            if is_old(key) and child.line is not None:
+            if written(key) != key and child.line is not None:
                 self.note(child, f"is accepted; the key is {written(key)!r} now")
             value = converted(child.value, one.factor, one.name)
             found[one.name] = child._replace(value=value)

@@ -6,6 +6,7 @@ constructors, so that no rule is written twice and none can be out of date.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
@@ -47,7 +48,12 @@ def schema() -> Schema:
         **_maybe(_mapping(_sections())),
         "$defs": {
             "policy": _policy(),
-            "policy_name": _policy_name(),
+            "policy_name": {
+                "anyOf": [
+                    *({"const": name, "description": DESCRIPTIONS[name]} for name in PRESETS),
+                    _text("A name of the policies section."),
+                ]
+            },
             "detector": _one_of(DETECTORS),
             "recovery": _one_of(RECOVERIES),
             "combine": _one_of(COMBINES),
@@ -256,11 +262,6 @@ def _policy_with(**field: Any) -> Policy:
     return Policy([kind() for kind in DETECTORS.values() if not _required_fields(kind)], **field)
 
 
-def _policy_name() -> Schema:
-    presets = [{"const": name, "description": DESCRIPTIONS[name]} for name in PRESETS]
-    return {"anyOf": [*presets, _text("A name of the policies section.")]}
-
-
 def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
     """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
     bare = [kind for kind in sorted(kinds) if not _required_fields(kinds[kind])]
@@ -345,13 +346,15 @@ def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) 
     return None
 
 
+def _accepts(kind: Callable[..., Any], field: str, value: float, others: int) -> bool:
+    """Whether a constructor takes a value, with `others` or the defaults for its whole numbers."""
+    more = {name: others for name, other in fields_of(kind).items() if other.annotation is int}
+    return any(_objection(kind, field, value, **each) is None for each in (more, {}))
+
+
 def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
     """From 1 to the most that is taken, if there is a most however large the others are."""
-    others = {name: _HUGE for name, other in fields_of(kind).items() if other.annotation is int}
-
-    def accepts(value: int) -> bool:
-        return any(_objection(kind, field, value, **more) is None for more in (others, {}))
-
+    accepts = partial(_accepts, kind, field, others=_HUGE)
     if accepts(_HUGE):
         return {"minimum": 1}
     fits, most = 1, _HUGE
@@ -363,11 +366,7 @@ def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
 
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
     """The range of a field according to its constructor, independent of the others."""
-    fewest = {name: 1 for name, other in fields_of(kind).items() if other.annotation is int}
-
-    def accepts(value: float) -> bool:
-        return any(_objection(kind, field, value, **more) is None for more in ({}, fewest))
-
+    accepts = partial(_accepts, kind, field, others=1)
     limits: Schema = {}
     if accepts(-1.0):
         return limits

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from switchgear._config.loader import (
@@ -188,7 +188,10 @@ def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None
         raise NotTrusted(path, "it has changed since it was shown", "run 'switchgear trust' again")
     before = record_of(path)
     names = dict.fromkeys((*(() if before is None else before.variables), *variables))
-    text = _source_text(path, data)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotTrusted(path, "it is not UTF-8 text", "save it as UTF-8") from None
     load_config(path, text=text, may_read=lambda name: may_read(name, tuple(names)))
     used = {name for name in variables_in(path, text) if not may_read(name)}
     kept = tuple(sorted(used.intersection(names)))
@@ -220,12 +223,10 @@ def may_read(name: str, allowed: Iterable[str] = ()) -> bool:
     >>> may_read("REDIS_PASSWORD"), may_read("ANTHROPIC_API_KEY"), may_read("SWITCHGEAR_TOKEN")
     (True, False, False)
     """
-    if name in NEVER:
-        return False
-    for pattern in (*ALLOWED, *allowed):
-        if name == pattern or (pattern[-1:] == "*" and name.startswith(pattern[:-1])):
-            return True
-    return False
+    return name not in NEVER and any(
+        name == pattern or (pattern[-1:] == "*" and name.startswith(pattern[:-1]))
+        for pattern in (*ALLOWED, *allowed)
+    )
 
 
 def is_trusted_by_environment(digest: str) -> bool:
@@ -235,24 +236,10 @@ def is_trusted_by_environment(digest: str) -> bool:
     return "1" in words or digest in words
 
 
-def _source_text(path: str, data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise NotTrusted(path, "it is not UTF-8 text", "save it as UTF-8") from None
-
-
 def variables_in(path: str, text: str) -> list[str]:
     """The environment variables that a configuration uses, sorted."""
     root = read_document(path, Report(path), text)
     return sorted({name for _, name in used_variables(root)})
-
-
-def _named_variables(root: ConfigNode) -> Iterator[str]:
-    """The variables that keys such as `secret_env` name: never a part of an address that is called."""
-    for key, node in _scalars(root):
-        if key.endswith("_env") and node.value:
-            yield node.value
 
 
 def used_variables(root: ConfigNode) -> Iterator[tuple[ConfigNode, str]]:
@@ -271,9 +258,11 @@ def show(path: str, text: str) -> FilePowers:
     commands: list[str] = []
     targets: list[str] = []
     files: list[str] = []
+    named: set[str] = set()
     for key, node in _scalars(root):
-        value = redact(node.value, 300)
-        where = f"{node.key}: {value}"
+        if key.endswith("_env") and node.value:
+            named.add(node.value)
+        where = f"{node.key}: {redact(node.value, 300)}"
         if key in _COMMAND_KEYS:
             commands.append(where)
         elif "://" in node.value and not node.value.startswith("sqlite:"):
@@ -283,9 +272,8 @@ def show(path: str, text: str) -> FilePowers:
         elif key == "path" or node.value.startswith("sqlite:"):
             files.append(where)
     sections = tuple(root.value) if isinstance(root.value, dict) else ()
-    variables = tuple(variables_in(path, text))
-    named = tuple(sorted(set(_named_variables(root))))
-    return FilePowers(sections, tuple(commands), tuple(targets), tuple(files), variables, named)
+    found = (commands, targets, files, variables_in(path, text), sorted(named))
+    return FilePowers(sections, *map(tuple, found))
 
 
 def _model_address(root: ConfigNode) -> str:
@@ -361,11 +349,15 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
         return None
     data = content(path) if there else None
     digest = "-" if data is None else digest_of(path, data)
-    allowed = _allowing(record)
+    names = () if record is None else record.variables
+
+    def load(text: str) -> Config:
+        return load_config(path, text=text, may_read=lambda name: may_read(name, names))
+
     if data is not None and record is not None and digest == record.digest:
-        return Effective(load_config(path, text=_text(data), may_read=allowed), path, (), record)
+        return Effective(load(_text(data)), path, (), record)
     if data is not None and for_command and is_trusted_by_environment(digest):
-        return Effective(load_config(path, text=_text(data), may_read=allowed), path)
+        return Effective(load(_text(data)), path)
     if record is None:
         notices.append(f"{path} is not trusted and has no effect; {_how_to_trust(path)}")
         return None
@@ -374,8 +366,7 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
     if data is None:
         way_out = f"to do without it, run: switchgear trust --revoke {_quote_path(path)}"
     notices.append(f"{path} {what}: the content that you trusted stays in effect; {way_out}")
-    config = load_config(path, text=record.text, may_read=allowed)
-    return Effective(config, path, (), record, digest)
+    return Effective(load(record.text), path, (), record, digest)
 
 
 def _how_to_trust(path: str) -> str:
@@ -387,11 +378,6 @@ def _quote_path(path: str) -> str:
     import shlex  # noqa: PLC0415  most configurations are trusted, and hooks load this module
 
     return shlex.quote(path)
-
-
-def _allowing(record: Trusted | None) -> Callable[[str], bool]:
-    names = () if record is None else record.variables
-    return lambda name: may_read(name, names)
 
 
 def _text(data: bytes) -> str:

@@ -14,15 +14,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from switchgear._measure.git_base import (
+    GITLINK,
     OURS,
     Content,
     GitBase,
     GitState,
-    alternates_changed,
-    is_repository,
     nested_home,
 )
 from switchgear._measure.git_command import (
@@ -68,12 +67,6 @@ CACHES = SKIPPED | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"
 """Folders whose tools write a rule into them that hides them: a save has no use for their files."""
 MOST_HIDDEN = 20_000
 """Files of one folder that are saved although rules of the agent's hide them."""
-Identity = tuple[int, int, int, int]
-
-
-class _KnownState(NamedTuple):
-    identity: Identity
-    content: str
 
 
 class GitTree:
@@ -94,7 +87,8 @@ class GitTree:
         """The bases of repositories inside, by their paths."""
         self._blobs: dict[str, dict[str, str]] = {}
         """What the bases hold, by the folder that each is of."""
-        self._known: dict[str, _KnownState] = {}
+        self._known: dict[str, tuple[tuple[int, ...], str]] = {}
+        """The identity and the content of each file that was read."""
         self._read = 0
         self._opened_s = time.time() - 1.0
         self._committed: tuple[GitState, str] | None = None
@@ -121,11 +115,8 @@ class GitTree:
 
     def _flat(self) -> dict[str, str]:
         """The blob of every path of all bases."""
-        return {
-            prefix + path: blob
-            for prefix, blobs in self._blobs.items()
-            for path, blob in blobs.items()
-        }
+        held = self._blobs.items()
+        return {prefix + path: blob for prefix, blobs in held for path, blob in blobs.items()}
 
     def _move_states(self, before: dict[str, str]) -> None:
         """Express the recorded states by the new base."""
@@ -189,20 +180,18 @@ class GitTree:
             "objects come from elsewhere than at the start of the run (objects/info/alternates)"
         )
         try:
-            if alternates_changed(self._base, self._real):
+            if self._base.alternates_changed(self._real):
                 raise GitError(reason)
             head = self._head(deadline)
             commit, missed = self._commit(state, message, deadline, parent=head)
-            reference = f"refs/switchgear/{name}"
-            self._real_git("update-ref", reference, commit, deadline=deadline)
-            kept = reference.replace(PREFIX, KEPT, 1)
-            self._real_git("update-ref", kept, commit, deadline=deadline)
+            reference = f"{PREFIX}{name}"
+            for each in (reference, f"{KEPT}{name}"):
+                self._real_git("update-ref", each, commit, deadline=deadline)
             remember_ref(str(self._top), reference, commit)
-            read = self._real_git(
-                "rev-parse", "--verify", f"{reference}^{{commit}}", deadline=deadline
-            )
-            if read.strip() != commit:
-                raise GitError(f"{reference} is {read.strip()}, not {commit}")
+            check = ("rev-parse", "--verify", f"{reference}^{{commit}}")
+            read = self._real_git(*check, deadline=deadline).strip()
+            if read != commit:
+                raise GitError(f"{reference} is {read}, not {commit}")
             self._committed = (state, commit)
             view = "git show" if head is None else "git diff HEAD"
             return SavedWork(f"{view} {reference}", self._unread(missed))
@@ -239,11 +228,9 @@ class GitTree:
             start = (self._notes / "start").read_text(encoding="ascii").strip()
             if not start:
                 return None
-            state = self._scan(deadline)
-            known = self._committed
-            if known is None or known[0] != state:
-                known = (state, self._commit(state, "lines", deadline, parent=None)[0])
-            commit = known[1]
+            state, (saved, commit) = self._scan(deadline), self._committed or (None, "")
+            if saved != state:
+                commit, _ = self._commit(state, "lines", deadline, parent=None)
             listed = self._base(
                 *("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"),
                 *(start, commit),
@@ -325,19 +312,18 @@ class GitTree:
             inner = self._inner.get(prefix + path)
             if inner is None or first:
                 inner = self._inner[prefix + path] = GitBase(nested_home(base.home, path), top)
-            if is_repository(top):
+            if (repository := repository_at(top)) is not None:
                 if not inner.exists:
                     if len(known) >= MOST_NESTED:
                         raise GitError(
                             f"{self._top} has more than {MOST_NESTED} repositories inside"
                         )
-                    inner.create(repository_at(top) if first else None, deadline)
+                    inner.create(repository if first else None, deadline)
                     (inner.home / "path").write_bytes(os.fsencode(path))
                     known.add(path)
                 self._scan_folder(inner, f"{prefix}{path}/", found, deadline, first=first)
-            elif (
-                inner.exists
-            ):  # it was one: its files are listed above, but for those that are gone
+            elif inner.exists:
+                # It was one: its files are listed above, but for those that are gone.
                 for name, (_, blob) in inner.entries(deadline).items():
                     full = f"{prefix}{path}/{name}"
                     content = self._content(inner, f"{prefix}{path}/", name, blob)
@@ -373,8 +359,8 @@ class GitTree:
             return size_and_time
         identity = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
         known = self._known.get(path)
-        if known is not None and known.identity == identity:
-            return known.content
+        if known is not None and known[0] == identity:
+            return known[1]
         try:
             descriptor = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
@@ -387,7 +373,7 @@ class GitTree:
             plain = _blob(data.replace(b"\r\n", b"\n"), base.algorithm)
             content = blob if plain == blob else content
         if time.time() - about.st_mtime > SETTLED_S:
-            self._known[path] = _KnownState(identity, content)
+            self._known[path] = (identity, content)
         return content
 
     def _state(self, mark: str) -> GitState:
@@ -434,9 +420,7 @@ class GitTree:
         gone = [path for path, content in state.files.items() if content.now is None]
         folders = {str(each) for path in state.files for each in Path(path).parents}
         links = {path: at for path, at in base.gitlinks.items() if path not in folders}
-        head = [
-            f"M {mode} {at} ".encode() + quoted(path) for path, mode, at in _link_entries(links)
-        ]
+        head = [f"M {GITLINK} {at} ".encode() + quoted(path) for path, at in links.items()]
         head += [b"D " + quoted(path) for path in gone if path in entries]
         commit, hashes = self._import(*(tree, parent, message, head), (chosen, missed), deadline)
         self._verify(commit, hashes, gone, missed, deadline)
@@ -606,10 +590,6 @@ def _odd_rules(top: Path) -> str | None:
 def _at_least(deadline: Deadline) -> Deadline:
     """With a few seconds to finish what is written already, unless it was cancelled."""
     return deadline if deadline.cancelled or deadline.left_s > 10.0 else Deadline(10.0)
-
-
-def _link_entries(links: dict[str, str]) -> list[tuple[str, str, str]]:
-    return [(path, "160000", commit) for path, commit in links.items()]
 
 
 def _nested_known(base: GitBase) -> set[str]:

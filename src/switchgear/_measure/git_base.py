@@ -13,7 +13,6 @@ from switchgear._measure.git_command import (
     Deadline,
     GitError,
     Repository,
-    repository_at,
     run_git,
     run_git_with_stderr,
 )
@@ -80,7 +79,7 @@ class GitBase:
         skipped: list[str] = []
         if real is not None:
             gitlinks, skipped = self._take_index(real, deadline)
-        kept = {
+        kept: dict[str, object] = {
             "id": os.urandom(8).hex(),
             "objects": None if real is None else str(real.objects),
             "gitlinks": gitlinks,
@@ -89,9 +88,7 @@ class GitBase:
             "algorithm": "sha256" if sha256 else "sha1",
             "alternates": "" if real is None else _alternates(real.objects),
         }
-        text = json.dumps(kept)
-        (self.home / "base.json").write_text(text, encoding="ascii")
-        self._kept = None
+        self._write_facts(kept)
 
     # What it knows
 
@@ -115,10 +112,9 @@ class GitBase:
         found = self._facts()["gitlinks"]
         return dict(found) if isinstance(found, dict) else {}
 
-    @property
-    def alternates(self) -> str:
-        """From where else the repository had objects."""
-        return str(self._facts()["alternates"])
+    def alternates_changed(self, real: Repository) -> bool:
+        """Whether objects now come from elsewhere than at the start: what is stored there may go away."""
+        return _alternates(real.objects) != self._facts()["alternates"]
 
     def entries(self, deadline: Deadline) -> dict[str, tuple[str, str]]:
         """Mode and blob of every path. Raises `GitError`."""
@@ -199,9 +195,7 @@ class GitBase:
 
     def keep_ignoring(self, files: dict[str, str | None]) -> None:
         """Note the `.gitignore` files that are in force at the start of the run."""
-        kept = {**self._facts(), "ignoring": files}
-        (self.home / "base.json").write_text(json.dumps(kept), encoding="ascii")
-        self._kept = kept
+        self._write_facts({**self._facts(), "ignoring": files})
 
     @property
     def ignoring(self) -> dict[str, str | None]:
@@ -254,6 +248,10 @@ class GitBase:
             except (OSError, ValueError, TypeError) as error:
                 raise GitError(f"the base in {self.home} cannot be read: {error}") from error
         return self._kept
+
+    def _write_facts(self, facts: dict[str, object]) -> None:
+        (self.home / "base.json").write_text(json.dumps(facts), encoding="ascii")
+        self._kept = facts
 
     def _take_index(self, real: Repository, deadline: Deadline) -> tuple[dict[str, str], list[str]]:
         """Copy the index without its flags, extensions and submodules, which are returned."""
@@ -317,10 +315,7 @@ class GitBase:
                 stdin=_lines(there),
                 deadline=deadline,
             )
-            left = sorted(set(skipped) - set(there))
-            kept = {**self._facts(), "skipped": left}
-            (self.home / "base.json").write_text(json.dumps(kept), encoding="ascii")
-            self._kept = kept
+            self._write_facts({**self._facts(), "skipped": sorted(set(skipped) - set(there))})
 
     @property
     def skipped(self) -> frozenset[str]:
@@ -368,27 +363,16 @@ def _excludes(real: Repository | None, settings: dict[str, str]) -> bytes:
 
 def _alternates(objects: Path) -> str:
     try:
-        return (objects / "info" / "alternates").read_text(encoding="utf-8", errors="replace")[
-            :4096
-        ]
+        text = (objects / "info" / "alternates").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def alternates_changed(base: GitBase, real: Repository) -> bool:
-    """Whether objects now come from elsewhere than at the start: what is stored there may go away."""
-    return _alternates(real.objects) != base.alternates
+    return text[:4096]
 
 
 def nested_home(home: Path, path: str) -> Path:
     """Where the base of a repository inside the working folder is kept."""
     name = sha1(path.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()[:16]
     return home / "nested" / name
-
-
-def is_repository(top: Path) -> bool:
-    """Whether a folder is the working folder of a repository."""
-    return repository_at(top) is not None
 
 
 class Content(NamedTuple):

@@ -8,6 +8,7 @@ from being pruned.
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -196,7 +197,8 @@ def _pack(
                 packed.add(entry.path)
         if deadline.cancelled:
             raise TimeIsUp("saving was cancelled")
-        _sync(part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
         with tarfile.open(part, "r:gz") as archive:  # read back: the whole of it can be unpacked
             found = {about.name for about in archive}
         missed += [LeftOut(path, "not in the archive") for path in sorted(packed - found)]
@@ -204,11 +206,6 @@ def _pack(
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def write_stream(
@@ -220,8 +217,8 @@ def write_stream(
 ) -> Iterator[tuple[ArchiveEntry, bytes]]:
     """Write entries as `git fast-import` reads them, and yield each as it was written."""
     for entry, data in contents(folder, entries, missed, deadline):
-        stream.write(b"M %s inline %s\n" % (entry.mode.encode(), quoted(entry.path)))
-        stream.write(b"data %d\n" % len(data))
+        mode, path = entry.mode.encode(), quoted(entry.path)
+        stream.write(b"M %s inline %s\ndata %d\n" % (mode, path, len(data)))
         stream.write(data)
         stream.write(b"\n")
         yield entry, data
@@ -230,13 +227,9 @@ def write_stream(
 def quoted(path: str) -> bytes:
     """A path as `git fast-import` reads any path."""
     raw = path.encode(errors="surrogateescape")
-    return b'"' + b"".join(_byte(each) for each in raw) + b'"'
-
-
-def _byte(value: int) -> bytes:
-    if value in b'"\\' or value < 0x20 or value >= 0x7F:
-        return b"\\%03o" % value
-    return bytes((value,))
+    return (
+        b'"' + re.sub(rb'["\\\x00-\x1f\x7f-\xff]', lambda odd: b"\\%03o" % ord(odd[0]), raw) + b'"'
+    )
 
 
 def free_bytes(folder: Path) -> int | None:
@@ -339,10 +332,8 @@ def remember_ref(folder: str, reference: str, commit: str) -> None:
 def write_refs(git: str, refs: dict[str, str]) -> None:
     """Remember these references of a repository, and no others."""
     kept = dict(list(refs.items())[-MOST_REFS:])
-    try:
+    with suppress(OSError):
         write_private(_place(git), json.dumps({"git": git, "refs": kept}).encode())
-    except OSError:
-        return
 
 
 def remembered_refs(git: str) -> dict[str, str]:

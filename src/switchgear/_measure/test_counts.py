@@ -6,6 +6,7 @@ is known; nothing is guessed.
 """
 
 import re
+from functools import partial
 from typing import NamedTuple
 
 from switchgear._text.fingerprint import digest
@@ -45,11 +46,8 @@ _NUMBER = re.compile(r"(\d+) (\w+)")
 def suite_counts(output: str) -> SuiteCounts | None:
     """The test counts in the output; `None` without a known summary."""
     lines = [_ANSI.sub("", line) for line in output.splitlines() if len(line) <= MAX_LINE]
-    for read in (_pytest, _cargo, _vitest, _jest, _go, _unittest):
-        counts = read(lines)
-        if counts is not None:
-            return counts
-    return None
+    readers = (_pytest, _cargo, partial(_javascript, _VITEST), partial(_javascript, _JEST), _go)
+    return next((counts for read in (*readers, _unittest) if (counts := read(lines))), None)
 
 
 def failing_tests(output: str) -> str | None:
@@ -80,32 +78,14 @@ def _pytest(lines: list[str]) -> SuiteCounts | None:
 
 def _cargo(lines: list[str]) -> SuiteCounts | None:
     found = [match for line in lines if (match := _CARGO.match(line))]
-    if not found:
-        return None
-    return SuiteCounts(
-        sum(int(match[1]) for match in found),
-        sum(int(match[2]) for match in found),
-        _all(_CARGO_FAILED, lines),
-    )
-
-
-def _vitest(lines: list[str]) -> SuiteCounts | None:
-    return _javascript(_VITEST, lines)
-
-
-def _jest(lines: list[str]) -> SuiteCounts | None:
-    return _javascript(_JEST, lines)
+    passed, failed = (sum(int(match[group]) for match in found) for group in (1, 2))
+    return SuiteCounts(passed, failed, _all(_CARGO_FAILED, lines)) if found else None
 
 
 def _javascript(summary: "re.Pattern[str]", lines: list[str]) -> SuiteCounts | None:
     found = [_by_word(match["counts"]) for line in lines if (match := summary.match(line))]
-    if not found:
-        return None
-    return SuiteCounts(
-        sum(counts.get("passed", 0) for counts in found),
-        sum(counts.get("failed", 0) for counts in found),
-        _all(_JEST_FAILED, lines),
-    )
+    passed, failed = (sum(counts.get(word, 0) for counts in found) for word in ("passed", "failed"))
+    return SuiteCounts(passed, failed, _all(_JEST_FAILED, lines)) if found else None
 
 
 def _go(lines: list[str]) -> SuiteCounts | None:
