@@ -1,6 +1,6 @@
 """The JSON Schema of the configuration file, made from the registries.
 
-Types and defaults are those of the constructors; limits and closed choices are found by asking the
+Types and defaults are those of the constructors; limits and closed choices are found by calling the
 constructors, so that no rule is written twice and none can be out of date.
 """
 

@@ -1,6 +1,6 @@
 """Delivers events to a target: at least once, in order, with growing pauses between attempts.
 
-The events of the store are the outbox (`stream.py`). A message that cannot be delivered is set aside
+The events of the store are the outbox. A message that cannot be delivered is set aside
 with the reason, and the next one is sent: nothing is dropped in silence and nothing blocks the rest.
 """
 

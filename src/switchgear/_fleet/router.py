@@ -562,10 +562,10 @@ class Router:
 
 
 def _reduced_already(route: Route, breaker: CircuitBreaker) -> Permit | None:
-    """A permit without asking, for a call that another latency circuit has admitted of its share.
+    """A permit for a call that another latency circuit has already admitted of its share; else `None`.
 
-    An agent and its provider are slow for the same cause: their shares would multiply. A probe is
-    asked for as always. `breaker` is a latency circuit.
+    An agent and its provider are slow for the same cause: their shares would multiply. A probe
+    always needs a permit of its own. `breaker` is a latency circuit.
     """
     granted = [one.breaker for one in route.permits if one.breaker.name.endswith("/latency")]
     if not any(one.last_known.phase in {Phase.OPEN, Phase.HALF_OPEN} for one in granted):

@@ -1,7 +1,7 @@
 """Where notifications go: a signed webhook, a Slack-compatible one, the desktop, or your command.
 
-A target sends one message within `timeout_s` and raises `NotSent` when it could not. It uses
-nothing of order or of trying again. Secrets are named by their environment variables and read when
+A target sends one message within `timeout_s` and raises `NotSent` when it could not; `delivery.py`
+decides about order and further attempts. Secrets are named by their environment variables and read when
 they are needed, so neither the configuration nor anything printed from it holds them.
 """
 
@@ -182,7 +182,7 @@ def _failed_response(error: BaseException) -> Response:
 # ruff: noqa: PLC0415  the configuration lists targets, and a hook that reads it must not load them
 
 LONGEST_TIMEOUT_S = 30.0
-"""Shorter than a turn (`stream.LEASE_S`), so that no other process sends what is being sent."""
+"""Shorter than a turn (`delivery.LEASE_S`), so that no other process sends what is being sent."""
 REFUSES_CONTENT = frozenset({400, 413, 414, 415, 422, 431})
 """HTTP statuses that mean that this message is invalid: sending it again cannot help."""
 SIGNATURE, ID = "Switchgear-Signature", "Switchgear-Id"
@@ -197,8 +197,8 @@ _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 class NotSent(SwitchgearError):
     """A message did not arrive.
 
-    `args` are why, whether trying again may help, and, where the receiver said so, how many
-    seconds it requests to wait.
+    `args` are why, whether trying again may help, and, where the receiver requests one, the wait in
+    seconds.
     """
 
     args: tuple[str, bool] | tuple[str, bool, float | None]

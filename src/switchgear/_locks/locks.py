@@ -39,7 +39,7 @@ LEASE_S = 60.0
 """Default lease in seconds."""
 SHORTEST_S, LONGEST_S = 0.005, 0.25
 """Seconds between two polls of a waiting process: the first pause, and the longest."""
-TELL_EVERY_S = 5.0
+RECORD_EVERY_S = 5.0
 """Seconds between two records of a wait in the circuit."""
 
 BreakerOf = Callable[[str, Policy], Breaker]
@@ -150,7 +150,7 @@ class ResourceLock:
                 f"lock {self.resource!r} is already held by this object; create another"
             )
         permit: Permit | None = self._breaker.enter()
-        began_s = told_s = self._ledger.now_s()
+        began_s = recorded_s = self._ledger.now_s()
         pause_s = SHORTEST_S
         limit_s, holder = _limit_s(self._breaker.policy), ""
         try:
@@ -166,9 +166,9 @@ class ResourceLock:
                     return
                 if self._timeout_s is not None and waited_s >= self._timeout_s:
                     raise LockTimeout(self.resource, granted.holder, waited_s)
-                is_over = told_s - began_s <= limit_s < waited_s
-                if is_over or now_s - told_s >= TELL_EVERY_S:
-                    told_s = now_s
+                is_over = recorded_s - began_s <= limit_s < waited_s
+                if is_over or now_s - recorded_s >= RECORD_EVERY_S:
+                    recorded_s = now_s
                     self._record_wait(waited_s, permit, holder)
                 until_over_s = limit_s - waited_s + SHORTEST_S
                 yield min(pause_s, until_over_s) if until_over_s > 0 else pause_s

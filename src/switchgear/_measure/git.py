@@ -1,6 +1,6 @@
 """A working folder in git: what differs from the start of a run, by content, and how it is saved.
 
-Measuring asks git for nothing but a list of paths, over a base of our own (see git_base.py); the
+A measurement needs only a list of paths from git, over a base of our own (see git_base.py); the
 contents are read and hashed here. The user's index, branches and stash are never touched; a save
 leaves one reference, under `refs/switchgear/`.
 """

@@ -1,7 +1,7 @@
 """The git command, run so that neither the environment nor the repository can redirect it.
 
 An agent may write anything into a repository's configuration: filters, monitors, hooks, aliases. Our
-own repository (see git_base.py) has none of it. Where the user's own repository must be asked, what
+own repository (see git_base.py) has none of it. For commands in the user's own repository, what
 would run a program is switched off.
 """
 

@@ -375,10 +375,10 @@ class IterationGate:
         if state.used >= context.options.max_iterations:
             sentence = f"{plural(state.used, 'iteration')} and the task is not done"
             return Ending(ExitReason.MAX_ITERATIONS, sentence, evidence)
-        why = self._too_dear(state)
+        why = self._over_budget(state)
         return None if why is None else Ending(ExitReason.BUDGET, why, evidence)
 
-    def _too_dear(self, state: RunState) -> str | None:
+    def _over_budget(self, state: RunState) -> str | None:
         options = self.context.options
         if options.budget_micros is None:
             return None

@@ -22,6 +22,7 @@ from switchgear._measure.git_command import (
 )
 from switchgear._measure.tree import OURS
 from switchgear._run.interrupt import Interrupt
+from switchgear._run.state import short_task
 from switchgear._text.formats import duration
 from switchgear._text.redact import redact
 
@@ -90,8 +91,7 @@ def commit_paths(
 
 def message_of(task: str, run: str, iteration: int) -> str:
     """The message of a commit: the task in a line, and where it comes from."""
-    first = " ".join(task.split())[:60]
-    return f"{first}\n\nIteration {iteration} of switchgear run {run}"
+    return f"{short_task(task)}\n\nIteration {iteration} of switchgear run {run}"
 
 
 def _refusal(git: Repository, deadline: Deadline) -> str | None:

@@ -34,7 +34,7 @@ from switchgear._run.exit_reasons import EXIT_CODES, Ending, ExitReason
 from switchgear._run.formats import local_time, passing, spent
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder, write_json
-from switchgear._run.state import IterationContext, RunState
+from switchgear._run.state import IterationContext, RunState, short_task
 from switchgear._stuck.escalation import escalation_key
 from switchgear._stuck.messages import one_line
 from switchgear._system.files import write_whole
@@ -347,39 +347,31 @@ def keep(
     context: IterationContext, state: RunState, ending: Ending, notes: list[str]
 ) -> Checkpoint | None:
     """Keep the state of the folder as it is now. What goes wrong becomes a note."""
-    deadline = Deadline(SAVE_S)
+    deadline, tree, folder = Deadline(SAVE_S), context.tree, context.folder
+    task = short_task(context.options.task)
+    message = f"switchgear run {context.record.id}: {ending.reason}\n\n{task}"
+    # An archive holds what changed since its process began: the next one is beside it.
+    again = f"-{state.resumptions + 1}" if state.resumptions else ""
     with context.interrupt.watching(deadline):
-        return _keep(context, state, ending, notes, deadline)
-
-
-def _keep(
-    context: IterationContext, state: RunState, ending: Ending, notes: list[str], deadline: Deadline
-) -> Checkpoint | None:
-    first = " ".join(context.options.task.split())[:60]
-    message = f"switchgear run {context.record.id}: {ending.reason}\n\n{first}"
-    try:
-        # An archive holds what changed since its process began: the next one is beside it.
-        again = f"-{state.resumptions + 1}" if state.resumptions else ""
-        saved = context.tree.keep(f"runs/{context.record.id}{again}", message, deadline)
-    except (GitError, NotSaved, OSError) as error:
-        notes.append(
-            f"the work was not saved: {error}; it is in {context.folder} as the agent left it"
-        )
-        return None
-    notes += saved.notes
-    how = saved.how
-    if how.startswith("git ") and context.folder != Path.cwd():
-        how = f"git -C {shlex.quote(str(context.folder))} {how.removeprefix('git ')}"
-    if getattr(context.tree, "too_slow", None) is not None or deadline.is_over:
-        return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
-    now = mark(context.tree)
-    left_out = {each.path for each in saved.left_out}
-    changed = state.changed if now is None else _paths(context.tree, state, now)
-    paths = tuple(path for path in changed if path not in left_out)
-    if changed and not paths:
-        return None  # the notes name what was not saved
-    added, removed = context.tree.lines_since_start(deadline) or (None, None)
-    return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
+        try:
+            saved = tree.keep(f"runs/{context.record.id}{again}", message, deadline)
+        except (GitError, NotSaved, OSError) as error:
+            notes.append(f"the work was not saved: {error}; it is in {folder} as the agent left it")
+            return None
+        notes += saved.notes
+        how = saved.how
+        if how.startswith("git ") and folder != Path.cwd():
+            how = f"git -C {shlex.quote(str(folder))} {how.removeprefix('git ')}"
+        if getattr(tree, "too_slow", None) is not None or deadline.is_over:
+            return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
+        now = mark(tree)
+        left_out = {each.path for each in saved.left_out}
+        changed = state.changed if now is None else _paths(tree, state, now)
+        paths = tuple(path for path in changed if path not in left_out)
+        if changed and not paths:
+            return None  # the notes name what was not saved
+        added, removed = tree.lines_since_start(deadline) or (None, None)
+        return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
 
 
 def _paths(tree: Tree, state: RunState, now: str) -> tuple[str, ...]:

@@ -1,14 +1,13 @@
 """The second opinion in a run: requested when the agent is about to be stopped, before the escalation."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from switchgear._breaker.handle import Breaker
 from switchgear._core.types import EventKind, Override, Signal
 from switchgear._opinion import opinion
 from switchgear._opinion.consult import FOLDER, consult_in_thread
 from switchgear._opinion.opinion import HINT, SecondOpinion, StuckEvidence
+from switchgear._run.state import IterationContext, short_task
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._stuck.score import Score
 
@@ -16,27 +15,12 @@ _LOOKED_AT = ("violation",)
 """Detectors whose verdict is definite: no opinion is requested about them."""
 
 
-class ReviewedRun(NamedTuple):
-    """The run that is reviewed, as the request describes it."""
-
-    agent: str
-    task: str
-    folder: str
-    """Where the agent works."""
-
-
 class Reviewer:
-    """Requests the second opinion of one run. Used by one thread.
+    """Requests the second opinion of one run. Used by one thread."""
 
-    `noted` shows a line to the user.
-    """
-
-    def __init__(
-        self, settings: SecondOpinion, run: ReviewedRun, noted: Callable[[str], object]
-    ) -> None:
+    def __init__(self, settings: SecondOpinion, context: IterationContext) -> None:
         self._settings = settings
-        self._run = run
-        self._noted = noted
+        self._context = context
         self._steps: tuple[str, ...] = ()
         self._delays = 0
         self._delay_left = 0
@@ -54,17 +38,19 @@ class Reviewer:
         kinds = {share.kind for share in score.shares if share.trips}
         if kinds.intersection(_LOOKED_AT):
             return False
-        settings, run = self._settings, self._run
-        evidence = StuckEvidence(run.agent, run.task, 1.0, score.evidence, (), self._steps)
-        beside = Path(default_file(run.folder)).parent
+        settings, options, folder = self._settings, self._context.options, str(self._context.folder)
+        evidence = StuckEvidence(
+            *(options.agent_label, short_task(options.task), 1.0, score.evidence, (), self._steps)
+        )
+        beside = Path(default_file(folder)).parent
         keep_out_of_git(str(beside))
-        folder = str(beside / FOLDER)
-        found = consult_in_thread(settings, evidence.request(settings), folder, run.folder)
+        request = evidence.request(settings)
+        found = consult_in_thread(settings, request, str(beside / FOLDER), folder)
         granted, sentence = found.ruled(self._delays, settings)
         circuit.send(
             Override("second opinion", sentence, reset=granted, kind=EventKind.SECOND_OPINION)
         )
-        self._noted(f"second opinion: {sentence}")
+        self._context.view.noted(f"second opinion: {sentence}")
         self._hint = opinion.for_agent(found.hint) if found.verdict == HINT else ""
         if granted:
             self._delays += 1

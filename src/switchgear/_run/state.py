@@ -82,6 +82,11 @@ class IterationContext(NamedTuple):
     """Whether the escalation agent has taken over."""
 
 
+def short_task(task: str) -> str:
+    """The beginning of a task, in one line."""
+    return " ".join(task.split())[:60]
+
+
 KEPT_PATHS = 2_000
 KEPT_ERRORS = 1_000
 

@@ -27,7 +27,7 @@ from switchgear._measure.test_counts import SuiteCounts, failing_tests, key_of
 from switchgear._measure.tree import mark
 from switchgear._panel.panel import Panel
 from switchgear._run.exit_reasons import Ending, ExitReason
-from switchgear._run.state import IterationContext, RunDependencies, RunState
+from switchgear._run.state import IterationContext, RunDependencies, RunState, short_task
 from switchgear._stores.base import Store, Transaction
 from switchgear._stuck import escalation, messages
 from switchgear._stuck.escalation import (
@@ -44,7 +44,6 @@ from switchgear._stuck.score import Score, grounds_of, session_policy
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
-    from switchgear._opinion.opinion import SecondOpinion
     from switchgear._run.second_opinion import Reviewer
 
 STUCK, OPERATOR = "score", "operator"
@@ -76,7 +75,7 @@ class StuckWatch:
 
     `changed` measures how many files differ since it was last called, `None`: not known; `state`
     is a key of what it found. `sub_agent` makes the circuit of a sub-agent; `None`: what they do
-    counts as the agent's own. `reviewer` is asked before the agent is stopped.
+    counts as the agent's own. `reviewer` gives an opinion before the agent is stopped.
     """
 
     def __init__(
@@ -207,8 +206,6 @@ _RUNG_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
 
 
 class Intervention(NamedTuple):
-    """An escalation step, and the advice for the next agent."""
-
     what: str
     """An escalation step, or `extend`."""
     by: str
@@ -243,9 +240,6 @@ def handed_over(context: IterationContext, agent: Agent) -> IterationContext:
     return context._replace(agent=agent, evidence=context.record.path / EVIDENCE, helps=True)
 
 
-_LONGEST_TASK = 60
-
-
 class StuckResponse:
     """Detects stuck agents of one run and responds: `loop` is the circuit of its loop. Used by one thread.
 
@@ -267,7 +261,11 @@ class StuckResponse:
             dependencies.stuck_policy or preset_policy("stuck"), progress if plan.progress else None
         )
         self._circuit = panel.breaker(self._session, policy)
-        self._reviewer = _reviewer(context, dependencies.second_opinion)
+        self._reviewer: Reviewer | None = None
+        if dependencies.second_opinion is not None:
+            from switchgear._run import second_opinion  # noqa: PLC0415  only where configured
+
+            self._reviewer = second_opinion.Reviewer(dependencies.second_opinion, context)
 
     def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
         """The stuck detection of one iteration; `before` is the state of the folder now."""
@@ -342,8 +340,7 @@ class StuckResponse:
     def _intervene(self, context: IterationContext, score: Score) -> Intervention:
         """Choose the next step for a stuck agent, and record it."""
         options, plan = context.options, self._plan
-        task = " ".join(options.task.split())[:_LONGEST_TASK]
-        seen = Stuck(options.agent_label, task, score.points, score.evidence)
+        seen = Stuck(*(options.agent_label, short_task(options.task), score.points, score.evidence))
         idle = {ESCALATE} if plan.escalate is None else set[str]()
         idle |= {EXTEND} if options.timeout_s is None else set()
         shown = messages.stuck_options(plan, in_batch=self._in_batch)
@@ -374,17 +371,3 @@ class StuckResponse:
             return self._panel.store.transact(escalation_key(self._loop), work)
         except StoreError:  # without the store the choice holds, unrecorded
             return StepTaken(_RUNG_OF[chosen] if chosen else step_names[0], ())
-
-
-def _reviewer(context: IterationContext, settings: "SecondOpinion | None") -> "Reviewer | None":
-    """What is asked before the agent is stopped; `None`: nothing is configured."""
-    if settings is None:
-        return None
-    from switchgear._run.second_opinion import (  # noqa: PLC0415  only where configured
-        ReviewedRun,
-        Reviewer,
-    )
-
-    task = " ".join(context.options.task.split())[:_LONGEST_TASK]
-    run = ReviewedRun(context.options.agent_label, task, str(context.folder))
-    return Reviewer(settings, run, context.view.noted)

@@ -12,7 +12,7 @@ from switchgear._agents.events import AgentError, ErrorKind, TextOutput, ToolSte
 from switchgear._run.formats import local_time
 from switchgear._run.interrupt import Interrupt, wait
 from switchgear._run.judge import StreamObserver
-from switchgear._run.prompt import read_checklist
+from switchgear._run.prompt import read_plan
 from switchgear._run.validation import detect, validate
 from switchgear._run.view import LineView, RunView
 from timeouts import LIMIT_S
@@ -343,11 +343,11 @@ def test_handlers_are_put_back_and_an_ignored_hang_up_stays_ignored() -> None:
 def test_a_plan_without_a_box_is_never_done(tmp_path: Path) -> None:
     plan = tmp_path / "PLAN.md"
     plan.write_text("nothing to tick")
-    found = read_checklist(plan)
+    found = read_plan(plan.parent, plan.name)
     assert found is not None
     assert not found.is_done
     plan.write_text("1. [x] a\n  - [X] b\n")
-    found = read_checklist(plan)
+    found = read_plan(plan.parent, plan.name)
     assert found is not None
     assert found == (2, ())
-    assert read_checklist(tmp_path / "none") is None
+    assert read_plan(tmp_path, "none") is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._run.prompt import read_checklist
+from switchgear._run.prompt import read_plan
 from switchgear._system import files
 
 
@@ -25,7 +25,7 @@ def test_a_file_that_waits_for_more_raises_an_os_error(
     try:
         with pytest.raises(BlockingIOError, match="has nothing to read now"):
             files.read_regular(tmp_path / "plan", 10)
-        assert read_checklist(tmp_path / "plan") is None
+        assert read_plan(tmp_path, "plan") is None
     finally:
         for descriptor in written:
             os.close(descriptor)

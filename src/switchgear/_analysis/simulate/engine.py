@@ -34,7 +34,7 @@ from switchgear._fleet.categories import Breakers
 from switchgear._fleet.fleet import policies_of
 from switchgear._fleet.manifest import Crew, Model
 from switchgear._fleet.router import Candidate, Route, RouteDecision, Router
-from switchgear._locks.locks import TELL_EVERY_S
+from switchgear._locks.locks import RECORD_EVERY_S
 from switchgear._panel.panel import Panel, PolicyOf
 from switchgear._system.clock import Clock
 
@@ -592,7 +592,7 @@ class Engine:
         lane.queued_s = self.now_s
         if queue.held:
             queue.behind.append(lane)
-            self._after(TELL_EVERY_S, Engine._check_wait, queue, lane, self.now_s)
+            self._after(RECORD_EVERY_S, Engine._check_wait, queue, lane, self.now_s)
         else:
             self._get(queue, lane)
 
@@ -612,7 +612,7 @@ class Engine:
             return
         waited_s = self.now_s - queued_s
         if self._gate.still(lane.waiting, waited_s, has=False):
-            self._after(TELL_EVERY_S, Engine._check_wait, queue, lane, queued_s)
+            self._after(RECORD_EVERY_S, Engine._check_wait, queue, lane, queued_s)
             return
         queue.behind.remove(lane)
         lane.waiting = None

@@ -37,7 +37,7 @@ from switchgear._run.record import (
     write_json,
 )
 from switchgear._run.run_lock import is_held
-from switchgear._run.state import RunState
+from switchgear._run.state import RunState, short_task
 
 SCHEMA = 1
 BATCHES = "batches"
@@ -352,8 +352,7 @@ class TaskFolders:
                 with contextlib.suppress(GitError):
                     run_git(tree, ["add", "--all", "--ignore-errors", ":/"])
             if run_git(tree, ["status", "--porcelain", "--untracked-files=no"]).strip():
-                first = " ".join(task.words.split())[:60]
-                _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {first}"])
+                _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {short_task(task.words)}"])
         except GitError as error:
             return f"what was done could not be committed to {progress.branch}: {error}"
         return problem
