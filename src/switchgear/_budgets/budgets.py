@@ -19,7 +19,6 @@ from switchgear._budgets.tree import (
     Line,
     Renew,
     Settle,
-    SpentAt,
     audit,
     checked_micros,
     recalled,
@@ -177,9 +176,7 @@ def budget_policy(limit_micros: int) -> Policy:
     >>> budget_policy(2_000_000).detectors[0].limit_micros
     1999999
     """
-    almost_all = (
-        1 - 0.5 / limit_micros
-    )  # the detector trips above a share, and all is not above all
+    almost_all = 1 - 0.5 / limit_micros  # it trips above a share, and all is not above all
     return Policy([TotalCost(limit_micros, almost_all)], Latched(), tripping_at=core.WARN_AT)
 
 
@@ -404,12 +401,8 @@ class Budgets:
         """
         known: dict[str, Any] = self._ledger.value(PLAN_SHELF, "budgets") or {}
         done = [self._apply_node(node, known, who) for node in planned]
-        plan = {
-            one.node: node.limit_micros
-            for node, one in zip(planned, done, strict=True)
-            if not one.is_refused
-        }
-        kept = {**known, **plan}
+        pairs = zip(planned, done, strict=True)
+        kept = known | {node.node: node.limit_micros for node, one in pairs if not one.is_refused}
         if kept != known:
             self._ledger.amend(PLAN_SHELF, "budgets", lambda *_: Amended(None, kept))
         return done
@@ -435,12 +428,8 @@ class Budgets:
         return Applied(path, "changed")
 
     def _is_closed(self, path: str) -> bool:
-        kinds = [
-            line.kind
-            for line in self.lines(core.root_of(path))
-            if line.node == path and line.kind in {"opened", "closed"}
-        ]
-        return kinds[-1:] == ["closed"]
+        lines = [line.kind for line in self.lines(core.root_of(path)) if line.node == path]
+        return [kind for kind in lines if kind in {"opened", "closed"}][-1:] == ["closed"]
 
     def listen(self, listener: Callable[[Line], object]) -> None:
         """Call the listener with each warning line of this process; see `NOTICES`."""
@@ -531,21 +520,20 @@ class Budgets:
         return done
 
     def _spread(self, turned: FoldResult) -> None:
+        """Call the listeners, and record costs in circuits, with the policy for the present limit."""
         for line in turned.lines:
-            if line.kind in NOTICES:
-                for listener in self._listeners:
-                    _notify_listener(listener, line)
-        for cost in turned.costs:
-            self._record_cost(cost)
-
-    def _record_cost(self, cost: SpentAt) -> None:
-        """Record a cost in the circuit, with the policy for the present limit."""
+            for listener in self._listeners if line.kind in NOTICES else ():
+                try:
+                    listener(line)
+                except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble
+                    log_exception("a listener of budgets failed on %r", line)
         if self._breaker_of is None:
             return
-        policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
-        breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
-        if cost.cost_micros:
-            breaker.record(Signal(cost_micros=cost.cost_micros))
+        for cost in turned.costs:
+            policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
+            breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
+            if cost.cost_micros:
+                breaker.record(Signal(cost_micros=cost.cost_micros))
 
     def _load_book(self, root: str, value: Any) -> BudgetBook:
         try:
@@ -554,10 +542,3 @@ class Budgets:
             why = f"budget {root!r}: {error}"
             what = "restore it from a backup, or use the newer Switchgear that wrote it"
             raise StoreCorrupt(self._ledger.label, why, what) from None
-
-
-def _notify_listener(listener: Callable[[Line], object], line: Line) -> None:
-    try:
-        listener(line)
-    except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble
-        log_exception("a listener of budgets failed on %r", line)

@@ -276,12 +276,10 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
     limits: dict[str, int | None] = {}
     spent: dict[str, int] = {}
     charged = count = 0
-    problems: list[str] = []
     for line in lines:
         count += 1
         if line.number != count:
-            problems.append(f"line {count} has the number {line.number}")
-            return tuple(problems)
+            return (f"line {count} has the number {line.number}",)
         if line.kind in {"opened", "reserved"}:
             limits[line.node], spent[line.node] = line.amount_micros, 0
         elif line.kind == "limited":
@@ -290,7 +288,11 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
             limits.pop(line.node, None)
         elif line.kind == "charged":
             charged += line.amount_micros or 0
-            _spend(spent, line.node, line.amount_micros or 0)
+            at = line.node
+            while at:
+                spent[at] = spent.get(at, 0) + (line.amount_micros or 0)
+                at = parent_of(at)
+    problems = []
     if count != book.lines:
         problems.append(f"there are {count} lines, but the balance has {book.lines}")
     if charged != book.charged_micros:
@@ -320,12 +322,6 @@ def recalled(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
             late = True
             charged += line.amount_micros or 0
     return (charged, late or not expired) if known and gone else None
-
-
-def _spend(spent: dict[str, int], path: str, cost: int) -> None:
-    while path:
-        spent[path] = spent.get(path, 0) + cost
-        path = parent_of(path)
 
 
 def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int]) -> list[str]:

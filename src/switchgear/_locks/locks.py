@@ -85,9 +85,9 @@ class ResourceLock:
         self._ledger = ledger
         self._breaker = breaker
         self._lease_s = values.check_seconds("lease_s", lease_s)
-        self._timeout_s = (
-            None if timeout_s is None else values.check_at_least("timeout_s", timeout_s, 0)
-        )
+        if timeout_s is not None:
+            timeout_s = values.check_at_least("timeout_s", timeout_s, 0)
+        self._timeout_s = timeout_s
         self._sleep = sleep
         self._id = os.urandom(8).hex()
 
@@ -180,11 +180,8 @@ class ResourceLock:
     def _record_wait(self, waited_s: float, permit: Permit | None, holder: str) -> None:
         """Record the wait in the circuit before it is over; raises `Rejected` when that opens it."""
         signal = Signal(ok=True, waited_s=waited_s)
-        is_failed_probe = (
-            permit is not None and permit.probe and self._breaker.policy.objection(signal)
-        )
-        if is_failed_probe:
-            verdict = self._breaker.record(signal, permit)
+        if permit is not None and permit.probe and self._breaker.policy.objection(signal):
+            verdict = self._breaker.record(signal, permit)  # a failed probe
         else:
             verdict = self._breaker.record(Signal(waited_s=waited_s))
         self._note_alert(verdict, holder)
@@ -250,12 +247,10 @@ class Locks:
 
     def all(self) -> list[ResourceStatus]:
         """The state of every resource that was ever locked, sorted by name."""
-        now_s = self._ledger.now_s()
-        found: list[ResourceStatus] = []
-        for resource in self._ledger.keys(SHELF):
-            tenure = _load_tenure(self._ledger, resource, self._ledger.value(SHELF, resource))
-            found.append(ResourceStatus(resource, state_at(tenure, now_s)))
-        return found
+        ledger, now_s = self._ledger, self._ledger.now_s()
+        names = ledger.keys(SHELF)
+        found = [(name, _load_tenure(ledger, name, ledger.value(SHELF, name))) for name in names]
+        return [ResourceStatus(name, state_at(tenure, now_s)) for name, tenure in found]
 
     def alert(self, resource: str) -> dict[str, Any]:
         """Holder and waiters of a resource when its circuit opened last; may be empty."""

@@ -150,12 +150,10 @@ def _extend(tenure: Tenure, request: Extend, now_s: float) -> Moved:
 
 def _release(tenure: Tenure, request: Release) -> Moved:
     holder = tenure.holder
-    had = holder is not None and holder.id == request.id
-    rest = tuple(one for one in tenure.waiting if one.id != request.id)
-    return Moved(
-        tenure._replace(holder=None if had else holder, waiting=rest),
-        Granted(had, tenure.token if had else 0),
-    )
+    rest = tenure._replace(waiting=tuple(one for one in tenure.waiting if one.id != request.id))
+    if holder is None or holder.id != request.id:
+        return Moved(rest, Granted(False))
+    return Moved(rest._replace(holder=None), Granted(True, tenure.token))
 
 
 def state_at(tenure: Tenure, now_s: float) -> Tenure:

@@ -194,14 +194,7 @@ class Panel:
             raise TypeError(f"Panel.breaker takes no {odd!r}; limits are in a policy: {instead}")
         known = self._breakers.get(name)
         if known is None:
-            plain = policy is None and not options
-            hooks = checked_hooks("CircuitBreaker.on_call", options.pop("on_call", ()))
-            shared = self._breaker_options(name, policy, options.pop("sinks", ()), classic)
-            rest: dict[str, Any] = {**shared, **options}
-            made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **rest)
-            # Another thread may have created it first.
-            known = self._breakers.add(name, made, releasable=plain)
-            self._join(known)
+            known = self._make(name, policy, options, releasable=policy is None and not options)
         elif options or (policy is not None and policy != known.policy):
             raise _made_otherwise(name)
         return known
@@ -214,12 +207,20 @@ class Panel:
         """
         known = self._breakers.get(name)
         if known is None:
-            shared = self._breaker_options(
-                name, self._configured_policy(name) or policy, (), classic
-            )
-            made = CircuitBreaker(name, on_call=self._on_call, **shared)
-            known = self._breakers.add(name, made, releasable=True)
-            self._join(known)
+            policy = self._configured_policy(name) or policy
+            known = self._make(name, policy, {}, releasable=True)
+        return known
+
+    def _make(
+        self, name: str, policy: Policy | None, options: BreakerOptions, *, releasable: bool
+    ) -> CircuitBreaker:
+        hooks = checked_hooks("CircuitBreaker.on_call", options.pop("on_call", ()))
+        shared = self._breaker_options(name, policy, options.pop("sinks", ()), classic)
+        rest: dict[str, Any] = {**shared, **options}
+        made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **rest)
+        # Another thread may have created it first.
+        known = self._breakers.add(name, made, releasable=releasable)
+        self._join(known)
         return known
 
     def loop(

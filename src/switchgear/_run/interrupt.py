@@ -56,13 +56,8 @@ class Interrupt:
         """Stop: what is running ends gently the first time, at once the second."""
         self.asked += 1
         self.by = self.by or by
-        running = self._running
-        if running is None:
-            return
-        if self.asked == 1:
-            running.stop()
-        else:
-            running.kill()
+        if (running := self._running) is not None:
+            (running.stop if self.asked == 1 else running.kill)()
 
     @contextmanager
     def watching(self, process: Stoppable) -> Iterator[None]:
@@ -114,11 +109,9 @@ def _last_resort() -> Iterator[int]:
     def guard() -> None:
         select.select([reading], [], [])
         if not done.is_set() and not done.wait(LIMIT_S):
-            text = (
-                f"switchgear: it did not end within {LIMIT_S:.0f} s of the signal; it exits now\n"
-            )
+            text = f"switchgear: it did not end within {LIMIT_S:.0f} s of the signal; it exits now"
             with suppress(OSError):
-                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{text}\n".encode())
             os._exit(INTERRUPTED)
 
     thread = threading.Thread(target=guard, name="switchgear-last-resort", daemon=True)

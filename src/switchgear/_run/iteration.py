@@ -236,18 +236,14 @@ def _worth_validating(
     context: IterationContext, run: AgentRun, watch: StreamObserver, stopped: str | None
 ) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
-    if (
+    return not (
         context.options.validate is None
         or context.interrupt.asked
         or stopped in {"budget", "provider", DISK, OPERATOR}
-    ):
-        return False
-    if (
-        run.end in {ProcessEnd.NOT_FOUND, ProcessEnd.DEADLINE}
+        or run.end in {ProcessEnd.NOT_FOUND, ProcessEnd.DEADLINE}
         or provider_trouble(run, watch) is not None
-    ):
-        return False
-    return watch.question is None or not watch.question.by_tool
+        or (watch.question is not None and watch.question.by_tool)
+    )
 
 
 def _validate(context: IterationContext, left_s: float | None) -> ValidationResult:
@@ -348,6 +344,7 @@ def _validation_facts(validated: ValidationResult | None) -> dict[str, Any] | No
 
 def state_after(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     tests = tests_passing(done.validated)
+    total = None if done.validated is None else done.validated.tests_total
     paths = () if done.change is None else done.change.paths
     lost = done.judged.provider is not None
     known = [number for number in (state.best_tests, tests) if number is not None]
@@ -367,9 +364,7 @@ def state_after(state: RunState, done: Iteration, *, would_stop: bool) -> RunSta
         tokens=state.tokens
         + sum(usage.input_tokens + usage.output_tokens for usage in done.run.usage),
         tests_passing=state.tests_passing if tests is None else tests,
-        tests_total=state.tests_total
-        if tests is None or done.validated is None
-        else done.validated.tests_total,
+        tests_total=state.tests_total if tests is None else total,
         best_tests=max(known, default=None),
         changed=tuple(sorted({*state.changed, *paths}))[:KEPT_PATHS],
         uncommitted=tuple(sorted({*state.uncommitted, *paths}))[:KEPT_PATHS],

@@ -275,12 +275,9 @@ class Runner:
         """Which limits an operator may raise. Reserved money is raised where it was reserved."""
         options, dependencies = self.context.options, self._dependencies
         is_own = dependencies.held_micros is None and not dependencies.in_batch
-        money = options.budget_micros is not None and is_own
-        return (
-            *((TIME,) if options.timeout_s is not None else ()),
-            ITERATIONS,
-            *((MONEY,) if money else ()),
-        )
+        time = (TIME,) if options.timeout_s is not None else ()
+        money = (MONEY,) if options.budget_micros is not None and is_own else ()
+        return (*time, ITERATIONS, *money)
 
     def _hand_over(self, why: str) -> None:
         """The escalation agent takes over, where one is configured."""
@@ -401,12 +398,11 @@ class Runner:
         if limit_s is None:
             return None
         warned = timeouts.still_given(self._used_s(), limit_s, self.state.warned)
-        self.state = self.state._replace(warned=warned)
         mark = timeouts.due(self._used_s(), limit_s, warned)
-        if mark is None:
-            return None
-        self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
-        return messages.time_warning(mark.percent, mark.left_s, limit_s)
+        if mark is not None:
+            warned = timeouts.with_given(warned, mark.percent)
+        self.state = self.state._replace(warned=warned)
+        return mark and messages.time_warning(mark.percent, mark.left_s, limit_s)
 
     def _record(self, permits: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
@@ -426,18 +422,13 @@ class Runner:
             return None
         if done.validated is not None and done.validated.ok is not True:
             return None
-        message = message_of(self.context.options.task, self.context.record.id, done.number)
-        context = self.context
-        by = CommitContext(
-            context.record.notes, self._left_s(), context.interrupt, context.supervisors
-        )
+        context, record = self.context, self.context.record
+        message = message_of(context.options.task, record.id, done.number)
+        by = CommitContext(record.notes, self._left_s(), context.interrupt, context.supervisors)
         made = commit_paths(context.folder, self.state.uncommitted, message, by)
-        if made.note is not None:
-            notes.append(made.note)
+        notes += filter(None, (made.note, made.problem))
         if made.problem is None:
             self.state = self.state._replace(uncommitted=())
-        else:
-            notes.append(made.problem)
         return made.commit
 
     def _keep_facts(
@@ -530,9 +521,9 @@ class Runner:
             run = {"schema": SCHEMA, **self._run_dict(result)}
             place = write_elsewhere(self.context.record.id, run)
             where = "nowhere else either" if place is None else f"to {place} instead"
-            note = f"the end of the run could not be written to its folder ({error}), {where}"
-            if not any(each.startswith("the end of the run could not") for each in result.notes):
-                return result._replace(notes=(*result.notes, note))
+            what = "the end of the run could not be written to its folder"
+            if not any(each.startswith(what) for each in result.notes):
+                return result._replace(notes=(*result.notes, f"{what} ({error}), {where}"))
         return result
 
     # Inside
