@@ -100,13 +100,6 @@ def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
     return node
 
 
-def _all_that_is_free(room: FreeBudget) -> int | None:
-    if room.free_micros == 0:
-        others = f", {dollars(room.held_micros)} is reserved by others" if room.held_micros else ""
-        raise BudgetRefused(room.payer, f"nothing is free{others}", 0)
-    return room.free_micros
-
-
 class RunReservation:
     """An amount that is reserved for one run. Created and settled by one thread.
 
@@ -118,7 +111,15 @@ class RunReservation:
         self, budgets: Budgets, node: str, amount_micros: int | None, *, owner: str
     ) -> None:
         if amount_micros is None:
-            amount_micros = _all_that_is_free(free_budget(budgets, node))
+            room = free_budget(budgets, node)
+            if room.free_micros == 0:
+                held = (
+                    f", {dollars(room.held_micros)} is reserved by others"
+                    if room.held_micros
+                    else ""
+                )
+                raise BudgetRefused(room.payer, f"nothing is free{held}", 0)
+            amount_micros = room.free_micros
         self.amount_micros = amount_micros
         self._held = budgets.reserve(node, amount_micros, owner=owner, allow_unknown=True)
         self._over = threading.Event()

@@ -87,8 +87,8 @@ class _Draft:
 
     def expire(self) -> None:
         """Close the reservations whose lease has expired."""
-        due = [path for path, node in self._nodes.items() if self._is_due(node)]
-        for path in sorted(due, key=lambda path: (self._nodes[path].lease_until_s or 0.0, path)):
+        leases = [(node.lease_until_s, path) for path, node in self._nodes.items()]
+        for _, path in sorted((s, path) for s, path in leases if s is not None and s <= self.now_s):
             node = self._nodes[path]
             self._note("expired", path, node.limit_micros, node.owner)
             charged = node.claim_micros if node.on_expiry == EXPIRY[0] else 0
@@ -96,11 +96,8 @@ class _Draft:
                 self._charge(path, charged, node.owner)
             self._close(path, node.owner)
             self._forget(path, charged, settled=False)
-        leases = [node.lease_until_s for node in self._nodes.values()]
-        self._expires_s = min((until for until in leases if until is not None), default=None)
-
-    def _is_due(self, node: BudgetNode) -> bool:
-        return node.lease_until_s is not None and node.lease_until_s <= self.now_s
+        left = (node.lease_until_s for node in self._nodes.values())
+        self._expires_s = min((until for until in left if until is not None), default=None)
 
     def open(self, request: Open) -> BudgetAnswer:
         path = request.node

@@ -247,19 +247,16 @@ def _timeouts() -> Schema:
 
 def _policy() -> Schema:
     limits = fields_of(Policy)
+    policy = partial(Policy, [kind() for kind in DETECTORS.values() if not _required_fields(kind)])
     properties: dict[str, Schema] = {
         "extends": _maybe(_ref("policy_name")),
         "detectors": {"type": "array", "items": _ref("detector"), "minItems": 1},
         "recovery": _ref("recovery"),
         "combine": _ref("combine"),
-        "tripping_at": _value(_policy_with, "tripping_at", limits["tripping_at"]),
+        "tripping_at": _value(policy, "tripping_at", limits["tripping_at"]),
         "strict": {"type": "boolean", "default": limits["strict"].default},
     }
     return _mapping({key: properties[key] for key in POLICY_KEYS})
-
-
-def _policy_with(**field: Any) -> Policy:
-    return Policy([kind() for kind in DETECTORS.values() if not _required_fields(kind)], **field)
 
 
 def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:

@@ -175,7 +175,9 @@ def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[s
         view = fleet.panel.view(event.circuit)
         if view is not None:
             facts["evidence"] = _evidence(event, view)
-        facts["spent_micros"] = _spent(fleet, event.circuit, agents)
+        names = {event.circuit, *(f"agent/{agent.name}/budget" for agent in agents[:MOST])}
+        views = [fleet.panel.view(name) for name in sorted(names)]
+        facts["spent_micros"] = sum(one.circuit.totals.cost_micros for one in views if one)
         facts["rerouted"] = rerouted(fleet, event.circuit, event.at_s)
         facts["partial_state"] = _partial(fleet, agents)
     except (StoreError, SwitchgearError) as error:
@@ -269,12 +271,6 @@ def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
     return [show, steps[category], f"{close}, or --false-positive if it should not have tripped"]
 
 
-def _spent(fleet: Fleet, circuit: str, agents: list[FleetAgent]) -> int:
-    names = {circuit, *(f"agent/{agent.name}/budget" for agent in agents[:MOST])}
-    found = [fleet.panel.view(name) for name in sorted(names)]
-    return sum(view.circuit.totals.cost_micros for view in found if view is not None)
-
-
 def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
     """The agents that were rerouted since then, or still are. Raises `StoreError`."""
     found: list[str] = []
@@ -314,7 +310,7 @@ def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
 
 def report(incident: dict[str, Any]) -> str:
     """The report, for people."""
-    status = str(incident["status"])
+    status, spent = str(incident["status"]), incident.get("spent_micros")
     head = [
         f"# {incident['severity']}: {code(incident['circuit'])}",
         "",
@@ -323,7 +319,7 @@ def report(incident: dict[str, Any]) -> str:
         f"- What tripped: {code(incident['reason'])}",
         f"- When: {incident.get('opened_at')}{_until(incident)}",
         f"- Agents: {_list(incident.get('agents'))}; owners: {_list(incident.get('owners'))}",
-        f"- Spent so far: {_money(incident.get('spent_micros'))}",
+        f"- Spent so far: {dollars(spent) if isinstance(spent, int) else 'not known'}",
     ]
     if incident.get("mark"):
         head.append(f"- Judged: {str(incident['mark']).replace('_', ' ')}")
@@ -373,10 +369,6 @@ def _list(names: Any) -> str:
     return ", ".join(map(code, names)) if names else "none"
 
 
-def _money(micros: Any) -> str:
-    return dollars(micros) if isinstance(micros, int) else "not known"
-
-
 def _until(incident: dict[str, Any]) -> str:
     at, lasted_s = incident.get("recovered_at"), incident.get("lasted_s") or 0.0
     return f", recovered {at} after {elapsed(lasted_s)}" if at else ""
@@ -399,26 +391,25 @@ def fault_of(found: Any, name: str) -> str:
     wrong = [
         *(key for key in _TEXTS if not isinstance(found.get(key), str)),
         *(key for key in _MAYBE_TEXTS if not isinstance(found.get(key), str | None)),
-        *(key for key in _LISTS if not _is_list_of_texts(found.get(key, []))),
+        *(key for key in _LISTS if not _is_list_of(str, found.get(key, []))),
         *(key for key in ("seq", "opened_at_s") if not _is_number(found.get(key))),
         *(key for key in ("lasted_s", "spent_micros") if not _is_number(found.get(key) or 0)),
     ]
     lines = found.get("timeline")
-    if not isinstance(lines, list) or not all(map(_is_line, lines)):
+    if not _is_list_of(dict, lines) or not all(map(_is_line, lines or ())):
         wrong.append("timeline")
     if wrong:
         return f"{', '.join(wrong)} is missing, or of another kind"
     return "" if found["id"] == name else f"its id is {found['id']!r}"
 
 
-def _is_line(line: Any) -> bool:
-    if not isinstance(line, dict) or not _is_number(line.get("seq")):
-        return False
-    return all(isinstance(line.get(key, 0), str | None) for key in _LINE)
+def _is_line(line: dict[str, Any]) -> bool:
+    texts = all(isinstance(line.get(key, 0), str | None) for key in _LINE)
+    return texts and _is_number(line.get("seq"))
 
 
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -25,6 +25,7 @@ from switchgear._system.files import as_json, write_whole
 from switchgear._text.redact import redact
 
 SCHEMA = 1
+_CALM = (Phase.CLOSED, Phase.TRIPPING)
 
 
 def world(fleet: Fleet) -> dict[str, Any]:
@@ -75,6 +76,8 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
             None,
         )
     itself = found is not None and found == (agent, agent.model)
+    latency = views.get(f"agent/{agent.name}/latency")
+    slow = None if latency is None else latency.circuit
     return {
         "owner": agent.owner,
         "state": "works" if itself else "rerouted" if found else "halted",
@@ -83,7 +86,7 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
         "primary_model": str(agent.model),
         "why": why,
         "stories": list(agent.stories),
-        "load": _load(views.get(f"agent/{agent.name}/latency")),
+        "load": 1.0 if slow is None or slow.phase in _CALM else slow.outage.admit,
     }
 
 
@@ -96,13 +99,6 @@ def _until(view: View) -> str:
     if retry_at_s is None:
         return f"{reason}; it stays open until it is reset"
     return f"{reason}; next try at {iso(retry_at_s)}"
-
-
-def _load(view: View | None) -> float:
-    """The share of calls that it is given: 1, unless it is too slow."""
-    if view is None or view.circuit.phase in {Phase.CLOSED, Phase.TRIPPING}:
-        return 1.0
-    return view.circuit.outage.admit
 
 
 def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class ResourceLock:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.resource = resource
-        self.owner: str = redacted_name("owner", owner) or _me()
+        self.owner: str = redacted_name("owner", owner) or f"{os.uname().nodename}:{os.getpid()}"
         self.token: int = 0
         """The fencing token; 0: the lock is not held."""
         self._ledger = ledger
@@ -152,7 +152,10 @@ class ResourceLock:
         permit: Permit | None = self._breaker.enter()
         began_s = recorded_s = self._ledger.now_s()
         pause_s = SHORTEST_S
-        limit_s, holder = _limit_s(self._breaker.policy), ""
+        # The wait at which the circuit opens: a waiter records it then.
+        detectors = self._breaker.policy.detectors
+        limits_s = [each.limit_s for each in detectors if isinstance(each, LockWait)]
+        limit_s, holder = min(limits_s, default=math.inf), ""
         try:
             while True:
                 granted = self._apply(Take(self._id, self.owner, self._lease_s))
@@ -278,12 +281,6 @@ def amend(ledger: Ledger, resource: str, request: LockRequest) -> Granted:
     return granted
 
 
-def _limit_s(policy: Policy) -> float:
-    """The wait at which a circuit opens: a waiter records it then."""
-    limits = [one.limit_s for one in policy.detectors if isinstance(one, LockWait)]
-    return min(limits, default=math.inf)
-
-
 def _load_tenure(ledger: Ledger, resource: str, value: Any) -> Tenure:
     try:
         return load_tenure(value)
@@ -291,8 +288,3 @@ def _load_tenure(ledger: Ledger, resource: str, value: Any) -> Tenure:
         why = f"lock {resource!r}: {error}"
         what = "restore it from a backup, or use the newer Switchgear that wrote it"
         raise StoreCorrupt(ledger.label, why, what) from None
-
-
-def _me() -> str:
-    """The default name of a holder: this process of this machine."""
-    return f"{os.uname().nodename}:{os.getpid()}"

@@ -154,17 +154,14 @@ class GitBase:
         """
         arguments = ("diff-files", "--name-only", "-z")
         changed, unreadable = self._paths(deadline, *arguments)
-        if self._size(changed) > COMPARED_BYTES:
+        size = 0
+        for path in changed:
+            with suppress(OSError):
+                size += (self.top / path).lstat().st_size
+        if size > COMPARED_BYTES:
             self.refresh(deadline)
             changed, unreadable = self._paths(deadline, *arguments)
         return tuple(dict.fromkeys(changed)), unreadable
-
-    def _size(self, paths: list[str]) -> int:
-        total = 0
-        for path in paths:
-            with suppress(OSError):
-                total += (self.top / path).lstat().st_size
-        return total
 
     def _paths(self, deadline: Deadline, *arguments: str) -> tuple[list[str], str]:
         """The paths that a git command lists, without ours, and its complaints. Raises `GitError`."""

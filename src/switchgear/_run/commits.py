@@ -73,7 +73,9 @@ def commit_paths(
         refusal = _refusal(git, deadline)
         if refusal is not None:
             return CommitResult(problem=f"nothing was committed: {refusal}")
-        dirty = _dirty(git, deadline) & wanted
+        status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+        listed = run_git(git.top, (*status, "--ignore-submodules=none"), deadline=deadline)
+        dirty = {entry[3:] for entry in listed.split("\0") if entry} & wanted
         note = _elsewhere(git.top, wanted - dirty)
         if not dirty:
             return CommitResult(note=note)
@@ -102,12 +104,6 @@ def _refusal(git: Repository, deadline: Deadline) -> str | None:
     if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
         return f"the index of {git.top} has conflicts; resolve them first"
     return None
-
-
-def _dirty(git: Repository, deadline: Deadline) -> set[str]:
-    arguments = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
-    listed = run_git(git.top, (*arguments, "--ignore-submodules=none"), deadline=deadline)
-    return {entry[3:] for entry in listed.split("\0") if entry}
 
 
 def _elsewhere(top: Path, paths: set[str]) -> str | None:
@@ -139,7 +135,13 @@ def _commit(  # noqa: PLR0917
     run = _with_hooks(git, index, listed, message, by, deadline)
     after = _head(git, Deadline(30.0))
     if after is None or after == before:
-        return CommitResult(problem=_why_not(run, deadline))
+        if run.end is ProcessEnd.DEADLINE or deadline.is_over:
+            why = f"stopped: its hooks did not end within {duration(run.duration_s)}"
+        elif run.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}:
+            why = "stopped by a signal"
+        else:
+            why = f"refused: {redact(run.tail or run.problem, 400)}"
+        return CommitResult(problem=f"the commit was {why}")
     note = None
     if run.end is not ProcessEnd.EXITED or run.exit_code:
         ended = f"did not end well: {redact(run.tail or run.problem, 300)}"
@@ -177,14 +179,6 @@ def _with_hooks(  # noqa: PLR0917
     )
     with (by.interrupt or Interrupt()).watching(process):
         return process.run()
-
-
-def _why_not(run: AgentRun, deadline: Deadline) -> str:
-    if run.end is ProcessEnd.DEADLINE or deadline.is_over:
-        return f"the commit was stopped: its hooks did not end within {duration(run.duration_s)}"
-    if run.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}:
-        return "the commit was stopped by a signal"
-    return f"the commit was refused: {redact(run.tail or run.problem, 400)}"
 
 
 def _head(git: Repository, deadline: Deadline) -> str | None:

@@ -71,7 +71,7 @@ from switchgear._run.result import (
 )
 from switchgear._run.run_lock import RunLock, folder_lock, task_lock
 from switchgear._run.state import IterationContext, RunDependencies, RunState
-from switchgear._run.stuck import StuckResponse, StuckWatch, handed_over, write_evidence
+from switchgear._run.stuck import StuckResponse, handed_over, write_evidence
 from switchgear._run.validation import detect
 from switchgear._run.view import RunView, guarded
 from switchgear._stuck import messages, timeouts
@@ -363,7 +363,10 @@ class Runner:
         ending = self._ending(done, goes_on=goes_on)
         if ending is None and done.change is None:
             ending = self._check_measurable()
-        return ending or self._respond(stuck)
+        if ending is None and self._stuck is not None and stuck is not None:
+            self.state, self.context, ending = self._stuck.respond(self.context, self.state, stuck)
+            self._write()
+        return ending
 
     def _check_measurable(self) -> Ending | None:
         """The end, if what the agent changes cannot be measured, now or twice in a row."""
@@ -377,13 +380,6 @@ class Runner:
             return Ending(ExitReason.DISK_FULL, full_sentence(why))
         sentence = f"changes in {self.context.folder} cannot be measured: {why}"
         return Ending(ExitReason.UNMEASURABLE, sentence, self._evidence)
-
-    def _respond(self, stuck: StuckWatch | None) -> Ending | None:
-        if self._stuck is None or stuck is None:
-            return None
-        self.state, self.context, ending = self._stuck.respond(self.context, self.state, stuck)
-        self._write()
-        return ending
 
     def _prompt(self) -> str:
         options, answer = self.context.options, self._answer

@@ -386,7 +386,11 @@ def prune(root: Path, found: list[ListedRun]) -> tuple[list[ListedRun], list[tup
         else:
             removed.append(each)
     if removed:
-        _remember(root, removed)
+        circuits = (str(each.run["circuit"]) for each in removed if each.run is not None)
+        names = dict.fromkeys((*pruned_circuits(root), *circuits))
+        lines = "".join(f"{name}\n" for name in names if name.isprintable())
+        with suppress(OSError):
+            write_whole(str(root.parent / PRUNED), lines)
     return removed, left
 
 
@@ -397,14 +401,6 @@ def pruned_circuits(root: Path) -> set[str]:
     except OSError:
         return set()
     return set(text.splitlines()[-KEPT_NAMES:])
-
-
-def _remember(root: Path, removed: list[ListedRun]) -> None:
-    circuits = (str(each.run["circuit"]) for each in removed if each.run is not None)
-    names = dict.fromkeys((*pruned_circuits(root), *circuits))
-    lines = "".join(f"{name}\n" for name in names if name.isprintable())
-    with suppress(OSError):
-        write_whole(str(root.parent / PRUNED), lines)
 
 
 def _last_s(run: dict[str, Any], path: Path) -> float:

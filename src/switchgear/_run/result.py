@@ -99,6 +99,8 @@ def receipt_text(receipt: Mapping[str, Any]) -> str:
     """The same as lines that can be pasted."""
     what, kept = receipt["what"], receipt["kept"]
     how = kept["how"] if kept["files"] else None
+    passed = receipt["tests_passing"]
+    tests = "" if passed is None else f", {passing(passed, receipt['tests_total'])}"
     code = "" if receipt["exit_code"] is None else f" (exit code {receipt['exit_code']})"
     rows = [
         ("what", what["task"]),
@@ -106,7 +108,7 @@ def receipt_text(receipt: Mapping[str, Any]) -> str:
         ("why", receipt["why"]),
         *(("evidence", each) for each in receipt["evidence"]),
         ("when", _time_text(receipt)),
-        ("done", _done_text(receipt)),
+        ("done", f"{plural(receipt['files_changed'], 'file')} changed{tests}"),
         ("spent", _spent(receipt)),
         ("saved", receipt["saved"]["text"]),
         ("kept", how and f"{plural(kept['files'], 'file')}; {how}"),
@@ -154,13 +156,6 @@ def _time_text(receipt: Mapping[str, Any]) -> str | None:
     took = elapsed(receipt["seconds"])
     until = f" to {ended}" if ended else ""
     return f"{started}{until} ({took} in {plural(receipt['iterations'], 'iteration')})"
-
-
-def _done_text(receipt: Mapping[str, Any]) -> str:
-    parts = [f"{plural(receipt['files_changed'], 'file')} changed"]
-    if receipt["tests_passing"] is not None:
-        parts.append(passing(receipt["tests_passing"], receipt["tests_total"]))
-    return ", ".join(parts)
 
 
 def _spent(receipt: Mapping[str, Any]) -> str:

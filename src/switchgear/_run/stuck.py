@@ -140,7 +140,11 @@ class StuckWatch:
     def _record_step(self, event: ToolStep, lane: WatchedAgent) -> str | None:
         self._running = max(0, self._running - 1)
         error = None if event.error is None else redact(event.error)
-        files = self._files(event, lane)
+        files = None
+        lane.unmeasured += 1
+        if event.files_changed or lane.unmeasured >= MEASURE_EVERY:
+            lane.unmeasured = 0
+            files = self._changed()
         result = event.output or event.error
         act = AgentStep(
             *(event.tool, event.arguments, result, lane.thought_so_far() or None),
@@ -167,13 +171,6 @@ class StuckWatch:
         return self._record(
             self._own.circuit, Signal(step=AgentStep(thought=text[-_KEPT_THOUGHT:]))
         )
-
-    def _files(self, step: ToolStep, lane: WatchedAgent) -> int | None:
-        lane.unmeasured += 1
-        if step.files_changed or lane.unmeasured >= MEASURE_EVERY:
-            lane.unmeasured = 0
-            return self._changed()
-        return None
 
     def _record(self, circuit: Breaker, signal: Signal) -> str | None:
         if self.score is not None:

@@ -171,8 +171,11 @@ def run_wrapped(
         with _signals_forwarded(process):
             stopped = _wait_for_end(process, journal, settings, clock, started_s)
         journal.follow()
-        code = process.returncode
-        reason = stopped or _reason_of(code, journal)
+        code, reason = process.returncode, stopped
+        if reason is None and code in {-signal.SIGINT, 130}:
+            reason = ExitReason.INTERRUPTED
+        elif reason is None and code:  # refused calls are the reason of a failure after them
+            reason = journal.refusal_reason
         return _report(command, journal, reason, code, clock() - started_s)
 
 
@@ -234,13 +237,6 @@ def _family(pid: int) -> list[int]:
         found += young
         parents += young
     return found[::-1]
-
-
-def _reason_of(code: int, journal: WrapJournal) -> ExitReason | None:
-    """Why a command that ended by itself failed: refused calls are the reason of a failure after them."""
-    if code in {-signal.SIGINT, 130}:
-        return ExitReason.INTERRUPTED
-    return None if code == 0 else journal.refusal_reason
 
 
 def _report(

@@ -218,21 +218,29 @@ class Scheduler:
 
     def _start(self, task: Task) -> bool:
         """Start a task, fail it, or let it wait; False: all others must wait, too."""
+        running = self._running.values()
         try:
-            grant = self._grant(task)
+            grant = self._budget.grant(
+                task,
+                reserved_micros=sum(each.reserved_micros for each in running),
+                places=self._batch.parallel - len(running),
+                waiting=list(islice(self._ready(), MOST_SHARERS)),
+            )
         except (BudgetRefused, StoreCorrupt, StoreTooNew) as trouble:
             return self._fail(task, str(trouble))
         except StoreError as trouble:
             return self._without_store(trouble)
-        if grant.payer in self._waited_for:
-            return self._wait_for(task, grant.payer)  # its turn is after those before it
-        if grant.micros == 0:
-            return self._without_money(task, grant)
-        answer = self._admission.acquire(task.name, running=bool(self._running))
-        if isinstance(answer, str):
+        if grant.micros == 0 and not grant.comes_back and grant.payer not in self._waited_for:
+            return self._fail(task, self._budget.why_no_money(task), exit_reason="budget")
+        if grant.micros == 0 or grant.payer in self._waited_for:
+            # Its turn is after those before it; all tasks share the batch's own money, in order.
+            return bool(grant.payer) and self._wait_for(task, grant.payer)
+        answer = self._admission.acquire(task.name, running=bool(running))
+        if isinstance(answer, Permit):
+            return self._start_with(task, answer, grant)
+        if answer is not None:
             self._change(task.name, status=Status.SKIPPED, reason=answer)
-            return True
-        return answer is not None and self._start_with(task, answer, grant)
+        return answer is not None
 
     def _start_with(self, task: Task, permit: Permit, grant: BudgetGrant) -> bool:
         reservation: RunReservation | None = None
@@ -259,22 +267,6 @@ class Scheduler:
         self.has_begun = True
         self._begin(task, progress, grant.micros)
         return True
-
-    def _grant(self, task: Task) -> BudgetGrant:
-        return self._budget.grant(
-            task,
-            reserved_micros=sum(each.reserved_micros for each in self._running.values()),
-            places=self._batch.parallel - len(self._running),
-            waiting=list(islice(self._ready(), MOST_SHARERS)),
-        )
-
-    def _without_money(self, task: Task, grant: BudgetGrant) -> bool:
-        """Wait for reservations that may be returned, else fail the task."""
-        if not grant.comes_back:
-            return self._fail(task, self._budget.why_no_money(task), exit_reason="budget")
-        if not grant.payer:
-            return False  # all tasks share the batch's own money, in order
-        return self._wait_for(task, grant.payer)
 
     def _wait_for(self, task: Task, node: str) -> bool:
         self._waited_for.add(node)
@@ -440,16 +432,14 @@ class BatchBudget:
         room = FreeBudget(None) if node is None else free_budget(self._budgets, node)
         if room.free_micros is None:
             return BudgetGrant(wanted)
-        sharers = min(places, self._drawing_on(room.payer, waiting)) if wanted is None else 1
+        sharers = 1
+        if wanted is None:  # shared by the tasks that have their money from the same node
+            nodes = [each for one in waiting if (each := node_of(one)) is not None]
+            payers = payers_of(self._budgets, nodes)
+            sharers = min(places, sum(payers.get(each) == room.payer for each in nodes))
         whole = room.free_micros + room.held_micros
         micros = SharedBudget(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
         return BudgetGrant(micros, room.payer, comes_back=room.held_micros > 0)
-
-    def _drawing_on(self, payer: str, tasks: Sequence[Task]) -> int:
-        """How many of the tasks have their money from the same node."""
-        nodes = [node for task in tasks if (node := node_of(task)) is not None]
-        payers = payers_of(self._budgets, nodes)
-        return sum(payers.get(node) == payer for node in nodes)
 
     def why_no_money(self, task: Task) -> str:
         """Why there is no money for a task: its own is spent, or the batch's, or its node's."""
