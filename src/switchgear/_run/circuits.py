@@ -5,7 +5,6 @@ again meets the trip that the last run ended with.
 """
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -23,15 +22,13 @@ from switchgear._core.types import Mode, Permit, Phase, Reading, Signal
 from switchgear._core.wire import detector_names
 from switchgear._fleet.run_notes import run_note, save_run_note
 from switchgear._panel.panel import Panel
-from switchgear._run.exit_reasons import Ending, ExitReason
-from switchgear._run.interrupt import wait
+from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.judge import Judgement
 from switchgear._run.options import AUTO, RunOptions, limits_of
-from switchgear._run.record import Disk, full_sentence
-from switchgear._run.state import IterationContext, RunState
+from switchgear._run.state import RunState
 from switchgear._run.validation import detect
 from switchgear._sinks.dispatch import Sink
-from switchgear._text.formats import dollars, duration, plural
+from switchgear._text.formats import duration, plural
 from switchgear._text.redact import redact
 
 WARM = 0.6
@@ -306,7 +303,6 @@ def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Si
     return [signal, again]
 
 
-HOUR_S = 3600.0
 FIRST_PAUSE_S = 5.0
 PROVIDER_PATIENCE_S = 3600.0
 """Total seconds to wait for a provider until it has worked once."""
@@ -344,83 +340,3 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     words = f"waiting {duration(pause.seconds)} {pause.why} makes {duration(waited_s)} of waiting"
     limit = f"more than the limit of {duration(PROVIDER_PATIENCE_S)}"
     return Pause(0.0, f"{words}, {limit}: {trouble.text}", pause.too_long)
-
-
-class IterationGate:
-    """Stands before each iteration of one run. Used by one thread.
-
-    `left_s` gives the time that is left, `None` for no end.
-    """
-
-    def __init__(
-        self, context: IterationContext, circuits: Circuits, left_s: Callable[[], float | None]
-    ) -> None:
-        self.context = context
-        """Replaced when an operator raises a limit."""
-        self._circuits = circuits
-        self._left_s = left_s
-        self._disk = Disk(context.record.path, context.folder)
-
-    def objection(self, state: RunState, evidence: tuple[str, ...]) -> Ending | None:
-        """Why the next iteration must not begin, regardless of the circuits."""
-        context, left_s = self.context, self._left_s()
-        if context.interrupt.asked:
-            return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
-        if left_s is not None and left_s <= 0:
-            given = duration(context.options.timeout_s or 0)
-            return Ending(ExitReason.TIMEOUT, f"the time limit of {given} was reached", evidence)
-        full = self._disk.objection()
-        if full is not None:
-            return Ending(ExitReason.DISK_FULL, full_sentence(full), evidence)
-        if state.used >= context.options.max_iterations:
-            sentence = f"{plural(state.used, 'iteration')} and the task is not done"
-            return Ending(ExitReason.MAX_ITERATIONS, sentence, evidence)
-        why = self._over_budget(state)
-        return None if why is None else Ending(ExitReason.BUDGET, why, evidence)
-
-    def _over_budget(self, state: RunState) -> str | None:
-        options = self.context.options
-        if options.budget_micros is None:
-            return None
-        if state.unknown_prices and not options.allow_unknown_price:
-            return (
-                f"the cost of {plural(state.unknown_prices, 'iteration')} is unknown, so the budget "
-                f"of {dollars(options.budget_micros)} cannot be enforced; --allow-unknown-price "
-                "continues anyway"
-            )
-        return state.budget(options.budget_micros).objection
-
-    def acquire(self) -> RunPermits | Ending | None:
-        """The permits; `None`: a wait has ended, so check again."""
-        try:
-            return self._circuits.acquire()
-        except Rejected as refused:
-            loops = refused.circuit == self._circuits.loop.name
-            if loops or refused.retry_after_s is None:
-                hot = self._circuits.evidence()
-                return Ending(ExitReason.CIRCUIT_BREAKER, str(refused), hot)
-            why = f"for {refused.circuit} ({refused.reason})"
-            return self.wait(why, refused.retry_after_s, ExitReason.AGENT_ERROR)
-
-    def wait_for_rate_limit(self, begun_s: tuple[float, ...]) -> Ending | None:
-        """Wait until an iteration may begin; `begun_s`: when those of the last hour began."""
-        limit = self.context.options.rate_limit
-        if limit is None or len(begun_s) < limit:
-            return None
-        wait_s = begun_s[-limit] + HOUR_S - self.context.time.wall()
-        if wait_s <= 0:
-            return None
-        return self.wait(f"for --rate-limit {limit}/h", wait_s, ExitReason.RATE_LIMIT)
-
-    def wait(self, why: str, seconds: float, too_long: ExitReason) -> Ending | None:
-        """Wait with a countdown, if enough time is left."""
-        context, left_s = self.context, self._left_s()
-        if left_s is not None and seconds > left_s:
-            needed, left = duration(seconds), duration(max(left_s, 0.0))
-            sentence = f"waiting {needed} {why} would be longer than the {left} that are left"
-            return Ending(too_long, sentence)
-        if wait(why, seconds, on=context.time, view=context.view, interrupt=context.interrupt):
-            return None
-        return Ending(
-            ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by} while waiting {why}"
-        )

@@ -13,13 +13,11 @@ from typing import Any
 from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool, missing_program
 from switchgear._agents.registry import agent_named, agent_of_command, agent_or_command
-from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
+from switchgear._core.errors import OverrideRefused, Rejected, StoreError, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
 from switchgear._run.circuits import (
-    HOUR_S,
     Circuits,
-    IterationGate,
     Measured,
     RunPermits,
     loop_breaker,
@@ -33,7 +31,7 @@ from switchgear._run.cost import coverage
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.formats import iso
 from switchgear._run.inbox import Extension, OperatorInbox
-from switchgear._run.interrupt import SLICE_S, Interrupt
+from switchgear._run.interrupt import SLICE_S, Interrupt, wait
 from switchgear._run.iteration import (
     AgentUnusable,
     Iteration,
@@ -77,8 +75,10 @@ from switchgear._run.view import RunView, guarded
 from switchgear._stuck import messages, timeouts
 from switchgear._system.files import write_regular
 from switchgear._system.login import login_name
+from switchgear._text.formats import dollars, duration, plural
 
 BY = "switchgear run"
+HOUR_S = 3600.0
 TIME, ITERATIONS, MONEY = "time", "iterations", "money"
 """The limits of a run that an operator may raise."""
 NO_TESTS = (
@@ -151,7 +151,6 @@ class Runner:
         )
         if self.state.helped:
             self._hand_over("")
-        self._gate = IterationGate(self.context, self.circuits, self._left_s)
         if self.state.started_s is None:
             self.state = self.state._replace(started_s=dependencies.time.wall())
         self._began_s = dependencies.time.clock()
@@ -230,10 +229,10 @@ class Runner:
             self.state = self.state._replace(tests_passing=before, best_tests=before)
             self._mark = mark(self.context.tree)  # what the validation writes is no progress
         while True:
-            ending = self._read_messages() or self._gate.objection(self.state, self._evidence)
+            ending = self._read_messages() or self._objection()
             if ending is not None:
                 return ending
-            permits = self._gate.acquire()
+            permits = self._acquire()
             if isinstance(permits, Ending):
                 return permits
             if permits is None:
@@ -268,7 +267,7 @@ class Runner:
         if more.micros and MONEY in self._extendable():
             options = options._replace(budget_micros=(options.budget_micros or 0) + more.micros)
             self._own_budget_micros = options.budget_micros
-        self.context = self._gate.context = self.context._replace(options=options)
+        self.context = self.context._replace(options=options)
         self._write()
 
     def _extendable(self) -> tuple[str, ...]:
@@ -310,16 +309,75 @@ class Runner:
             context.time.sleep(SLICE_S)
         return None
 
+    # Before an iteration
+
+    def _objection(self) -> Ending | None:
+        """Why the next iteration must not begin, regardless of the circuits."""
+        context, state, evidence = self.context, self.state, self._evidence
+        left_s = self._left_s()
+        if context.interrupt.asked:
+            return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
+        if left_s is not None and left_s <= 0:
+            given = duration(self._limit_s() or 0)
+            return Ending(ExitReason.TIMEOUT, f"the time limit of {given} was reached", evidence)
+        if (full := self._disk.objection()) is not None:
+            return Ending(ExitReason.DISK_FULL, full_sentence(full), evidence)
+        if state.used >= context.options.max_iterations:
+            sentence = f"{plural(state.used, 'iteration')} and the task is not done"
+            return Ending(ExitReason.MAX_ITERATIONS, sentence, evidence)
+        why = self._over_budget()
+        return None if why is None else Ending(ExitReason.BUDGET, why, evidence)
+
+    def _over_budget(self) -> str | None:
+        options, unknown = self.context.options, self.state.unknown_prices
+        if options.budget_micros is None:
+            return None
+        if unknown and not options.allow_unknown_price:
+            return (
+                f"the cost of {plural(unknown, 'iteration')} is unknown, so the budget of "
+                f"{dollars(options.budget_micros)} cannot be enforced; --allow-unknown-price "
+                "continues anyway"
+            )
+        return self.state.budget(options.budget_micros).objection
+
+    def _acquire(self) -> RunPermits | Ending | None:
+        """The permits; `None`: a wait has ended, so check again."""
+        try:
+            return self.circuits.acquire()
+        except Rejected as refused:
+            if refused.circuit == self.circuit or refused.retry_after_s is None:
+                hot = self.circuits.evidence()
+                return Ending(ExitReason.CIRCUIT_BREAKER, str(refused), hot)
+            why = f"for {refused.circuit} ({refused.reason})"
+            return self._wait(why, refused.retry_after_s, ExitReason.AGENT_ERROR)
+
+    def _wait(self, why: str, seconds: float, too_long: ExitReason) -> Ending | None:
+        """Wait with a countdown, if enough time is left."""
+        context, left_s = self.context, self._left_s()
+        if left_s is not None and seconds > left_s:
+            needed, left = duration(seconds), duration(max(left_s, 0.0))
+            sentence = f"waiting {needed} {why} would be longer than the {left} that are left"
+            return Ending(too_long, sentence)
+        if wait(why, seconds, on=context.time, view=context.view, interrupt=context.interrupt):
+            return None
+        sentence = f"stopped by {context.interrupt.by} while waiting {why}"
+        return Ending(ExitReason.INTERRUPTED, sentence)
+
     def _begin_iteration(self, permits: RunPermits) -> Ending | None:
-        waited_from_s = self.context.time.wall()
-        ending = self._gate.wait_for_rate_limit(self.state.begun_s)
-        if ending is not None:
-            self.circuits.give_back(permits)
-            return ending
-        begun_s = self.context.time.wall()
+        """Wait for --rate-limit, and note when the iteration begins."""
+        limit, wall = self.context.options.rate_limit, self.context.time.wall
+        before, waited_from_s = self.state.begun_s, wall()
+        if limit is not None and len(before) >= limit:
+            wait_s = before[-limit] + HOUR_S - waited_from_s
+            why = f"for --rate-limit {limit}/h"
+            ending = self._wait(why, wait_s, ExitReason.RATE_LIMIT) if wait_s > 0 else None
+            if ending is not None:
+                self.circuits.give_back(permits)
+                return ending
+        begun_s = wall()
         if begun_s - waited_from_s >= 1.0:
             self._mark = mark(self.context.tree)  # files may have changed during the wait
-        recent = (at_s for at_s in (*self.state.begun_s, begun_s) if begun_s - at_s < HOUR_S)
+        recent = (at_s for at_s in (*before, begun_s) if begun_s - at_s < HOUR_S)
         self.state = self.state._replace(begun_s=tuple(recent))
         return None
 
@@ -464,7 +522,7 @@ class Runner:
             return Ending(pause.ends, pause.why, (judged.provider.text,))
         waited_s = self.state.provider_waited_s + pause.seconds
         self.state = self.state._replace(provider_waited_s=waited_s)
-        return self._gate.wait(pause.why, pause.seconds, pause.too_long)
+        return self._wait(pause.why, pause.seconds, pause.too_long)
 
     # The end
 

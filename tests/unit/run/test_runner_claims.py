@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from switchgear._run.circuits import IterationGate
 from switchgear._run.loop import Runner
 from unit.runner_stage import Stage, checker
 
@@ -181,7 +180,6 @@ def test_where_the_folder_cannot_be_measured_the_validation_alone_must_do(stage:
         (stage.folder / "a").unlink(missing_ok=True)
         made = stage.runner("write('a', 'b')", max_iterations=1, **options)
         made.context = made.context._replace(tree=Blind())  # type: ignore[arg-type]
-        made._gate = IterationGate(made.context, made.circuits, lambda: None)
         return made
 
     result = runner(validate="true").run()

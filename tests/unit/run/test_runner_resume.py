@@ -201,3 +201,10 @@ def test_a_checkpoint_in_git_holds_all_of_it(stage: Stage) -> None:
     assert stage.git("log", "-1", "--format=%s", reference).startswith("switchgear run ")
     assert stage.git("stash", "list") == ""
     assert stage.git("diff", "--cached", "--name-only") == ""
+
+
+def test_the_time_limit_of_the_message_includes_what_an_operator_granted(stage: Stage) -> None:
+    used = RunState(seconds=700.0, extra_s=600.0, iterations=1)
+    result = stage.run("", state=used, timeout_s=60.0)
+    assert result.exit_reason == "timeout"
+    assert result.reason == "the time limit of 11 min was reached"
