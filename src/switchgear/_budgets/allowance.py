@@ -191,8 +191,6 @@ class SharedBudget(NamedTuple):
 
 
 class BudgetGrant(NamedTuple):
-    """What a task may spend."""
-
     micros: int | None
     """0: nothing now, `None`: no limit."""
     payer: str = ""

@@ -37,8 +37,6 @@ NO_RESERVATION = "there is no such reservation"
 
 
 class FoldResult(NamedTuple):
-    """The result of one request."""
-
     book: BudgetBook
     answer: BudgetAnswer
     lines: tuple[Line, ...]
@@ -277,7 +275,6 @@ class _Draft:
         self._note("closed", path, returned, who)
 
     def _expect(self, until_s: float) -> None:
-        """Note when the next lease expires."""
         known = self._expires_s
         self._expires_s = until_s if known is None else min(known, until_s)
 

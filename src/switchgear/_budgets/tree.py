@@ -99,8 +99,6 @@ class Line(NamedTuple):
 
 
 class BudgetAnswer(NamedTuple):
-    """The answer to a request."""
-
     refused: str = ""
     """Why nothing was done; empty: it was done."""
     node: str = ""

@@ -26,8 +26,6 @@ REQUIRED: Any = object()
 
 
 class Field(NamedTuple):
-    """An argument of a constructor."""
-
     default: Any
     annotation: Any
 

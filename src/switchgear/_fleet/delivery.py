@@ -38,8 +38,6 @@ SEVERITIES = ("SEV1", "SEV2", "SEV3", "INFO")
 
 
 class Outcome(NamedTuple):
-    """The result of a notice at one target."""
-
     target: str
     """The target's name."""
     sent: bool
@@ -318,8 +316,6 @@ STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
 
 
 class PendingDeliveries(NamedTuple):
-    """The messages that a target has not received."""
-
     target: str
     waiting: int
     """Messages that are waiting, counted up to `MOST_COUNTED`."""
@@ -363,7 +359,6 @@ class Delivery:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
         return self._place.is_given_up
 
     def stop(self) -> None:

@@ -67,8 +67,6 @@ KNOBS: dict[str, Knob] = {
 
 
 class Finding(NamedTuple):
-    """The statistics of one category."""
-
     category: str
     trips: int
     false_positives: int
@@ -242,7 +240,6 @@ def owners(fleet: Fleet, circuit: str) -> list[str]:
 
 
 def _evidence(event: Event, view: View) -> list[str]:
-    """The evidence at the time of the trip."""
     circuit = view.circuit
     readings = (
         [reading.reason for reading in view.policy.readings(circuit.memories, event.at_s)]
@@ -309,7 +306,6 @@ def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
 
 
 def report(incident: dict[str, Any]) -> str:
-    """The report, for people."""
     status, spent = str(incident["status"]), incident.get("spent_micros")
     head = [
         f"# {incident['severity']}: {code(incident['circuit'])}",

@@ -251,8 +251,6 @@ T = TypeVar("T")
 
 
 class Candidate(NamedTuple):
-    """A candidate for the work."""
-
     agent: str
     model: Model
 

@@ -15,8 +15,6 @@ _LADDER = "ladder/"
 
 
 class RunNote(NamedTuple):
-    """The note of a loop's latest run."""
-
     owner: str = ""
     """The person to notify; empty: unknown."""
     event: str = ""

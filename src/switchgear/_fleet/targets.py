@@ -26,8 +26,6 @@ LONGEST_RETRY_AFTER_S = 3600.0
 
 
 class Response(NamedTuple):
-    """The response of a server, or why there is none."""
-
     status: int | None
     """The HTTP status; `None`: none arrived."""
     problem: str = ""

@@ -228,7 +228,6 @@ class Background:
 
 
 def background_of(fleet: Fleet, targets: Sequence[Target]) -> "Background":
-    """What writes and sends for a fleet in this process."""
     url = fleet.panel.store.url
     writes = url is None or not url.startswith("memory:")
     return Background(Watcher(fleet, folder_of(url) if writes else "", targets), writes=writes)

@@ -70,8 +70,6 @@ LockRequest = Take | Extend | Release | Break
 
 
 class Granted(NamedTuple):
-    """The result of a request."""
-
     has: bool
     """Whether the caller holds the lock; after a release: whether it held it until then."""
     token: int = 0
@@ -83,8 +81,6 @@ class Granted(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The lock after a request, and the answer."""
-
     tenure: Tenure
     granted: Granted
 

@@ -47,11 +47,9 @@ class Deadline:
         return self._is_cancelled or (self._whole is not None and self._whole.cancelled)
 
     def stop(self) -> None:
-        """Finish soon."""
         self._until_s = min(self._until_s, time.monotonic() + GENTLE_S)
 
     def kill(self) -> None:
-        """Give up at once."""
         self._is_cancelled = True
         self._until_s = 0.0
         if self._process is not None:

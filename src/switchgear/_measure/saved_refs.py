@@ -61,8 +61,6 @@ class NotSaved(Exception):
 
 
 class ArchiveEntry(NamedTuple):
-    """One path to save."""
-
     path: str
     mode: str
     """As git writes it: 100644, 100755 or 120000."""

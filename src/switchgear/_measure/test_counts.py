@@ -16,8 +16,6 @@ MAX_LINE = 2000
 
 
 class SuiteCounts(NamedTuple):
-    """The counts that a test run printed."""
-
     passed: int
     failed: int
     failing: tuple[str, ...] = ()

@@ -188,7 +188,6 @@ class BackgroundThread:
                 self._attempt(breaker.flush, breaker.name)
 
     def look(self) -> None:
-        """Check every breaker once."""
         if self._store.pushes:
             self._attempt(self._store.try_again, self._store.label)
         for breaker in [each for kind in self._breakers for each in list(kind.values())]:

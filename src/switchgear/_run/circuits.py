@@ -162,7 +162,6 @@ class Circuits:
         return "\n".join(f"- {reason}" for reason in self.evidence()) or None
 
     def reason(self) -> str:
-        """Why the loop is stopped, or would be without its override."""
         circuit = self.loop.snapshot()
         if circuit.mode is Mode.HELD_OPEN:  # by an operator: nothing tripped
             return self.loop.check().reason or "held open"

@@ -92,7 +92,6 @@ def commit_paths(
 
 
 def message_of(task: str, run: str, iteration: int) -> str:
-    """The message of a commit: the task in a line, and where it comes from."""
     return f"{short_task(task)}\n\nIteration {iteration} of switchgear run {run}"
 
 

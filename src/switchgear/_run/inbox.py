@@ -46,8 +46,6 @@ class Extension(NamedTuple):
 
 
 class OperatorMessages(NamedTuple):
-    """The messages since the run last applied them."""
-
     texts: tuple[str, ...] = ()
     """For the next prompt."""
     extension: Extension = Extension()
@@ -103,7 +101,6 @@ def clear_announcement(folder: Path) -> None:
 
 
 def has_messages(folder: Path) -> bool:
-    """Whether a message was ever sent to a run."""
     return (folder / FILE).exists()
 
 

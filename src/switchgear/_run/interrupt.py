@@ -130,8 +130,6 @@ SLICE_S = 0.2
 
 
 class Time(NamedTuple):
-    """The clocks of a run."""
-
     clock: Clock = AWAKE
     """For durations: monotonic, and stops while the process is suspended."""
     wall: Clock = time.time

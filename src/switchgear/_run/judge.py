@@ -436,5 +436,4 @@ def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each w
 
 
 def tests_passing(validated: ValidationResult | None) -> int | None:
-    """How many tests passed; `None`: unknown."""
     return None if validated is None or validated.tests is None else validated.tests.passed

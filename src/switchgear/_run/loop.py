@@ -298,7 +298,6 @@ class Runner:
             self._write()
 
     def _wait_paused(self) -> Ending | None:
-        """Wait until an operator continues or stops the run."""
         context = self.context
         context.view.noted(
             f"paused; to continue: switchgear intervene {context.record.id} --do continue"
@@ -600,7 +599,6 @@ class Runner:
         return None if limit_s is None else limit_s - self._used_s()
 
     def _run_dict(self, result: RunResult | None = None) -> dict[str, Any]:
-        """What run.json holds."""
         context = self.context
         return {
             "id": context.record.id,

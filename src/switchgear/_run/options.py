@@ -167,6 +167,7 @@ class RunOptions(NamedTuple):
         return (self.agent_cmd or "").split(maxsplit=1)[0].rsplit("/", 1)[-1] or "command"
 
     def dump(self) -> dict[str, Any]:
+        """As JSON values."""
         return {**self._asdict(), "given": list(self.given)}
 
     @classmethod

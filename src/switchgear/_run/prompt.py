@@ -17,8 +17,6 @@ LONGEST = 1_000_000
 
 
 class Checklist(NamedTuple):
-    """What is ticked and what is open."""
-
     done: int
     open: tuple[str, ...]
 

@@ -75,7 +75,6 @@ class RunFolder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def discard(self) -> None:
-        """Remove the folder of a run that never began."""
         if not (self.path / "run.json").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -254,7 +253,6 @@ def process_began(pid: int) -> str | None:
 
 
 def ids_in(root: Path) -> list[str]:
-    """The names of the folders of all runs or batches, sorted."""
     try:
         return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError:
@@ -340,7 +338,6 @@ class Disk:
             self._reserve.unlink(missing_ok=True)
 
     def objection(self) -> str | None:
-        """Why no iteration may begin; `None`: there is space, or it is unknown."""
         for place in self._places:
             free = free_bytes(place)
             if free is not None and free < LEAST_FREE:

@@ -96,7 +96,6 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
 
 
 def receipt_text(receipt: Mapping[str, Any]) -> str:
-    """The same as lines that can be pasted."""
     what, kept = receipt["what"], receipt["kept"]
     how = kept["how"] if kept["files"] else None
     passed = receipt["tests_passing"]
@@ -314,8 +313,6 @@ NOTHING = "no file differs from the start"
 
 
 class Checkpoint(NamedTuple):
-    """What was kept, and how to get at it."""
-
     how: str
     """The command that shows or unpacks it."""
     files: tuple[str, ...]

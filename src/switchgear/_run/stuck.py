@@ -124,7 +124,6 @@ class StuckWatch:
         return None if self._running else self._record(self._own.circuit, Signal(idle_s=idle_s))
 
     def validated(self, tests: SuiteCounts | None, *, ok: bool | None) -> None:
-        """Record which tests fail when the agent is done."""
         if tests is not None:
             self._record(self._own.circuit, Signal(ok=ok, failing_tests=key_of(tests)))
 
@@ -286,7 +285,6 @@ class StuckResponse:
         )
 
     def _sub_agent(self, name: str) -> Breaker:
-        """The circuit of a sub-agent, under that of the run."""
         key = f"{self._session}/agent/{safe_id(name)}"
         return self._panel.breaker(key, self._circuit.policy)
 

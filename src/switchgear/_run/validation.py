@@ -31,8 +31,6 @@ _NO_PYTEST = "No module named pytest"
 
 
 class ValidationResult(NamedTuple):
-    """What a validation came to."""
-
     command: str
     ok: bool | None
     """`None`: it was stopped before its end."""

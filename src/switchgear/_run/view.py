@@ -79,7 +79,6 @@ class Countdown:
         self._shown_s = 0.0
 
     def is_due(self, why: str, left_s: float) -> bool:
-        """Whether to print the remaining time now."""
         due = why != self._why or not 0 <= self._shown_s - left_s < _COUNTDOWN_S
         if due:
             self._why, self._shown_s = why, left_s

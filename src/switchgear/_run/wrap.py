@@ -29,8 +29,6 @@ _LARGEST_JOURNAL = 64 * 1024 * 1024
 
 
 class WrapSettings(NamedTuple):
-    """What the processes of a command are guarded with."""
-
     store: str
     budget: str | None = None
     """The budget node that model calls draw on."""

@@ -221,7 +221,6 @@ def by_policy(task: Task, progress: Progress) -> str | None:
 
 
 def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str) -> Progress:
-    """What becomes of a task whose time is over."""
     what = f"time limit reached; {by} chose to {choice}"
     if choice == "resume":
         limit_s = max(progress.timeout_s or 0.0, progress.seconds) + more_s
@@ -387,7 +386,6 @@ class Admission:
         return chosen
 
     def _tripped(self) -> str:
-        """The message CIRCUIT BREAKER TRIPPED."""
         circuit = self._breaker.snapshot()
         with suppress(StoreError):  # then the local state must do
             view = self._panel.view(SPAWN)

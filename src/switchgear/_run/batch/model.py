@@ -77,8 +77,6 @@ class Task(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A file of tasks. Immutable."""
-
     tasks: tuple[Task, ...]
     parallel: int = 1
     budget_micros: int | None = None

@@ -285,7 +285,6 @@ class Scheduler:
         return True
 
     def _no_room(self, trouble: object) -> bool:
-        """Start no more tasks; running tasks finish."""
         if not self._full:
             self._full = str(trouble)
             self._view.said(f"the disk is full ({trouble}); free some space, then --resume")
@@ -378,7 +377,6 @@ class Scheduler:
     # What is known
 
     def _ready(self) -> Iterator[Task]:
-        """The tasks that may begin now, in the order of the file."""
         if 2 * self._begun > len(self._unbegun):
             waits = (each for each in self._unbegun if self._statuses[each.name] is Status.WAITING)
             self._unbegun, self._begun = list(waits), 0

@@ -42,8 +42,6 @@ class BatchView:
 
 
 class BatchLineView(BatchView):
-    """Plain lines, one for each thing that happened."""
-
     def __init__(
         self, stream: IO[str] | None = None, wall: Callable[[], float] = time.time
     ) -> None:
@@ -111,7 +109,6 @@ def task_status(progress: Progress) -> str:
 
 
 def timeout_options(more_s: float) -> tuple[Option, ...]:
-    """What can be done about a task whose time is over."""
     return (
         Option("resume", "Resume", f"Resume with more time ({span(more_s)})"),
         Option("accept", "Accept partial", "Accept partial completion"),

@@ -28,7 +28,6 @@ class _GuardingLoader:
         self._inner = inner
 
     def create_module(self, spec: Any) -> Any:
-        """As the inner loader does."""
         return self._inner.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
