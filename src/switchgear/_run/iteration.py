@@ -110,7 +110,7 @@ def iterate(
         validated,
         state.best_tests,
         context.options.completion_promise,
-        plan is not None and plan.is_done if context.options.plan else None,
+        None if context.options.plan is None else plan is not None and plan.is_done,
         context.options.idle_timeout_s,
         left_s is not None and seconds >= left_s,
     )

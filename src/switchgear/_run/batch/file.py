@@ -233,7 +233,7 @@ class _BatchFileReader:
         # The agent of a task replaces either kind of default agent.
         other = {"agent": "agent_cmd", "agent_cmd": "agent"}
         replaced = {other[key] for key in values if key in other}
-        merged = {key: defaults[key] for key in defaults.keys() - replaced} | values
+        merged = {key: defaults[key] for key in defaults if key not in replaced} | values
         if merged.get("agent") is None and merged.get("agent_cmd") is None:
             self._report.add(node, "has no agent: it needs the key 'agent' or 'agent_cmd'")
             return None
