@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic, sleep, time
 from typing import Any, NamedTuple
 
@@ -108,13 +109,7 @@ def deliver_event(
         lambda target: _sent_in_turn(wanted[target.name], event),
         *(timeout_s, late),
     )
-    unfinished = [wanted[each.target] for each in outcomes if each.why == late]
-    stopping = [threading.Thread(target=each.stop, daemon=True) for each in unfinished]
-    for thread in stopping:
-        thread.start()
-    deadline_s = monotonic() + STOP_S
-    for thread in stopping:
-        thread.join(max(0.0, deadline_s - monotonic()))
+    _in_threads([wanted[each.target].stop for each in outcomes if each.why == late], STOP_S)
     return outcomes
 
 
@@ -127,19 +122,23 @@ def _side_by_side(
     def work(number: int, target: Target) -> None:
         outcomes[number] = send(target)
 
-    threads = [
-        threading.Thread(target=work, args=pair, name="switchgear-notify", daemon=True)
-        for pair in enumerate(wanted)
-    ]
-    deadline_s = monotonic() + timeout_s
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline_s - monotonic()))
+    _in_threads([partial(work, *pair) for pair in enumerate(wanted)], timeout_s)
     return [
         outcomes.get(number, Outcome(target.name, False, late))
         for number, target in enumerate(wanted)
     ]
+
+
+def _in_threads(works: Iterable[Callable[[], object]], seconds: float) -> None:
+    """Run them in parallel, and wait that long at most."""
+    threads = [
+        threading.Thread(target=work, name="switchgear-notify", daemon=True) for work in works
+    ]
+    deadline_s = monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - monotonic()))
 
 
 def target_from_text(text: str) -> Target:

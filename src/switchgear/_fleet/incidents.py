@@ -496,14 +496,15 @@ class Incidents:
 
     def all(self) -> Iterator[dict[str, Any]]:
         """The incidents, oldest first; what cannot be read comes as its id with `trouble`."""
-        if not os.path.isdir(self.folder):
-            return
-        for name in sorted(os.listdir(self.folder)):
-            if _ID.fullmatch(name):
-                try:
-                    yield self.get(name)
-                except IncidentTrouble as error:
-                    yield {"id": name, "trouble": str(error)}
+        for name in self._names():
+            try:
+                yield self.get(name)
+            except IncidentTrouble as error:
+                yield {"id": name, "trouble": str(error)}
+
+    def _names(self) -> list[str]:
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return sorted(filter(_ID.fullmatch, names))
 
     def get(self, name: str) -> dict[str, Any]:
         """An incident by its id. Raises `IncidentTrouble`."""
@@ -512,14 +513,10 @@ class Incidents:
         path = os.path.join(self.folder, name, "incident.json")
         try:
             with open(path, encoding="utf-8") as file:
-                text = file.read(LARGEST_BYTES + 1)
+                found = json.loads(file.read(LARGEST_BYTES + 1))
         except FileNotFoundError:
             raise IncidentTrouble(f"there is no incident {name!r} in {self.folder}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise IncidentTrouble(f"incident {name!r} cannot be read: {error}") from None
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise IncidentTrouble(f"incident {name!r} cannot be read: {error}") from None
         fault = fault_of(found, name)
         if os.path.isdir(os.path.join(self.folder, name, "report.md")):
@@ -576,10 +573,7 @@ class Incidents:
 
     def _latest(self, circuit: str) -> dict[str, Any] | None:
         mine = f"-{slug(circuit)}-"
-        if not os.path.isdir(self.folder):
-            return None
-        names = [name for name in sorted(os.listdir(self.folder)) if mine in name]
-        tripped = [name for name in names if _ID.fullmatch(name) and f"{mine}missed-" not in name]
+        tripped = [name for name in self._names() if mine in name and f"{mine}missed-" not in name]
         for name in reversed(tripped):
             try:
                 found = self.get(name)

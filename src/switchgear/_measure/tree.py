@@ -32,9 +32,6 @@ class TreeChange(NamedTuple):
     def __len__(self) -> int:
         return len(self.added) + len(self.modified) + len(self.deleted)
 
-    def __bool__(self) -> bool:
-        return bool(self.added or self.modified or self.deleted)
-
 
 class Tree(Protocol):
     """A folder whose states can be marked and compared. Marks are short texts, fit for a file."""

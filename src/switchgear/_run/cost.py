@@ -1,8 +1,10 @@
 """Whether the cost of a run can be known before it begins, and what past runs of the same agent cost."""
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from switchgear._agents.base import Agent
 from switchgear._agents.command import CommandAgent
@@ -11,6 +13,7 @@ from switchgear._agents.registry import AGENTS, ROWS
 from switchgear._providers.prices import price_list
 from switchgear._run.options import RunOptions
 from switchgear._run.record import list_runs
+from switchgear._run.state import RunState
 from switchgear._text.formats import dollars
 
 REPORTS_COST = frozenset(row.name for row in ROWS if row.reports_cost)
@@ -58,7 +61,8 @@ def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> Pri
         )
     if name in AGENTS:
         return _by_tokens(name, options.model)
-    if _has_reported(options, runs):
+    newest = [state for _, state in _past(options, runs)[-1:]]
+    if any(state.spent_micros and not state.unknown_prices for state in newest):
         return PriceCoverage(known=True, why="an earlier run of this command reported its cost")
     if isinstance(agent, CommandAgent) and _mentions_usage(agent, folder):
         by = f"tokens without a cost are priced by the {price_list()}"
@@ -103,48 +107,39 @@ def _by_tokens(name: str, model: str | None) -> PriceCoverage:
 
 def estimate(options: RunOptions, runs: Path) -> CostEstimate | None:
     """What past runs of this agent cost, of the same task if there are any; `None`: there are none."""
-    past = [run for run in _of_agent(options, runs) if _state(run).get("iterations")]
-    alike = [run for run in past if str(run.get("task")).split() == options.task.split()]
-    chosen = (alike or past)[-LOOKED_BACK:]
-    if not chosen:
+    past = _past(options, runs)
+    alike = [state for task, state in past if task.split() == options.task.split()]
+    states = (alike or [state for _, state in past])[-LOOKED_BACK:]
+    if not states:
         return None
-    states = [_state(run) for run in chosen]
-    priced = [state for state in states if not state.get("unknown_prices")]
+    priced = [state for state in states if not state.unknown_prices]
+    each_micros = _median(state.spent_micros / state.iterations for state in priced)
+    micros = _median(state.spent_micros for state in priced)
     return CostEstimate(
-        runs=len(chosen),
+        runs=len(states),
         same_task=bool(alike),
-        micros=_median([state.get("spent_micros", 0) for state in priced]),
-        micros_per_iteration=_median(
-            [state.get("spent_micros", 0) / state["iterations"] for state in priced]
-        ),
-        iterations=sorted(state["iterations"] for state in states)[len(states) // 2],
-        seconds=sorted(_seconds(state) for state in states)[len(states) // 2],
+        micros=None if micros is None else round(micros),
+        micros_per_iteration=None if each_micros is None else round(each_micros),
+        iterations=int(_median(state.iterations for state in states) or 0),
+        seconds=_median(state.seconds for state in states) or 0.0,
     )
 
 
-def _median(values: list[float]) -> int | None:
-    return round(sorted(values)[len(values) // 2]) if values else None
+def _median(values: Iterable[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None
 
 
-def _of_agent(options: RunOptions, runs: Path) -> list[dict[str, Any]]:
-    """The runs of the same agent, or of the same command, oldest first."""
+def _past(options: RunOptions, runs: Path) -> list[tuple[str, RunState]]:
+    """Task and state of the runs of the same agent or command that did anything, oldest first."""
     found = []
-    for each in list_runs(runs, _NEWEST):
-        if each.run is None or not isinstance(each.run.get("options"), dict):
-            continue
-        used = each.run["options"]
-        if (used.get("agent"), used.get("agent_cmd")) == (options.agent, options.agent_cmd):
-            found.append(each.run)
+    wanted = (options.agent, options.agent_cmd)
+    for run in (each.run for each in list_runs(runs, _NEWEST) if each.run is not None):
+        with suppress(ValueError, TypeError, AttributeError):  # not as this version writes it
+            used, state = run["options"], RunState.load(run["state"])
+            if state.iterations and (used.get("agent"), used.get("agent_cmd")) == wanted:
+                found.append((str(run["task"]), state))
     return found
-
-
-def _has_reported(options: RunOptions, runs: Path) -> bool:
-    """Whether the newest run of this command that did anything had a known cost."""
-    for run in reversed(_of_agent(options, runs)):
-        state = _state(run)
-        if state.get("iterations"):
-            return bool(state.get("spent_micros")) and not state.get("unknown_prices")
-    return False
 
 
 def _mentions_usage(agent: CommandAgent, folder: Path) -> bool:
@@ -161,17 +156,3 @@ def _mentions_usage(agent: CommandAgent, folder: Path) -> bool:
         if b"\0" not in head[:8_192] and _USAGE.search(head):
             return True
     return False
-
-
-def _state(run: dict[str, Any]) -> dict[str, Any]:
-    state = run.get("state")
-    if not isinstance(state, dict):
-        return {}
-    counts = ("iterations", "spent_micros", "unknown_prices")
-    sound = all(isinstance(state.get(key, 0), int) for key in counts)
-    return state if sound else {}
-
-
-def _seconds(state: dict[str, Any]) -> float:
-    seconds = state.get("seconds", 0.0)
-    return float(seconds) if isinstance(seconds, int | float) else 0.0
