@@ -141,6 +141,14 @@ def test_importing_the_library_loads_neither_the_command_nor_heavy_modules() -> 
     assert not heavy & loaded
 
 
+def test_reading_the_configuration_loads_no_http_client() -> None:
+    """It lists notification targets; the client that sends to them takes as long as all the rest."""
+    script = "import sys; sys.path.insert(0, 'src'); import switchgear._config; print(*sys.modules)"
+    loaded = run(sys.executable, "-S", "-c", script).stdout.split()
+    assert "switchgear._fleet.targets" in loaded
+    assert not {"http.client", "urllib.request", "ssl", "email", "yaml"} & {*loaded}
+
+
 def test_ci_runs_the_verbs_of_the_makefile_and_the_readme_names_the_test_command() -> None:
     commands = [
         line

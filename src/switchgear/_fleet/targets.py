@@ -5,177 +5,14 @@ decides about order and further attempts. Secrets are named by their environment
 they are needed, so neither the configuration nor anything printed from it holds them.
 """
 
-import http.client
 import os
-import socket
-import threading
-import urllib.error
-import urllib.request
-from email.utils import parsedate_to_datetime
-from functools import partial
-from time import time
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from switchgear._core import values
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.values import Value
 from switchgear._text.glob import matcher
 from switchgear._text.redact import redact
-
-LONGEST_RETRY_AFTER_S = 3600.0
-
-
-class Response(NamedTuple):
-    status: int | None
-    """The HTTP status; `None`: none arrived."""
-    problem: str = ""
-    """Why none arrived."""
-    retry_after_s: float | None = None
-    """The wait that the server requests, in seconds, at most an hour."""
-    is_final: bool = False
-    """Without a status: the request itself is wrong, so that trying again cannot help."""
-
-
-def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Response:
-    """Send a request and return the result within `timeout_s` seconds. Never raises."""
-    request = _Request(url, body, headers, timeout_s)
-    # A daemon: a name server that never answers must not keep the process from ending.
-    thread = threading.Thread(target=request.run, name="switchgear-post", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:  # no more threads, or the interpreter is ending
-        return Response(None, str(error))
-    thread.join(timeout_s)
-    return request.result(f"no complete response within {timeout_s:g} s (timed out)")
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects: a message is signed for one address."""
-
-    def redirect_request(self, *_: Any) -> None:
-        pass
-
-
-class _Request:
-    """One request. `run` is called by its thread, `result` by the caller."""
-
-    def __init__(self, url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
-        self._url, self._body, self._headers = url, body, headers
-        self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._connections: list[socket.socket] = []
-        self._response: Response | None = None
-
-    def run(self) -> None:
-        try:
-            found = self._send()
-        except BaseException as error:  # noqa: BLE001  a thread has no caller that could handle it
-            found = _failed_response(error)
-        with self._lock:
-            self._response = found
-        self._shut_down()
-
-    def result(self, if_late: str) -> Response:
-        """The response, or that it is late; then the connection is shut down."""
-        with self._lock:
-            self._is_over = True
-            found = self._response
-        self._shut_down()
-        return Response(None, if_late) if found is None else found
-
-    def connected(self, connection: http.client.HTTPConnection) -> None:
-        """Note the open connection, so that it can be shut down. Raises OSError if it is too late."""
-        with self._lock:
-            if not self._is_over and connection.sock is not None:
-                # A second handle: TLS takes the first one over.
-                self._connections.append(socket.socket(fileno=os.dup(connection.sock.fileno())))
-                return
-        raise TimeoutError
-
-    def _shut_down(self) -> None:
-        with self._lock:
-            connections, self._connections = self._connections, []
-        for connection in connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the server was first
-            finally:
-                connection.close()
-
-    def _send(self) -> Response:
-        request = urllib.request.Request(  # noqa: S310  the scheme was checked
-            self._url,
-            data=self._body,
-            headers={"Content-Type": "application/json", "User-Agent": "switchgear"}
-            | self._headers,
-            method="POST",
-        )
-        opener = urllib.request.build_opener(_NoRedirect, _Connections(self))
-        try:
-            with opener.open(request, timeout=self._timeout_s) as answer:
-                return Response(int(answer.status))  # its body is not needed
-        except urllib.error.HTTPError as error:
-            with error:
-                return Response(error.code, retry_after_s=retry_after(error.headers))
-
-
-class _Connections(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Opens connections that the request can shut down."""
-
-    def __init__(self, owner: _Request) -> None:
-        super().__init__()
-        self._owner = owner
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_Connection, self._owner), req)
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_TlsConnection, self._owner), req)
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, owner: _Request, host: str, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._owner = owner
-
-    def connect(self) -> None:
-        """Connect, and pass the connection to the request. A TLS handshake has one timeout in total."""
-        super().connect()
-        self._owner.connected(self)
-
-
-class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    pass
-
-
-def retry_after(headers: Any, now_s: float | None = None) -> float | None:
-    """The header Retry-After in seconds, at most an hour; `None`: absent or not understood.
-
-    >>> retry_after({"Retry-After": "7"})
-    7.0
-    """
-    text = str(headers.get("Retry-After") or "").strip() if headers is not None else ""
-    if not text:
-        return None
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), LONGEST_RETRY_AFTER_S)
-    try:
-        at_s = parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None
-    wait_s = at_s - (time() if now_s is None else now_s)
-    return min(max(wait_s, 0.0), LONGEST_RETRY_AFTER_S)
-
-
-def _failed_response(error: BaseException) -> Response:
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        error = error.reason
-    is_ours = isinstance(error, ValueError | http.client.InvalidURL)
-    # Of the UnicodeErrors, one comes from a host name that no server can have.
-    return Response(None, f"{type(error).__name__}: {error}", is_final=is_ours)
-
 
 # ruff: noqa: PLC0415  the configuration lists targets, and a hook that reads it must not load them
 
@@ -430,6 +267,8 @@ def header_text(text: Any) -> str:
 
 
 def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
+    from switchgear._fleet.http_post import post
+
     found = post(sendable_url(url), body, {**_login(url), **headers}, timeout_s)
     if found.status is None:
         why = redact(found.problem)

@@ -21,6 +21,7 @@ from switchgear._fleet.delivery import (
     target_from_text,
 )
 from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.http_post import post, retry_after
 from switchgear._fleet.manifest import agent, crew
 from switchgear._fleet.targets import (
     Command,
@@ -30,8 +31,6 @@ from switchgear._fleet.targets import (
     Unsendable,
     Webhook,
     header_text,
-    post,
-    retry_after,
 )
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S

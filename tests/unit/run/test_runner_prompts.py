@@ -78,7 +78,9 @@ def test_a_refused_commit_is_reported(stage: Stage) -> None:
 
 def test_a_long_quotation_is_cut_to_its_end() -> None:
     options = RunOptions("t", agent="x", validate="make test")
-    prompt = prompt_of(options, RunState(iterations=1, failed_output="\n".join(map("line {}".format, range(500)))))
+    prompt = prompt_of(
+        options, RunState(iterations=1, failed_output="\n".join(map("line {}".format, range(500))))
+    )
     assert "    line 499" in prompt
     assert "line 439\n" not in prompt
 
