@@ -425,14 +425,12 @@ class Policy(Value):
         combine.check(checked := _checked_detectors(detectors))
         if tripping_at is not None:
             tripping_at = values.check_fraction("Policy.tripping_at", tripping_at, low_open=True)
-        if not isinstance(strict, bool):
-            raise ValueError(f"Policy.strict is {strict!r}: it must be true or false")
         self._set(
             detectors=checked,
             recovery=recovery,
             combine=combine,
             tripping_at=tripping_at,
-            strict=strict,
+            strict=values.check_bool("Policy.strict", strict),
         )
 
     @property

@@ -70,9 +70,7 @@ def checked(plan: Interventions) -> Interventions:
     if plan.escalate is not None:
         values.check_text("Interventions.escalate", plan.escalate)
     for name in ("in_runs", "progress"):
-        value = getattr(plan, name)
-        if not isinstance(value, bool):
-            raise ValueError(f"Interventions.{name} is {value!r}: it must be true or false")
+        values.check_bool(f"Interventions.{name}", getattr(plan, name))
     return plan
 
 
