@@ -207,10 +207,9 @@ class Desktop(Target):
         argv = _desktop_argv(title, text, message.get("severity"))
         if shutil.which(argv[0]) is None:
             how = " (Debian, Ubuntu: sudo apt install libnotify-bin)" if "-send" in argv[0] else ""
-            raise Unsendable(
-                f"the program {argv[0]} is not installed, which shows popups; install it{how}, or "
-                "choose another target: a URL, slack:VARIABLE or command:PROGRAM"
-            )
+            what = f"the program {argv[0]} is not installed, which shows popups; install it{how}"
+            other = "choose another target: a URL, slack:VARIABLE or command:PROGRAM"
+            raise Unsendable(f"{what}, or {other}")
         try:
             _run_program(argv, b"", self.timeout_s)
         except NotSent as error:
