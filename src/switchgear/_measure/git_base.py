@@ -14,7 +14,6 @@ from switchgear._measure.git_command import (
     GitError,
     Repository,
     run_git,
-    run_git_with_stderr,
 )
 
 OURS = ".switchgear"
@@ -165,11 +164,11 @@ class GitBase:
 
     def _paths(self, deadline: Deadline, *arguments: str) -> tuple[list[str], str]:
         """The paths that a git command lists, without ours, and its complaints. Raises `GitError`."""
-        listed, complaints = run_git_with_stderr(
-            self.top, arguments, env=self.environment(), deadline=deadline
-        )
+        complaints: list[str] = []
+        env = self.environment()
+        listed = run_git(self.top, arguments, env=env, deadline=deadline, complaints=complaints)
         paths = listed.split("\0")[:-1]
-        return [path for path in paths if OURS not in path.split("/")], complaints
+        return [path for path in paths if OURS not in path.split("/")], complaints[0]
 
     def ignored(self, deadline: Deadline) -> list[tuple[str, str]]:
         """What `.gitignore` files hide, folders that are hidden as a whole with a slash: rule and path.

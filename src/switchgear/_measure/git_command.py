@@ -171,20 +171,12 @@ def run_git(
     stdin: str | bytes = b"",
     env: Mapping[str, str] | None = None,
     deadline: Deadline | None = None,
+    complaints: list[str] | None = None,
 ) -> str:
-    """What a git command prints. Raises `GitError`, also when the time is up."""
-    return run_git_with_stderr(folder, arguments, stdin=stdin, env=env, deadline=deadline)[0]
+    """What a git command prints. Raises `GitError`, also when the time is up.
 
-
-def run_git_with_stderr(
-    folder: Path,
-    arguments: Sequence[str],
-    *,
-    stdin: str | bytes = b"",
-    env: Mapping[str, str] | None = None,
-    deadline: Deadline | None = None,
-) -> tuple[str, str]:
-    """What a git command prints, and what it complains about though it succeeds."""
+    What it writes to standard error although it succeeds is added to `complaints`.
+    """
     deadline = deadline or Deadline(TIMEOUT_S)
     environment = clean_environment() | dict(env or {})
     settings = (word for setting in _QUIET for word in ("-c", setting))
@@ -218,4 +210,6 @@ def run_git_with_stderr(
     complaint = stderr.decode(errors="replace").strip()
     if process.returncode:
         raise GitError(f"{what}: {complaint or f'exit code {process.returncode}'}")
-    return out.decode(errors="surrogateescape"), complaint
+    if complaints is not None:
+        complaints.append(complaint)
+    return out.decode(errors="surrogateescape")

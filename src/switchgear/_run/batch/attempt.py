@@ -184,16 +184,12 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
 def progress_after(progress: Progress, outcome: AttemptOutcome) -> Progress:
     """With what the attempt used, spent and kept."""
     result = outcome.result
+    progress = progress._replace(reason=redact(outcome.reason), exit_reason=None)
     if result is None:
-        return progress._replace(reason=redact(outcome.reason), exit_reason=None)
-    state, kept = result.state, result.checkpoint
-    return progress._replace(
-        reason=redact(outcome.reason),
+        return progress
+    kept = result.checkpoint
+    return progress.with_state(result.state)._replace(
         exit_reason=str(result.exit_reason),
-        iterations=state.iterations,
-        seconds=round(state.seconds, 3),
-        spent_micros=progress.earlier_micros + state.spent_micros,
-        unknown_prices=state.unknown_prices,
         checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
     )
 

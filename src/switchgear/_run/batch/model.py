@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, Self
 
 from switchgear._core import values
+from switchgear._run.state import RunState
 from switchgear._stuck.timeouts import Estimate
 
 AUTO = "auto"
@@ -132,6 +133,15 @@ class Progress(NamedTuple):
         if run is not None and not (isinstance(run, str) and _RUN_ID.fullmatch(run)):
             raise ValueError(f"run is {run!r}: it must be the id of a run")
         return cls(**known)
+
+    def with_state(self, state: RunState) -> Self:
+        """With what the run of the task has used."""
+        return self._replace(
+            iterations=state.iterations,
+            seconds=round(state.seconds, 3),
+            spent_micros=self.earlier_micros + state.spent_micros,
+            unknown_prices=state.unknown_prices,
+        )
 
     @property
     def is_settled(self) -> bool:

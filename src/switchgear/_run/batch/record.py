@@ -189,12 +189,7 @@ def with_run_state(progress: Progress, runs: Path) -> Progress:
     except (RunUnreadable, ValueError, TypeError, AttributeError):
         return progress  # it had not started
     end = held.get("end") or {}
-    progress = progress._replace(
-        iterations=state.iterations,
-        seconds=round(state.seconds, 3),
-        spent_micros=progress.earlier_micros + state.spent_micros,
-        unknown_prices=state.unknown_prices,
-    )
+    progress = progress.with_state(state)
     if not end.get("success"):
         return progress
     kept = end.get("checkpoint") or {}
