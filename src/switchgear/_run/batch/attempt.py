@@ -181,33 +181,30 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
     return state._replace(warned=passed)
 
 
-def progress_after(progress: Progress, outcome: AttemptOutcome) -> Progress:
-    """With what the attempt used, spent and kept."""
-    result = outcome.result
-    progress = progress._replace(reason=redact(outcome.reason), exit_reason=None)
-    if result is None:
-        return progress
-    kept = result.checkpoint
-    return progress.with_state(result.state)._replace(
-        exit_reason=str(result.exit_reason),
-        checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
-    )
+_AFTER = {
+    ExitReason.TIMEOUT: Status.RUNNING,
+    ExitReason.COMPLETED: Status.DONE,
+    ExitReason.INTERRUPTED: Status.INTERRUPTED,
+    ExitReason.DISK_FULL: Status.INTERRUPTED,
+}
 
 
 def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
     """The task's progress; still `running`: its time limit was reached, and a decision is needed."""
-    progress = progress_after(progress, outcome)
-    reason = None if outcome.result is None else outcome.result.exit_reason
-    if reason is ExitReason.TIMEOUT:
-        return progress
-    if reason is ExitReason.COMPLETED:
-        return progress._replace(status=Status.DONE)
-    if reason in {ExitReason.INTERRUPTED, ExitReason.DISK_FULL}:
-        return progress._replace(status=Status.INTERRUPTED)
-    if outcome.gave_up is not None:
+    progress = progress._replace(
+        status=Status.FAILED, reason=redact(outcome.reason), exit_reason=None
+    )
+    if (result := outcome.result) is not None:
+        kept = result.checkpoint
+        progress = progress.with_state(result.state)._replace(
+            status=_AFTER.get(result.exit_reason, Status.FAILED),
+            exit_reason=str(result.exit_reason),
+            checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
+        )
+    if progress.status is Status.FAILED and outcome.gave_up is not None:
         why = f"the agent was stuck and the task is given up: {outcome.gave_up}"
         return progress._replace(status=Status.SKIPPED, reason=why)
-    return progress._replace(status=Status.FAILED)
+    return progress
 
 
 def by_policy(task: Task, progress: Progress) -> str | None:
@@ -221,28 +218,22 @@ def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str
     if choice == "resume":
         limit_s = max(progress.timeout_s or 0.0, progress.seconds) + more_s
         return progress._replace(status=Status.WAITING, reason=what, timeout_s=limit_s)
-    if choice == "accept":
-        return progress._replace(status=Status.PARTIAL, reason=what)
-    if choice == "retry":
-        return restarted(progress)._replace(reason=what)
-    if choice == "skip":
-        return progress._replace(status=Status.SKIPPED, reason=what)
+    if choice in {"accept", "skip"}:
+        status = Status.PARTIAL if choice == "accept" else Status.SKIPPED
+        return progress._replace(status=status, reason=what)
+    if choice == "retry":  # a new run without the state of the last one; its cost stays
+        return progress._replace(
+            status=Status.WAITING,
+            reason=what,
+            run=None,
+            runs=progress.runs if progress.run is None else (*progress.runs, progress.run),
+            timeout_s=None,
+            iterations=0,
+            seconds=0.0,
+            earlier_micros=progress.spent_micros,
+        )
     tried = plural(progress.attempts, "attempt")
     return progress._replace(status=Status.FAILED, reason=f"time limit reached after {tried}")
-
-
-def restarted(progress: Progress) -> Progress:
-    """For a start from scratch: a new run without the state of the last one; its cost stays."""
-    runs = progress.runs if progress.run is None else (*progress.runs, progress.run)
-    return progress._replace(
-        status=Status.WAITING,
-        run=None,
-        runs=runs,
-        timeout_s=None,
-        iterations=0,
-        seconds=0.0,
-        earlier_micros=progress.spent_micros,
-    )
 
 
 SPAWN = "op/agent_spawn"
