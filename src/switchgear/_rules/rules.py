@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.values import Value
-from switchgear._rules.effects import CallEffects, Place, call_effects
+from switchgear._rules.effects import Effects, Place, call_effects
 from switchgear._rules.hosts import is_loopback
+from switchgear._rules.options import is_short, with_next
 from switchgear._rules.patterns import (
     ANY,
     LONGEST_PATTERN,
@@ -192,7 +193,7 @@ def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken
     return judge_effects(rules, call_effects(tool, inputs, place), place)
 
 
-def judge_effects(rules: Iterable[Rule], deed: CallEffects, place: Place) -> Broken | None:
+def judge_effects(rules: Iterable[Rule], deed: Effects, place: Place) -> Broken | None:
     """The same for the effects of a call."""
     rules = tuple(rules)
     if deed.unread and rules:
@@ -208,8 +209,8 @@ def judge_effects(rules: Iterable[Rule], deed: CallEffects, place: Place) -> Bro
     return None
 
 
-def _breaks(rule: Rule, deed: CallEffects, paths: "_Paths") -> str | None:
-    if any(name_matches(pattern, deed.tool) for pattern in rule.allow_tools):
+def _breaks(rule: Rule, deed: Effects, paths: "_Paths") -> str | None:
+    if _any_name(rule.allow_tools, deed.tool):
         return None
     telling = ""
     for aspect in ASPECTS:
@@ -222,11 +223,11 @@ def _breaks(rule: Rule, deed: CallEffects, paths: "_Paths") -> str | None:
     return telling
 
 
-def _matching(rule: Rule, aspect: str, deed: CallEffects, paths: "_Paths") -> Iterator[str]:
+def _matching(rule: Rule, aspect: str, deed: Effects, paths: "_Paths") -> Iterator[str]:
     """What of the deed breaks this aspect of the rule."""
     patterns: Patterns = getattr(rule, aspect)
     if aspect == "tools":
-        yield from (deed.tool for pattern in patterns if name_matches(pattern, deed.tool))
+        yield from [deed.tool] if _any_name(patterns, deed.tool) else []
     elif aspect == "commands":
         for words in deed.commands:
             if _any_command(patterns, words) and not _any_command(rule.allow_commands, words):
@@ -235,10 +236,8 @@ def _matching(rule: Rule, aspect: str, deed: CallEffects, paths: "_Paths") -> It
         for host in deed.hosts:
             if _any_host(patterns, host) and not _any_host(rule.allow_hosts, host):
                 yield host
-    elif aspect == "variables":
-        yield from (value for value in deed.variables if _any_name(patterns, value))
-    elif aspect == "inputs":
-        yield from (value for value in deed.inputs if _any_name(patterns, value))
+    elif aspect in {"variables", "inputs"}:
+        yield from (value for value in getattr(deed, aspect) if _any_name(patterns, value))
     elif aspect == "contents":
         for text in deed.texts:
             yield from (found for pattern in patterns if (found := _in_text(pattern, text)))
@@ -251,37 +250,27 @@ class _Paths:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[Patterns, _Denied] = {}
         self._resolved: dict[str, str] = {}
         self._roots = [place.workspace.rstrip("/") or "/"]
         if place.resolve is not None:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
 
     def matching(
-        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: CallEffects
+        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Effects
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
         touched = list(_touched_paths(aspect, deed))
         if not touched:
             return
-        denied, excused = self._denied(patterns), self._absolute(allowed)
+        # Some file systems take upper case for lower: what is forbidden is so in both.
+        denied = _denied(tuple(pattern.lower() for pattern in self._absolute(patterns)))
+        excused = self._absolute(allowed)
         for path, how in touched:
             forms = self._forms(path, is_deleted=how in {"deletes", "alters"})
             if not any(_hits(form.lower(), denied, how) for form in forms):
                 continue
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
                 yield path.replace(ANY, "*")
-
-    def _denied(self, patterns: Patterns) -> "_Denied":
-        """Patterns of what is forbidden, in lower case.
-
-        Some file systems take upper case for lower: what is forbidden is so in both.
-        """
-        found = self._known.get(patterns)
-        if found is None:
-            small = tuple(pattern.lower() for pattern in self._absolute(patterns))
-            found = self._known[patterns] = _denied(small)
-        return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
         """The path as written, and with links resolved; deleting a link keeps its target."""
@@ -332,9 +321,7 @@ class _Denied(NamedTuple):
         above: set[str] = set()
         wild: list[str] = []
         for pattern in patterns:
-            folder = pattern.removesuffix("/**").rpartition("/")[0]
-            if pattern.endswith("/**"):
-                folder = pattern[:-3]
+            folder = pattern[:-3] if pattern.endswith("/**") else pattern.rpartition("/")[0]
             if is_glob(folder):
                 wild.append(pattern)
                 continue
@@ -421,14 +408,9 @@ def _guess_glob(path: str) -> str:
     return "/".join(parts)
 
 
-def _touched_paths(aspect: str, deed: CallEffects) -> Iterator[tuple[str, str]]:
+def _touched_paths(aspect: str, deed: Effects) -> Iterator[tuple[str, str]]:
     """Paths of an aspect, and what is done to them."""
-    if aspect in {"sends", "given"}:
-        yield from ((path, aspect) for path in getattr(deed, aspect))
-        return
-    for how in {"deletes": ("deletes",), "writes": ("deletes", "alters", "writes")}.get(
-        aspect, ("deletes", "alters", "writes", "reads")
-    ):
+    for how in _NEEDS[aspect]:
         for path in getattr(deed, how):
             if not (how == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
                 yield path, how
@@ -462,7 +444,7 @@ def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
 def _forms_of(words: Sequence[str]) -> list[str]:
     """The words, and options with their values in all spellings."""
     found = list(words)
-    for word, value in zip(words, [*words[1:], ""], strict=False):
+    for word, value in with_next(words):
         if word[:1] != "-" or len(word) < 2:
             continue
         name, equals, attached = word.partition("=")
@@ -482,7 +464,7 @@ def _is_command(pattern: Sequence[str], forms: Sequence[str]) -> bool:
 
 def _is_word(wanted: str, word: str) -> bool:
     if len(wanted) == 2 and wanted[0] == "-" != wanted[1]:
-        return word[:1] == "-" != word[1:2] and wanted[1] in word[1:].partition("=")[0]
+        return is_short(word) and wanted[1] in word[1:].partition("=")[0]
     return name_matches(wanted, word)
 
 
@@ -513,15 +495,15 @@ def _patterns(field: str, value: Iterable[str]) -> Patterns:
 
 
 _NEEDS = {
-    "paths": ("reads", "writes", "deletes", "alters"),
-    "writes": ("writes", "deletes", "alters"),
+    "paths": ("deletes", "alters", "writes", "reads"),
+    "writes": ("deletes", "alters", "writes"),
     "contents": ("texts",),
     **{
         name: (name,)
         for name in ("commands", "deletes", "sends", "given", "hosts", "inputs", "variables")
     },
 }
-"""The effects that a call must have to break an aspect of a rule."""
+"""The effects of a call that can break an aspect of a rule: a call without them cannot."""
 
 
 def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
@@ -551,7 +533,7 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
 
 
 def load_rules_about(
-    data: Any, deed: CallEffects, made: dict[int, Rule] | None = None
+    data: Any, deed: Effects, made: dict[int, Rule] | None = None
 ) -> tuple[Rule, ...]:
     """Those of the rules that a deed could break: making all of them would take longer.
 
@@ -567,7 +549,7 @@ def load_rules_about(
     return tuple(made[at] for at in found)
 
 
-def _could_break(rule: dict[str, Any], deed: CallEffects, programs: set[str]) -> bool:
+def _could_break(rule: dict[str, Any], deed: Effects, programs: set[str]) -> bool:
     for aspect, parts in _NEEDS.items():
         if aspect in rule and not any(getattr(deed, part) for part in parts):
             return False

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from switchgear._rules.interpreter_code import INTERPRETERS, code_of, printed_by
+from switchgear._rules.options import operands, with_next
 from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
 from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
@@ -445,7 +446,7 @@ class _Reader(WordReader):
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
     ) -> str | None:
         """The names that `xargs` or `read` takes from a file: by an option, `<`, or `cat FILE |`."""
-        for name, value in zip(words, [*words[1:], ""], strict=False):
+        for name, value in with_next(words):
             if name in {"-a", "--arg-file"}:
                 return self._names_in(value)
             if name.startswith("--arg-file="):
@@ -462,7 +463,7 @@ class _Reader(WordReader):
 
     def _names_of_cat(self, command: ShellCommand) -> str | None:
         """The names in the files of a `cat FILE`."""
-        files = [word for word in command.words[1:] if not word.startswith("-")]
+        files = operands(command.words[1:])
         files += [target for op, target in command.redirects if op == "<"]
         if command.words[:1] not in {("cat",), ("sort",), ("head",), ("tail",), ("uniq",)}:
             return None
@@ -600,7 +601,7 @@ class _Reader(WordReader):
         )
         if is_array and known:
             value = parted(known)
-        names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
+        names = operands(rest) or ["REPLY"]
         self._names_read += names
         self._variables.update(dict.fromkeys(names, value))
         files = {FILE + join(command.cwd, path) for op, path in command.redirects if op == "<"}
@@ -873,7 +874,7 @@ def _behind_xargs(rest: list[str]) -> list[str]:
 
 
 def _part_of_path(program: str, rest: list[str]) -> str | None:
-    plain = [word for word in rest if not word.startswith("-")]
+    plain = operands(rest)
     if not plain or any(UNKNOWN in word for word in plain):
         return None
     if program == "dirname":
