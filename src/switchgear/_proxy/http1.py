@@ -7,6 +7,7 @@ conflicting lengths, folded headers and bare line feeds, and what it leaves open
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
@@ -63,36 +64,22 @@ class Disconnected(Exception):
     """The client has gone, or was too slow."""
 
 
+@dataclass(slots=True)
 class Request:
     """One request. Its body is read at most once, by one task."""
 
-    __slots__ = (
-        "_connection",
-        "_ended",
-        "_parts",
-        "_size",
-        "_wakes",
-        "headers",
-        "is_kept_alive",
-        "length",
-        "method",
-        "minor",
-        "target",
-    )
-
-    def __init__(self, connection: "Connection", method: str, target: bytes) -> None:
-        self.method = method
-        self.target = target
-        self.headers: Headers = []
-        self.length: int | None = 0
-        """The length of the body in bytes; `None`: it is chunked."""
-        self.minor = 1
-        self.is_kept_alive = True
-        self._connection = connection
-        self._parts: deque[bytes] = deque()
-        self._size = 0
-        self._ended = False
-        self._wakes: asyncio.Future[None] | None = None
+    _connection: "Connection"
+    method: str
+    target: bytes
+    headers: Headers
+    length: int | None = 0
+    """The length of the body in bytes; `None`: it is chunked."""
+    minor: int = 1
+    is_kept_alive: bool = True
+    _parts: deque[bytes] = field(default_factory=deque)
+    _size: int = 0
+    _ended: bool = False
+    _wakes: "asyncio.Future[None] | None" = None
 
     def header(self, name: bytes) -> bytes:
         """The value of the first header of this name, in lower case; empty: there is none."""
@@ -333,8 +320,7 @@ class Connection(asyncio.Protocol):
         """The head is complete: check it, and begin to answer."""
         self._in_head = False
         self._head_bytes = self._framing_bytes = 0
-        request = Request(self, self._parser.get_method().decode(), self._url)
-        request.headers = self._headers
+        request = Request(self, self._parser.get_method().decode(), self._url, self._headers)
         version = self._parser.get_http_version()
         if version not in {"1.0", "1.1"}:
             raise BadRequest(505, "only versions 1.1 and 1.0 of HTTP are supported")
