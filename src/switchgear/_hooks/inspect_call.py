@@ -15,7 +15,8 @@ from switchgear._text.fingerprint import digest
 from switchgear._text.redact import LONGEST, redact, redact_lines
 
 if TYPE_CHECKING:
-    from switchgear._rules.effects import Effects, Place
+    from switchgear._rules.effects import Place
+    from switchgear._rules.program_effects import Effects
 
 AGENT_SPAWN = "agent_spawn"
 GIT = "git_operations"

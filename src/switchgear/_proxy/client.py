@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from switchgear._proxy.http1 import LEAST_CHUNK, Headers
+from switchgear._proxy.http1 import LEAST_CHUNK, Headers, wake
 
 _READ_AHEAD = 256 * 1024
 """Bytes of a response that are read before the client takes them."""
@@ -261,18 +261,14 @@ class _UpstreamConnection(asyncio.Protocol):
                 why = f": {exc}" if exc is not None else ""
                 self._trouble = UpstreamBroken(f"the upstream closed the connection{why}")
         self._wake()
-        self._release_writer()
+        self.resume_writing()
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        self._release_writer()
-
-    def _release_writer(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        wake(self._drained)
+        self._drained = None
 
     # Events of the parser
 
@@ -381,9 +377,7 @@ class _UpstreamConnection(asyncio.Protocol):
         await self._wakes
 
     def _wake(self) -> None:
-        wakes, self._wakes = self._wakes, None
-        if wakes is not None and not wakes.done():
-            wakes.set_result(None)
+        wake(self._wakes)
 
     def _fail(self, trouble: BaseException) -> None:
         self._trouble = self._trouble or trouble

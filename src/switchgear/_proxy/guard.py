@@ -634,7 +634,9 @@ class Guard:
 
     async def breaker(self, name: str) -> CircuitBreaker:
         """The breaker of a circuit; the first time it is read from the store, beside the loop."""
-        found = self._breakers.get(name) or await self.beside(lambda: self.panel.breaker(name))
+        found = self._breakers.get(name)
+        if found is None:
+            found = await self.beside(lambda: self.panel.breaker(name))
         return _remember(self._breakers, name, found)
 
     # In the background

@@ -140,14 +140,19 @@ class Request:
 
     def fail(self) -> None:
         """The client has gone in the middle of the body."""
-        wakes, self._wakes = self._wakes, None
-        if wakes is not None and not wakes.done():
-            wakes.set_exception(Disconnected())
+        wake(self._wakes, Disconnected())
 
     def _wake(self) -> None:
-        wakes, self._wakes = self._wakes, None
-        if wakes is not None and not wakes.done():
-            wakes.set_result(None)
+        wake(self._wakes)
+
+
+def wake(waiting: "asyncio.Future[None] | None", error: Exception | None = None) -> None:
+    """Let the task continue that awaits this future, or raise an error in it. Idempotent."""
+    if waiting is not None and not waiting.done():
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
 
 
 Handler = Callable[[Request, "Connection"], Awaitable[None]]
@@ -271,7 +276,7 @@ class Connection(asyncio.Protocol):
         for request in (self._incoming, self._current, *self._waiting):
             if request is not None:
                 request.fail()
-        self._release_writer()
+        self.resume_writing()
         if self._task is not None:
             self._task.cancel()
 
@@ -280,13 +285,8 @@ class Connection(asyncio.Protocol):
         self._stalled_s = self._loop.time()
 
     def resume_writing(self) -> None:
-        self._release_writer()
-
-    def _release_writer(self) -> None:
-        drained, self._drained = self._drained, None
-        self._stalled_s = None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        wake(self._drained)
+        self._drained = self._stalled_s = None
 
     # Events of the parser
 

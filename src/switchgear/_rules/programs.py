@@ -7,6 +7,7 @@ looked through; what the one that really runs touches is in `program_effects.py`
 # ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from switchgear._rules.hosts import is_loopback, is_own_key
 from switchgear._rules.interpreter_code import (
@@ -295,8 +296,9 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
         paths.pop(UNKNOWN, None)
         if links:
             _follow(paths, links)
+    fields: dict[str, Any] = {field: tuple(paths) for field, paths in found.items()}
     return Effects(
-        *map(tuple, found.values()),
+        **fields,
         commands=tuple(real),
         runs=tuple(runs),
         sends=tuple(dict.fromkeys(sends)),
@@ -361,7 +363,7 @@ def _touch_of(command: ShellCommand) -> Effects:
     if not command.mounts:
         return touch
     inside = tuple(f"{mount.rstrip('/')}/" for mount in command.mounts)
-    seen = {
+    seen: dict[str, Any] = {
         field: tuple(path for path in getattr(touch, field) if f"{path}/".startswith(inside))
         for field in TOUCHED
         if field != "hosts"

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.values import Value
-from switchgear._rules.effects import Effects, Place, call_effects
+from switchgear._rules.effects import Place, call_effects
 from switchgear._rules.hosts import is_loopback
 from switchgear._rules.options import is_short, with_next
 from switchgear._rules.patterns import (
@@ -21,6 +21,7 @@ from switchgear._rules.patterns import (
     word_list,
     word_set,
 )
+from switchgear._rules.program_effects import Effects
 from switchgear._rules.programs import OPERATED
 from switchgear._rules.shell.parser import UNKNOWN, TooLong
 

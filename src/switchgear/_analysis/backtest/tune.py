@@ -15,7 +15,6 @@ from switchgear._analysis.backtest.replay import Named, times
 from switchgear._analysis.backtest.statistics import Counts, Rate, most_likely_below, rate
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Policy
-from switchgear._core.values import Value
 
 
 def as_config(policy: Policy) -> dict[str, Any]:
@@ -41,17 +40,12 @@ def as_config(policy: Policy) -> dict[str, Any]:
 
 def _part(part: Any) -> Any:
     """A part by its kind: the bare name, or with its fields."""
-    fields = {name: _value(value) for name, value in _fields(part).items() if value is not None}
+    fields = {
+        name: dict(value) if isinstance(value, tuple) else value  # pairs are a mapping in the file
+        for name, value in part.fields().items()
+        if value is not None
+    }
     return {part.kind: fields} if fields else part.kind
-
-
-def _fields(part: Value) -> dict[str, Any]:
-    return part.fields()
-
-
-def _value(value: Any) -> Any:
-    """Pairs are a mapping in the file."""
-    return dict(value) if isinstance(value, tuple) else value
 
 
 FACTORS = (
@@ -130,8 +124,8 @@ def _stops(policy: Policy, run: RecordedRun) -> Stops:
     raised = [
         FACTORS[-1] if tunable(detector) is not None else 1.0 for detector in policy.detectors
     ]
-    memories, found, place = highest.fresh_memories(), [None] * len(FACTORS), 0
-    stops: list[int | None] = list(found)
+    memories, place = highest.fresh_memories(), 0
+    stops: list[int | None] = [None] * len(FACTORS)
     for number, (each, now_s) in enumerate(zip(run.steps, times(run.steps), strict=True), 1):
         memories = highest.fold(memories, each.signal(), now_s)
         pairs = zip(highest.detectors, memories, strict=True)
