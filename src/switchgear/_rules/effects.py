@@ -139,7 +139,7 @@ def call_effects(tool: str, inputs: Any, place: Place) -> Effects:
         gathering.unread = str(error)
     except Exception as error:  # noqa: BLE001  a guard that stumbles must not admit
         gathering.unread = f"{UNREADABLE} ({type(error).__name__})"
-    return gathering.deed()
+    return gathering.effects()
 
 
 class _Gathering:
@@ -164,7 +164,7 @@ class _Gathering:
         self._named: list[str] = []  # by inputs with unknown names of a tool that reads
         self._runs_code = _has_word(tool, _CODE_WORDS)
 
-    def deed(self) -> Effects:
+    def effects(self) -> Effects:
         for paths in ("reads", "writes", "deletes", "given", "runs", "alters"):
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:

@@ -194,15 +194,15 @@ def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken
     return judge_effects(rules, call_effects(tool, inputs, place), place)
 
 
-def judge_effects(rules: Iterable[Rule], deed: Effects, place: Place) -> Broken | None:
+def judge_effects(rules: Iterable[Rule], effects: Effects, place: Place) -> Broken | None:
     """The same for the effects of a call."""
     rules = tuple(rules)
-    if deed.unread and rules:
-        return Broken("readable", deed.unread, "what cannot be parsed cannot be checked")
+    if effects.unread and rules:
+        return Broken("readable", effects.unread, "what cannot be parsed cannot be checked")
     paths = _Paths(place)
     try:
         for rule in rules:
-            found = _breaks(rule, deed, paths)
+            found = _breaks(rule, effects, paths)
             if found is not None:
                 return Broken(rule.name, one_line(found), rule.why)
     except TooLong as error:
@@ -210,40 +210,40 @@ def judge_effects(rules: Iterable[Rule], deed: Effects, place: Place) -> Broken 
     return None
 
 
-def _breaks(rule: Rule, deed: Effects, paths: "_Paths") -> str | None:
-    if _any_name(rule.allow_tools, deed.tool):
+def _breaks(rule: Rule, effects: Effects, paths: "_Paths") -> str | None:
+    if _any_name(rule.allow_tools, effects.tool):
         return None
     telling = ""
     for aspect in ASPECTS:
         if not getattr(rule, aspect):
             continue
-        found = next(_matching(rule, aspect, deed, paths), None)
+        found = next(_matching(rule, aspect, effects, paths), None)
         if found is None:
             return None
         telling = found
     return telling
 
 
-def _matching(rule: Rule, aspect: str, deed: Effects, paths: "_Paths") -> Iterator[str]:
-    """What of the deed breaks this aspect of the rule."""
+def _matching(rule: Rule, aspect: str, effects: Effects, paths: "_Paths") -> Iterator[str]:
+    """What of the effects breaks this aspect of the rule."""
     patterns: Patterns = getattr(rule, aspect)
     if aspect == "tools":
-        yield from [deed.tool] if _any_name(patterns, deed.tool) else []
+        yield from [effects.tool] if _any_name(patterns, effects.tool) else []
     elif aspect == "commands":
-        for words in deed.commands:
+        for words in effects.commands:
             if _any_command(patterns, words) and not _any_command(rule.allow_commands, words):
                 yield " ".join(words).removeprefix(f"{OPERATED} ")
     elif aspect == "hosts":
-        for host in deed.hosts:
+        for host in effects.hosts:
             if _any_host(patterns, host) and not _any_host(rule.allow_hosts, host):
                 yield host
     elif aspect in {"variables", "inputs"}:
-        yield from (value for value in getattr(deed, aspect) if _any_name(patterns, value))
+        yield from (value for value in getattr(effects, aspect) if _any_name(patterns, value))
     elif aspect == "contents":
-        for text in deed.texts:
+        for text in effects.texts:
             yield from (found for pattern in patterns if (found := _in_text(pattern, text)))
     else:
-        yield from paths.matching(aspect, patterns, rule.allow_paths, deed)
+        yield from paths.matching(aspect, patterns, rule.allow_paths, effects)
 
 
 class _Paths:
@@ -257,10 +257,10 @@ class _Paths:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
 
     def matching(
-        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Effects
+        self, aspect: str, patterns: Patterns, allowed: Patterns, effects: Effects
     ) -> Iterator[str]:
-        """Paths of the deed that match a pattern and are not excused."""
-        touched = list(_touched_paths(aspect, deed))
+        """Paths of the effects that match a pattern and are not excused."""
+        touched = list(_touched_paths(aspect, effects))
         if not touched:
             return
         # Some file systems take upper case for lower: what is forbidden is so in both.
@@ -409,10 +409,10 @@ def _guess_glob(path: str) -> str:
     return "/".join(parts)
 
 
-def _touched_paths(aspect: str, deed: Effects) -> Iterator[tuple[str, str]]:
+def _touched_paths(aspect: str, effects: Effects) -> Iterator[tuple[str, str]]:
     """Paths of an aspect, and what is done to them."""
     for how in _NEEDS[aspect]:
-        for path in getattr(deed, how):
+        for path in getattr(effects, how):
             if not (how == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
                 yield path, how
 
@@ -534,25 +534,29 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
 
 
 def load_rules_about(
-    data: Any, deed: Effects, made: dict[int, Rule] | None = None
+    data: Any, effects: Effects, made: dict[int, Rule] | None = None
 ) -> tuple[Rule, ...]:
-    """Those of the rules that a deed could break: making all of them would take longer.
+    """The rules that these effects could break: making all of them would take longer.
 
     `made`: rules of the same data that are made already, by their places in it; it gets the others.
     """
-    if deed.unread or not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+    if (
+        effects.unread
+        or not isinstance(data, list)
+        or not all(isinstance(one, dict) for one in data)
+    ):
         return load_rules(data)
     made = {} if made is None else made
-    programs = {words[0].lower() for words in deed.commands if words}
-    found = [at for at, each in enumerate(data) if _could_break(each, deed, programs)]
+    programs = {words[0].lower() for words in effects.commands if words}
+    found = [at for at, each in enumerate(data) if _could_break(each, effects, programs)]
     new = [at for at in found if at not in made]
     made.update(zip(new, load_rules([data[at] for at in new]), strict=True))
     return tuple(made[at] for at in found)
 
 
-def _could_break(rule: dict[str, Any], deed: Effects, programs: set[str]) -> bool:
+def _could_break(rule: dict[str, Any], effects: Effects, programs: set[str]) -> bool:
     for aspect, parts in _NEEDS.items():
-        if aspect in rule and not any(getattr(deed, part) for part in parts):
+        if aspect in rule and not any(getattr(effects, part) for part in parts):
             return False
     if "commands" not in rule:
         return True

@@ -33,7 +33,7 @@ def held(bench: Bench) -> Iterator[GuardRow]:
     for circuit in found:
         why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
         case = GuardCase(circuit.name, "any", "store")
-        yield case.failed(f"{why}. end it with `switchgear release`")
+        yield case.failed(f"{why}; end it with `switchgear release`")
 
 
 def stored(bench: Bench) -> Iterator[GuardRow]:
