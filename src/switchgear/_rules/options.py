@@ -17,6 +17,16 @@ def with_next(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(words, [*words[1:], ""], strict=False)
 
 
+def options_in(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Options with their values, attached or as the next word; `-abc` may be `-a` with a value, too."""
+    for word, value in with_next(words):
+        if word.startswith("-"):
+            name, equals, attached = word.partition("=")
+            yield name, attached if equals else value
+            if is_short(word) and len(name) > 2:
+                yield word[:2], word[2:]
+
+
 def values_of(words: Sequence[str], names: Container[str]) -> list[str]:
     """The words right behind one of these options."""
     return [value for name, value in zip(words, words[1:], strict=False) if name in names]

@@ -21,7 +21,13 @@ from switchgear._rules.interpreter_code import (
     reads_input,
     variables_in,
 )
-from switchgear._rules.options import behind_options, is_short, operands, with_next
+from switchgear._rules.options import (
+    behind_options,
+    is_short,
+    operands,
+    options_in,
+    with_next,
+)
 from switchgear._rules.patterns import word_list, word_set
 from switchgear._rules.program_effects import (
     COPIES,
@@ -728,12 +734,9 @@ def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
         return None
     _add_wrapper(wrappers, command, own)
     cwd = command.cwd
-    for option in _FOLDERS.get(program, ()):
-        for at, word in enumerate(own):
-            if word == option and at + 1 < len(own):
-                cwd = join(cwd, own[at + 1])
-            elif word.startswith(f"{option}=") or (len(option) == 2 and word.startswith(option)):
-                cwd = join(cwd, word[len(option) :].lstrip("=")) if word != option else cwd
+    for name, value in options_in(own):
+        if name in _FOLDERS.get(program, ()) and value:
+            cwd = join(cwd, value)
     return command._replace(words=inner, cwd=cwd)
 
 
@@ -749,15 +752,12 @@ def _split_text(words: tuple[str, ...]) -> tuple[str, ...] | None:
     for at, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
             return None
-        name, equals, value = word.partition("=")
-        if name == "--split-string":
-            text = value if equals else "".join(words[at + 1 : at + 2])
-            return (*_split(text), *words[at + 1 + (not equals) :])
-        if word[1:2] != "-" and "S" in word:
-            text = word.partition("S")[2]
-            if text:
-                return (*_split(text), *words[at + 1 :])
-            return (*_split("".join(words[at + 1 : at + 2])), *words[at + 2 :])
+        name, _, text = word.partition("=" if word[1:2] == "-" else "S")
+        if name == "--split-string" or (is_short(word) and name != word):
+            behind = words[at + 1 :]
+            if not text:
+                text, behind = "".join(behind[:1]), behind[1:]
+            return (*_split(text), *behind)
     return None
 
 
@@ -983,7 +983,7 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
         return
     mounts: list[tuple[str, str]] = []
     folder = entry = ""
-    for name, value in _options(words[at + 1 :]):
+    for name, value in options_in(words[at + 1 :]):
         if name in {"-v", "--volume"} and not value.endswith((":ro", ":ro,z")):
             source, _, target = value.partition(":")
             mounts.append((join(command.cwd, source), target.partition(":")[0].rstrip("/")))
@@ -1035,17 +1035,6 @@ def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
     inner = behind_options(words[at + 1 :], _CONTAINER_VALUED)
     own = words[: len(words) - len(inner)]
     return tuple(word for word in own if not word.endswith((":ro", ":ro,z", ":ro,Z", ",readonly")))
-
-
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for name, value in with_next(words):
-        long, equals, attached = name.partition("=")
-        if equals and name.startswith("-"):
-            yield long, attached
-        elif name.startswith("-v") and len(name) > 2:
-            yield "-v", name[2:]
-        elif name.startswith("-"):
-            yield name, value
 
 
 def _map_mounts(word: str, mounts: Sequence[tuple[str, str]]) -> str:

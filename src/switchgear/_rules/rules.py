@@ -25,9 +25,9 @@ from switchgear._rules.program_effects import Effects
 from switchgear._rules.programs import OPERATED
 from switchgear._rules.shell.parser import UNKNOWN, TooLong
 
-_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_UPPER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_FORMS: tuple[tuple[str, int, frozenset[str], str], ...] = (
+_UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_ALPHABET = f"abcdefghijklmnopqrstuvwxyz{_UPPER}_-"
+_FORMS: tuple[tuple[str, int, str, str], ...] = (
     ("sk-ant-", 40, _ALPHABET, "an Anthropic key"),
     ("sk-proj-", 40, _ALPHABET, "an OpenAI key"),
     ("sk-", 40, _ALPHABET, "a provider's key"),
@@ -73,18 +73,11 @@ def key_in(text: str) -> str | None:
                 break
             end = at + len(beginning)
             is_start = at == 0 or text[at - 1] not in _ALPHABET
-            if is_start and _is_key(_run(text, end, alphabet), least):
+            rest = text[end : end + 300]
+            if is_start and _is_key(rest[: len(rest) - len(rest.lstrip(alphabet))], least):
                 return kind
             at = text.find(beginning, end)
     return None
-
-
-def _run(text: str, start: int, alphabet: frozenset[str]) -> str:
-    end = start
-    stop = min(len(text), start + 300)
-    while end < stop and text[end] in alphabet:
-        end += 1
-    return text[start:end]
 
 
 def _is_key(body: str, least: int) -> bool:

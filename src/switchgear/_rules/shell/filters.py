@@ -8,7 +8,7 @@ A filter that is not known here, or options of one that are not, give `None`: no
 
 from collections.abc import Callable, Iterator, Sequence
 
-from switchgear._rules.options import is_short, operands, with_next
+from switchgear._rules.options import is_short, operands, options_in, with_next
 from switchgear._rules.patterns import ANY, word_set
 
 LONGEST = 65_536
@@ -37,7 +37,7 @@ def listed(program: str, rest: Sequence[str]) -> str | None:
     """What `find` or `ls` prints, as globs."""
     if program == "find":
         acts = {"-exec", "-execdir", "-ok", "-delete", "-ls"} & set(rest)
-        shown = next((value for name, value in _options(rest) if name == "-printf"), "%p")
+        shown = next((value for name, value in options_in(rest) if name == "-printf"), "%p")
         if acts or not any(sign in shown for sign in ("%p", "%P", "%f", "%h")):
             return None
         found = finds(rest)
@@ -116,19 +116,19 @@ def _listed_by(program: str, rest: Sequence[str]) -> str | None:
         return _found_by_fd(wanted, rest, star)
     if seeks and not {"L", "v"} & letters and not may_be_in_guard(wanted, in_settings=not hides):
         return None
-    kinds = [value for option, value in _options(rest) if option in {"-t", "--type"}]
+    kinds = [value for option, value in options_in(rest) if option in {"-t", "--type"}]
     if _has(rest, "--exclude-dir") or (kinds and kinds[0] not in _GUARD_KINDS):
         return None
     names = [
         value.replace("*", star)
-        for option, value in _options(rest)
+        for option, value in options_in(rest)
         if option in {"--include", "-g", "--glob", "--iglob", "-P"} and value[:1] != "!"
     ]
     return "\n".join(f"./**/{name}" for name in names or [star])
 
 
 def _found_by_fd(wanted: str, rest: Sequence[str], star: str) -> str | None:
-    ends = [value for option, value in _options(rest) if option in {"-e", "--extension"}]
+    ends = [value for option, value in options_in(rest) if option in {"-e", "--extension"}]
     if ends:
         return "\n".join(f"./**/{star}.{end}" for end in ends)
     name = wanted.strip("^$.*").replace("\\", "")
@@ -181,18 +181,6 @@ def _letters(rest: Sequence[str]) -> set[str]:
 
 def _has(rest: Sequence[str], *names: str) -> bool:
     return any(word.partition("=")[0] in names for word in rest)
-
-
-def _options(rest: Sequence[str]) -> list[tuple[str, str]]:
-    """Options with their values, attached or as the next word."""
-    found: list[tuple[str, str]] = []
-    for word, value in with_next(rest):
-        name, equals, attached = word.partition("=")
-        if word.startswith("-"):
-            found.append((name, attached if equals else value))
-            if word[1:2] != "-" and len(word) > 2:
-                found.append((word[:2], word[2:]))
-    return found
 
 
 def _without_values(program: str, rest: Sequence[str]) -> Iterator[str]:
