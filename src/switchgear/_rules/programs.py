@@ -178,8 +178,10 @@ _CMAKE = {
     "chdir": ("env", "-C"),
 }
 """The equivalents of the commands of `cmake -E`."""
-_DISKS = ("sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "md", "dm-", "mapper/")
-"""How the names of disks begin in `/dev`."""
+_DISKS = tuple(
+    f"/dev/{name}" for name in word_list("sd hd vd xvd nvme mmcblk disk rdisk md dm- mapper/")
+)
+"""How the paths of disks begin: writing to one replaces everything on it."""
 MOST_LINKS = 16
 """Links created by one text that are followed for later commands."""
 MOST_FOLLOWED = 20_000
@@ -201,6 +203,8 @@ _DECODERS: dict[str, tuple[str, ...]] = {
 _SHOWS = word_set("pdb cProfile profile trace runpy coverage timeit viztracer")
 """Modules of Python that run another one."""
 _PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
+_TRUSTED_FOLDERS = ("venv/bin", "/.bin", "/env/bin")
+"""Folders, and ends of folders, whose programs are assumed to be what their names suggest."""
 _LOOKS = frozenset(
     (
         *("demo", "run", "resume", "runs", "batch", "serve", "backtest", "tune", "status", "watch"),
@@ -292,11 +296,17 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     for path in sends if copied else ():
         if len(sends) < MOST_WORDS:
             sends += copied.pop(path, [])  # what a file was made of goes with it
-    leaks = [leak for pipe, name in keys for leak in _leaks(pipe, name, calling)]
+    leaks = [
+        f"{name} to {host}"
+        for pipe, name in keys
+        for host in _called_from(pipe, calling)
+        if not is_own_key(name, host)
+    ]
     if found["sweeps"] and any(_adds_all(words) for words in real):
         added = [sweep.replace("modified:", "untracked:") for sweep in found["sweeps"]]
         found["sweeps"].update(dict.fromkeys(added))
-    found["deletes"].update(dict.fromkeys(filter(_is_disk, found["writes"])))
+    disks = [path for path in found["writes"] if path.startswith(_DISKS)]
+    found["deletes"].update(dict.fromkeys(disks))
     links = [link for words, cwd in linking for link in _links_made(words, cwd)][:MOST_LINKS]
     for paths in found.values():
         paths.pop(UNKNOWN, None)
@@ -318,11 +328,6 @@ def _adds_all(words: Sequence[str]) -> bool:
         return False
     everything = {".", "./", "*", ":/", "--all"} & set(words[2:])
     return bool(everything) or any(is_short(word) and "A" in word for word in words)
-
-
-def _is_disk(path: str) -> bool:
-    """Whether a path is a disk: writing to it replaces everything on it."""
-    return path.startswith("/dev/") and path[len("/dev/") :].startswith(_DISKS)
 
 
 def _links_made(words: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
@@ -354,7 +359,9 @@ _WRAPPER = "\ue007"
 
 def _touch_of(command: ShellCommand) -> Effects:
     """What a command touches; in a container, only what it sees of this machine."""
-    touch = _redirection_effect(command)
+    files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
+    reads = tuple(path for op, path in files if op in {"<", "<&"})
+    touch = Effects(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
     if command.words and command.words[0].startswith(_WRAPPER):
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
@@ -391,12 +398,6 @@ def _called_from(pipe: str, calling: dict[str, list[str]]) -> list[str]:
         if not pipe:
             return []
     return calling[pipe]
-
-
-def _leaks(pipe: str, name: str, calling: dict[str, list[str]]) -> Iterator[str]:
-    for host in _called_from(pipe, calling):
-        if not is_own_key(name, host) and not is_loopback(host):
-            yield f"{name} to {host}"
 
 
 def _scripts(command: ShellCommand) -> Iterator[str]:
@@ -484,12 +485,6 @@ def _runs_given(command: ShellCommand) -> bool:
     if program in {"eval", "source", "."} or not plain:
         return True
     return any("c" in word for word in rest if is_short(word)) or UNKNOWN in plain[0]
-
-
-def _redirection_effect(command: ShellCommand) -> Effects:
-    files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
-    reads = tuple(path for op, path in files if op in {"<", "<&"})
-    return Effects(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
 
 
 def _commands_run(
@@ -673,17 +668,13 @@ def _strip_wrappers(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
         folder, slash, program = words[0].rpartition("/")
         if slash and " " not in words[0]:
             words = (program, *words[1:])
-            command = command._replace(words=words, foreign=not _is_trusted(folder))
+            is_trusted = folder in _PROGRAM_FOLDERS or folder.endswith(_TRUSTED_FOLDERS)
+            command = command._replace(words=words, foreign=not is_trusted)
         inner = _behind(command, wrappers)
         if inner is None or not inner.words or inner.words == words:
             return command
         command = inner
     raise TooLong(f"more than {MOST_WRAPPERS} programs that start another")
-
-
-def _is_trusted(folder: str) -> bool:
-    """Whether programs in a folder are assumed to be what their names suggest."""
-    return folder in _PROGRAM_FOLDERS or folder.endswith(("venv/bin", "/.bin", "/env/bin"))
 
 
 def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:

@@ -432,7 +432,10 @@ def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
     if not fitting:
         return False
     forms = _forms_of(words[1:])
-    return any(_is_command(pattern, forms) for pattern in fitting)
+    return any(
+        all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
+        for pattern in fitting
+    )
 
 
 def _forms_of(words: Sequence[str]) -> list[str]:
@@ -449,11 +452,6 @@ def _forms_of(words: Sequence[str]) -> list[str]:
         if word[1] != "-" and len(word) > 2:
             found += (f"{word[:2]}={word[2:].lstrip('=')}", word[2:])
     return found
-
-
-def _is_command(pattern: Sequence[str], forms: Sequence[str]) -> bool:
-    """Whether the words after the program contain those of the pattern, in any order."""
-    return all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
 
 
 def _is_word(wanted: str, word: str) -> bool:

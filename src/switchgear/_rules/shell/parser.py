@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from switchgear._rules.interpreter_code import INTERPRETERS, code_of, printed_by
-from switchgear._rules.options import operands, with_next
+from switchgear._rules.options import behind_options, operands, with_next
 from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
 from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
@@ -790,7 +790,7 @@ def _known_output(command: ShellCommand, setting: Setting) -> str | None:
     if program.startswith(INTERPRETERS):
         return printed_by(code_of(command))
     if program == "xargs" and command.piped and UNKNOWN not in command.piped:
-        inner = _behind_xargs(rest)
+        inner = behind_options(tuple(rest), {"-n", "-I", "-P", "-L", "-d", "-E", "-s", "-a"})
         words = (*inner, *_words_read(command.piped))
         return (
             _known_output(command._replace(words=words, piped=None), setting) if inner else words[0]
@@ -863,14 +863,6 @@ def _words_read(text: str) -> list[str]:
     if len(found) > MOST_READ:
         raise TooLong(f"a text of more than {MOST_READ} words for a loop or xargs")
     return found
-
-
-def _behind_xargs(rest: list[str]) -> list[str]:
-    """The command that `xargs` runs."""
-    at = 0
-    while at < len(rest) and rest[at].startswith("-"):
-        at += 2 if rest[at] in {"-n", "-I", "-P", "-L", "-d", "-E", "-s", "-a"} else 1
-    return rest[at:]
 
 
 def _part_of_path(program: str, rest: list[str]) -> str | None:
