@@ -41,7 +41,6 @@ class ProviderError(NamedTuple):
 
     kind: ProviderErrorKind
     status: int | None = None
-    """The HTTP status, if there was one."""
     retry_after_s: float | None = None
     """The wait that the provider requested, in seconds."""
     text: str = ""

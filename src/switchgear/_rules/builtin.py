@@ -23,7 +23,6 @@ SECRET_FILES = word_list("""
     **/credentials.json **/service-account*.json **/.vault-token /etc/shadow /proc/*/environ
     **/.terraformrc **/.cargo/credentials*
 """)
-"""Files that usually contain secrets."""
 SECRET_SETTINGS = ("**/.npmrc", "**/.pypirc", "**/.docker/config.json", "**/.yarnrc.yml")
 """Settings that may contain a token and are also common in projects."""
 NOT_SECRET = (

@@ -106,7 +106,6 @@ class Effects(NamedTuple):
     sweeps: tuple[str, ...] = ()
     """What git discards, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
     patches: tuple[str, ...] = ()
-    """Files with patches that are applied."""
     commands: tuple[tuple[str, ...], ...] = ()
     """The programs that really run, each with its words; the first is a bare name."""
     runs: tuple[str, ...] = ()

@@ -233,7 +233,6 @@ MOST_SOURCES = 32
 RUN_FILES = word_list(".bashrc .zshrc .profile .bash_profile .zprofile .bash_login .zshenv")
 """Files whose text the next shell runs."""
 MOST_WRAPPERS = 64
-"""Maximum number of nested wrappers."""
 MOST_TOKENS = 64
 """Words from a pipe that are tried one by one."""
 

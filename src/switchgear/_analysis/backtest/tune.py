@@ -6,6 +6,7 @@ fits these runs and no others.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
@@ -68,18 +69,11 @@ class Profile(NamedTuple):
     stops: Stops
     """For each of `FACTORS`."""
     inferred: bool = False
-    """Whether the outcome is inferred."""
 
 
-class Profiling(NamedTuple):
-    """The task that makes profiles under a policy."""
-
-    policy: Policy
-
-    def profile(self, run: RecordedRun) -> Profile:
-        stops = _stops(self.policy, run)
-        inferred = run.outcome_from == INFERRED
-        return Profile(run.group, run.solved, len(run.steps), stops, inferred)
+def profile_of(policy: Policy, run: RecordedRun) -> Profile:
+    inferred = run.outcome_from == INFERRED
+    return Profile(run.group, run.solved, len(run.steps), _stops(policy, run), inferred)
 
 
 def fold_of(group: str, folds: int) -> int:
@@ -282,7 +276,7 @@ def tune(read: Recordings, policy: Policy, rate: float, tally: RecordingTally) -
         raise ValueError("only a policy whose detectors trip by themselves (any) can be tuned")
     if not any(tunable(detector) for detector in policy.detectors):
         raise ValueError("no detector of the policy has a threshold that can be raised")
-    profiles = list(each_run(read, Profiling(policy).profile, tally))
+    profiles = list(each_run(read, partial(profile_of, policy), tally))
     known = [profile for profile in profiles if profile.solved is not None]
     counts = (
         sum(profile.solved is True for profile in known),

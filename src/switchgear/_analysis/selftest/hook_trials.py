@@ -33,7 +33,6 @@ FILL = "selftest"
 _KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 """Looks like a key, and is none."""
 _KEY_VARIABLE = "ANTHROPIC_API_KEY"
-"""A variable that holds a key."""
 _PATHS = ("sends", "deletes", "writes", "given", "paths")
 _MOST = 200
 """Calls that are made up for one rule, at most."""

@@ -256,11 +256,8 @@ FAILURES = (
     *("consecutive_failures", "failure_rate", "failure_share", "failures_in_window"),
     "same_error",
 )
-"""The detectors of failing calls."""
 LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation")
-"""The detectors of repeated calls."""
 SLOW = ("slow_calls", "slow_call_share", "latency_p95")
-"""The detectors of slow calls."""
 PATIENCE = 1000
 """Calls or iterations after which a guard counts as unable to fire."""
 OVERLOADED = "529 overloaded"

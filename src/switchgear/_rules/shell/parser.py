@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from switchgear._rules.interpreter_code import INTERPRETERS, code_of, printed_by
-from switchgear._rules.options import behind_options, operands, with_next
+from switchgear._rules.options import behind_options, operands, options_in
 from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
 from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
@@ -198,7 +198,6 @@ class _Reader(WordReader):
         self.reads_loop = False
         """Whether lines of a text behind `done` are read by a `read` before it."""
         self.line_values: list[str] = []
-        """The lines."""
         self._names_read: list[str] = []
         self._depth = depth
         self._outer: list[tuple[str, dict[str, str]]] = []
@@ -446,15 +445,11 @@ class _Reader(WordReader):
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
     ) -> str | None:
         """The names that `xargs` or `read` takes from a file: by an option, `<`, or `cat FILE |`."""
-        for name, value in with_next(words):
-            if name in {"-a", "--arg-file"}:
-                return self._names_in(value)
-            if name.startswith("--arg-file="):
-                return self._names_in(name.partition("=")[2])
-            file = name[2:] if name[:2] == "-a" else value if name in {"-0a", "-ra", "-r0a"} else ""
-            attached = self._names_in(file) if file else None
-            if attached is not None:  # -afile
-                return attached
+        for name, value in options_in(words):
+            if name in {"-a", "--arg-file", "-0a", "-ra", "-r0a"}:
+                names = self._names_in(value)
+                if names is not None:
+                    return names
         for op, target in redirects:
             if op == "<":
                 return self._names_in(target)
