@@ -310,8 +310,15 @@ class _Denied(NamedTuple):
     wild: Sequence[str]
     """Those with a star in a folder."""
 
-    @classmethod
-    def of(cls, patterns: Sequence[str]) -> "_Denied":
+
+_known_denied: dict[Patterns, _Denied] = {}
+MOST_DENIED = 64
+
+
+def _denied(patterns: Patterns) -> _Denied:
+    """The index of these patterns; the most recent ones are cached."""
+    found = _known_denied.pop(patterns, None)
+    if found is None:
         above: set[str] = set()
         wild: list[str] = []
         for pattern in patterns:
@@ -323,16 +330,8 @@ class _Denied(NamedTuple):
                 above.add(folder)
                 folder = folder.rpartition("/")[0]
             above.add("/")
-        return cls([(required_text(each), each) for each in patterns], frozenset(above), wild)
-
-
-_known_denied: dict[Patterns, _Denied] = {}
-MOST_DENIED = 64
-
-
-def _denied(patterns: Patterns) -> _Denied:
-    """The index of these patterns; the most recent ones are cached."""
-    found = _known_denied.pop(patterns, None) or _Denied.of(patterns)
+        pairs = [(required_text(each), each) for each in patterns]
+        found = _Denied(pairs, frozenset(above), wild)
     _known_denied[patterns] = found
     while len(_known_denied) > MOST_DENIED:
         del _known_denied[next(iter(_known_denied))]
