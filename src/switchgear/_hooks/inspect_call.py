@@ -15,7 +15,8 @@ from switchgear._text.fingerprint import digest
 from switchgear._text.redact import LONGEST, redact, redact_lines
 
 if TYPE_CHECKING:
-    from switchgear._rules.effects import CallEffects, Place
+    from switchgear._rules.effects import Place
+    from switchgear._rules.program_effects import Effects
 
 AGENT_SPAWN = "agent_spawn"
 GIT = "git_operations"
@@ -292,7 +293,7 @@ def _text_of(path: str, most: int) -> str:
     return data.decode(errors="replace") if small else ""
 
 
-def _rule_broken_by_git_clean(deed: "CallEffects", known: HookConfig, place: "Place") -> str | None:
+def _rule_broken_by_git_clean(deed: "Effects", known: HookConfig, place: "Place") -> str | None:
     """The rule that `git clean` and similar commands break; only here it is known what git tracks.
 
     In another project, `git clean` deletes files outside the workspace.

@@ -41,7 +41,6 @@ class ProviderError(NamedTuple):
 
     kind: ProviderErrorKind
     status: int | None = None
-    """The HTTP status, if there was one."""
     retry_after_s: float | None = None
     """The wait that the provider requested, in seconds."""
     text: str = ""
@@ -78,7 +77,10 @@ def classify(error: BaseException) -> ProviderError | None:
     True
     """
     try:
-        return _classify_known(error)
+        if is_no_evidence(error):
+            return None
+        found = next(filter(None, map(_understood, _with_causes(error))), None)
+        return None if found is None else found._replace(text=describe(error))
     except BaseException as trouble:  # a strange exception is not replaced by another one
         if is_interrupt(trouble):
             raise
@@ -156,13 +158,6 @@ class _Headers(Exception):
     def __init__(self, headers: Mapping[str, str] | None) -> None:
         super().__init__()
         self.headers = headers
-
-
-def _classify_known(error: BaseException) -> ProviderError | None:
-    if is_no_evidence(error):
-        return None
-    found = next(filter(None, map(_understood, _with_causes(error))), None)
-    return None if found is None else found._replace(text=describe(error))
 
 
 def _understood(error: BaseException) -> ProviderError | None:

@@ -216,12 +216,9 @@ def model_price(model: str, provider: str = "") -> Rates | None:
 
 
 def _package_rates(model: str, provider: str) -> Rates | None:
-    kinds = (
-        *(TokenUsage(ORDINARY_TOKENS), TokenUsage(0, ORDINARY_TOKENS)),
-        *(TokenUsage(ORDINARY_TOKENS, 0, ORDINARY_TOKENS),),
-        *(TokenUsage(ORDINARY_TOKENS, 0, 0, ORDINARY_TOKENS),),
-    )
-    costs = [by_package(model, usage, provider, 2) for usage in kinds]
+    most = ORDINARY_TOKENS
+    kinds = ((most,), (0, most), (most, 0, most), (most, 0, 0, most))
+    costs = [by_package(model, TokenUsage(*counts), provider, 2) for counts in kinds]
     if None in costs:
         return None
     return Rates(*(cost * (_MILLION // ORDINARY_TOKENS) for cost in costs if cost is not None))

@@ -29,184 +29,157 @@ class ProviderErrorKind(StrEnum):
     BAD_REQUEST = "bad_request"
 
 
-PROVIDER_FAILURES = frozenset(
-    (
-        ProviderErrorKind.RATE_LIMIT,
-        ProviderErrorKind.OVERLOAD,
-        ProviderErrorKind.OUTAGE,
-        ProviderErrorKind.TIMEOUT,
-    )
-)
+(
+    RATE_LIMIT,
+    OVERLOAD,
+    OUTAGE,
+    TIMEOUT,
+    AUTH,
+    QUOTA,
+    CONTEXT_LENGTH,
+    CONTENT_POLICY,
+    BAD_REQUEST,
+) = ProviderErrorKind
+
+PROVIDER_FAILURES = frozenset((RATE_LIMIT, OVERLOAD, OUTAGE, TIMEOUT))
 """Count against the circuit of the provider; all others concern the request or the account."""
-AGENT_FAILURES = frozenset(
-    (
-        ProviderErrorKind.CONTEXT_LENGTH,
-        ProviderErrorKind.CONTENT_POLICY,
-        ProviderErrorKind.BAD_REQUEST,
-    )
-)
+AGENT_FAILURES = frozenset((CONTEXT_LENGTH, CONTENT_POLICY, BAD_REQUEST))
 """Count against the circuit of the agent that made the request."""
-NO_FAILOVER = frozenset(
-    (ProviderErrorKind.AUTH, ProviderErrorKind.CONTENT_POLICY, ProviderErrorKind.BAD_REQUEST)
-)
+NO_FAILOVER = frozenset((AUTH, CONTENT_POLICY, BAD_REQUEST))
 """Are raised at once: another provider would hide them, or refuse the request as well."""
-NOT_STARTED = frozenset(
-    (
-        ProviderErrorKind.RATE_LIMIT,
-        ProviderErrorKind.OVERLOAD,
-        ProviderErrorKind.AUTH,
-        ProviderErrorKind.QUOTA,
-    )
-)
+NOT_STARTED = frozenset((RATE_LIMIT, OVERLOAD, AUTH, QUOTA))
 """A provider responds with these before it starts work. The others may be billed."""
 
 CODES: dict[str, ProviderErrorKind] = {
     # Anthropic
-    "authentication_error": ProviderErrorKind.AUTH,
-    "permission_error": ProviderErrorKind.AUTH,
-    "billing_error": ProviderErrorKind.QUOTA,
-    "request_too_large": ProviderErrorKind.CONTEXT_LENGTH,
-    "rate_limit_error": ProviderErrorKind.RATE_LIMIT,
-    "api_error": ProviderErrorKind.OUTAGE,
-    "overloaded_error": ProviderErrorKind.OVERLOAD,
-    "timeout_error": ProviderErrorKind.TIMEOUT,
+    "authentication_error": AUTH,
+    "permission_error": AUTH,
+    "billing_error": QUOTA,
+    "request_too_large": CONTEXT_LENGTH,
+    "rate_limit_error": RATE_LIMIT,
+    "api_error": OUTAGE,
+    "overloaded_error": OVERLOAD,
+    "timeout_error": TIMEOUT,
     # OpenAI and Azure
-    "invalid_api_key": ProviderErrorKind.AUTH,
-    "account_deactivated": ProviderErrorKind.AUTH,
-    "insufficient_quota": ProviderErrorKind.QUOTA,
-    "billing_hard_limit_reached": ProviderErrorKind.QUOTA,
-    "billing_not_active": ProviderErrorKind.QUOTA,
-    "context_length_exceeded": ProviderErrorKind.CONTEXT_LENGTH,
-    "string_above_max_length": ProviderErrorKind.CONTEXT_LENGTH,
-    "content_filter": ProviderErrorKind.CONTENT_POLICY,
-    "content_policy_violation": ProviderErrorKind.CONTENT_POLICY,
-    "moderation_blocked": ProviderErrorKind.CONTENT_POLICY,
-    "responsibleaipolicyviolation": ProviderErrorKind.CONTENT_POLICY,
-    "rate_limit_exceeded": ProviderErrorKind.RATE_LIMIT,
-    "slow_down": ProviderErrorKind.OVERLOAD,
-    "server_overloaded": ProviderErrorKind.OVERLOAD,
-    "server_error": ProviderErrorKind.OUTAGE,
+    "invalid_api_key": AUTH,
+    "account_deactivated": AUTH,
+    "insufficient_quota": QUOTA,
+    "billing_hard_limit_reached": QUOTA,
+    "billing_not_active": QUOTA,
+    "context_length_exceeded": CONTEXT_LENGTH,
+    "string_above_max_length": CONTEXT_LENGTH,
+    "content_filter": CONTENT_POLICY,
+    "content_policy_violation": CONTENT_POLICY,
+    "moderation_blocked": CONTENT_POLICY,
+    "responsibleaipolicyviolation": CONTENT_POLICY,
+    "rate_limit_exceeded": RATE_LIMIT,
+    "slow_down": OVERLOAD,
+    "server_overloaded": OVERLOAD,
+    "server_error": OUTAGE,
     # Google
-    "unauthenticated": ProviderErrorKind.AUTH,
-    "permission_denied": ProviderErrorKind.AUTH,
-    "api_key_invalid": ProviderErrorKind.AUTH,
-    "prohibited_content": ProviderErrorKind.CONTENT_POLICY,
-    "unavailable": ProviderErrorKind.OVERLOAD,
-    "internal": ProviderErrorKind.OUTAGE,
-    "deadline_exceeded": ProviderErrorKind.TIMEOUT,
+    "unauthenticated": AUTH,
+    "permission_denied": AUTH,
+    "api_key_invalid": AUTH,
+    "prohibited_content": CONTENT_POLICY,
+    "unavailable": OVERLOAD,
+    "internal": OUTAGE,
+    "deadline_exceeded": TIMEOUT,
     # AWS
-    "accessdeniedexception": ProviderErrorKind.AUTH,
-    "servicequotaexceededexception": ProviderErrorKind.QUOTA,
-    "throttlingexception": ProviderErrorKind.RATE_LIMIT,
-    "serviceunavailableexception": ProviderErrorKind.OVERLOAD,
-    "internalserverexception": ProviderErrorKind.OUTAGE,
-    "modeltimeoutexception": ProviderErrorKind.TIMEOUT,
+    "accessdeniedexception": AUTH,
+    "servicequotaexceededexception": QUOTA,
+    "throttlingexception": RATE_LIMIT,
+    "serviceunavailableexception": OVERLOAD,
+    "internalserverexception": OUTAGE,
+    "modeltimeoutexception": TIMEOUT,
 }
 """Codes and types in the body of an error. `resource_exhausted` depends on the rest of the body."""
 
 PHRASES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
+    (QUOTA, ("credit balance", "exceeded your current quota", "check your plan and billing")),
     (
-        ProviderErrorKind.QUOTA,
-        ("credit balance", "exceeded your current quota", "check your plan and billing"),
-    ),
-    (
-        ProviderErrorKind.CONTEXT_LENGTH,
+        CONTEXT_LENGTH,
         (
             *("prompt is too long", "maximum context", "context window", "context length"),
             *("input token count", "maximum number of tokens", "input is too long"),
         ),
     ),
     (
-        ProviderErrorKind.CONTENT_POLICY,
+        CONTENT_POLICY,
         (
             *("content filtering policy", "content management policy", "safety system"),
             *("content policy", "usage policies", "flagged as potentially violating"),
         ),
     ),
-    (
-        ProviderErrorKind.AUTH,
-        ("api key not valid", "api key expired", "invalid api key", "invalid x-api-key"),
-    ),
+    (AUTH, ("api key not valid", "api key expired", "invalid api key", "invalid x-api-key")),
 )
 """What a message means where its status has several meanings."""
 AMBIGUOUS = frozenset((400, 403, 413, 422, 429, None))
 """Statuses with several meanings; `None`: no status."""
 
 STATUSES: dict[int, ProviderErrorKind] = {
-    401: ProviderErrorKind.AUTH,
-    402: ProviderErrorKind.QUOTA,
-    403: ProviderErrorKind.AUTH,
-    404: ProviderErrorKind.BAD_REQUEST,
-    407: ProviderErrorKind.AUTH,
-    408: ProviderErrorKind.TIMEOUT,
-    413: ProviderErrorKind.CONTEXT_LENGTH,
-    425: ProviderErrorKind.OVERLOAD,
-    429: ProviderErrorKind.RATE_LIMIT,
-    503: ProviderErrorKind.OVERLOAD,
-    504: ProviderErrorKind.TIMEOUT,
-    529: ProviderErrorKind.OVERLOAD,
+    401: AUTH,
+    402: QUOTA,
+    403: AUTH,
+    404: BAD_REQUEST,
+    407: AUTH,
+    408: TIMEOUT,
+    413: CONTEXT_LENGTH,
+    425: OVERLOAD,
+    429: RATE_LIMIT,
+    503: OVERLOAD,
+    504: TIMEOUT,
+    529: OVERLOAD,
 }
 """All others are an outage from 500 on, and a bad request below."""
 
 EXCEPTIONS: dict[str, ProviderErrorKind] = {
-    "ContentFilterFinishReasonError": ProviderErrorKind.CONTENT_POLICY,
-    "ContentPolicyViolationError": ProviderErrorKind.CONTENT_POLICY,
-    "BlockedPromptException": ProviderErrorKind.CONTENT_POLICY,
-    "LengthFinishReasonError": ProviderErrorKind.CONTEXT_LENGTH,
-    "ContextWindowExceededError": ProviderErrorKind.CONTEXT_LENGTH,
+    "ContentFilterFinishReasonError": CONTENT_POLICY,
+    "ContentPolicyViolationError": CONTENT_POLICY,
+    "BlockedPromptException": CONTENT_POLICY,
+    "LengthFinishReasonError": CONTEXT_LENGTH,
+    "ContextWindowExceededError": CONTEXT_LENGTH,
 }
 """Exceptions that are more specific than their status, by type name."""
 
 NO_RESPONSE: dict[str, ProviderErrorKind] = {
     # Timeouts first: to some they are connection errors too.
-    "APITimeoutError": ProviderErrorKind.TIMEOUT,
-    "TimeoutException": ProviderErrorKind.TIMEOUT,
-    "Timeout": ProviderErrorKind.TIMEOUT,
-    "TimeoutError": ProviderErrorKind.TIMEOUT,
-    "APIConnectionError": ProviderErrorKind.OUTAGE,
-    "TransportError": ProviderErrorKind.OUTAGE,
-    "ClientConnectionError": ProviderErrorKind.OUTAGE,
-    "ConnectionError": ProviderErrorKind.OUTAGE,
-    "URLError": ProviderErrorKind.OUTAGE,
-    "gaierror": ProviderErrorKind.OUTAGE,
+    "APITimeoutError": TIMEOUT,
+    "TimeoutException": TIMEOUT,
+    "Timeout": TIMEOUT,
+    "TimeoutError": TIMEOUT,
+    "APIConnectionError": OUTAGE,
+    "TransportError": OUTAGE,
+    "ClientConnectionError": OUTAGE,
+    "ConnectionError": OUTAGE,
+    "URLError": OUTAGE,
+    "gaierror": OUTAGE,
 }
 """Exceptions without a response, by the names of their types and base classes. One with a status
 had a response: `urllib` derives those from `URLError`."""
 
 
 MESSAGES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
-    (ProviderErrorKind.QUOTA, ("billing",)),
-    (ProviderErrorKind.CONTEXT_LENGTH, ("too many tokens",)),
+    (QUOTA, ("billing",)),
+    (CONTEXT_LENGTH, ("too many tokens",)),
+    (RATE_LIMIT, ("rate limit", "rate_limit", "ratelimit", "too many requests", "usage limit")),
+    (OVERLOAD, ("overloaded", "service unavailable", "at capacity", "high demand")),
     (
-        ProviderErrorKind.RATE_LIMIT,
-        (*("rate limit", "rate_limit", "ratelimit", "too many requests", "usage limit"),),
-    ),
-    (
-        ProviderErrorKind.OVERLOAD,
-        ("overloaded", "service unavailable", "at capacity", "high demand"),
-    ),
-    (
-        ProviderErrorKind.AUTH,
+        AUTH,
         (
             *("incorrect api key", "authentication", "unauthorized", "not logged in"),
             *("please run /login", "no api key", "api_key environment variable", "auth method"),
         ),
     ),
-    (ProviderErrorKind.TIMEOUT, ("etimedout",)),
+    (TIMEOUT, ("etimedout",)),
     (
-        ProviderErrorKind.OUTAGE,
+        OUTAGE,
         (
             *("econnrefused", "econnreset", "enotfound", "eai_again", "fetch failed"),
             *("connection refused", "connection reset", "connection failed", "connection error"),
             *("connect error", "connecterror", "unable to connect", "cannot connect"),
             *("could not connect", "network error", "stream disconnected", "error sending request"),
-            *(
-                "socket hang up",
-                "internal server error",
-                "bad gateway",
-                "internal_error",
-                "api_error",
-            ),
+            *("socket hang up", "internal server error", "bad gateway", "internal_error"),
+            "api_error",
         ),
     ),
 )
@@ -219,18 +192,8 @@ _WRITTEN_CODES = re.compile(
 )
 """Codes that are unmistakable within a text; other programs print the generic ones too."""
 _PRECEDENCE = (
-    *(
-        ProviderErrorKind.QUOTA,
-        ProviderErrorKind.CONTENT_POLICY,
-        ProviderErrorKind.CONTEXT_LENGTH,
-        ProviderErrorKind.AUTH,
-    ),
-    *(
-        ProviderErrorKind.RATE_LIMIT,
-        ProviderErrorKind.OVERLOAD,
-        ProviderErrorKind.TIMEOUT,
-        ProviderErrorKind.OUTAGE,
-    ),
+    *(QUOTA, CONTENT_POLICY, CONTEXT_LENGTH, AUTH),
+    *(RATE_LIMIT, OVERLOAD, TIMEOUT, OUTAGE),
 )
 """Of several codes the most specific counts."""
 
@@ -243,7 +206,7 @@ def kind_of_codes(
     if "resource_exhausted" in codes:
         # Google uses it for both: a rate limit has a retry time, a quota needs money.
         is_rate = delay_s is not None or "quota" not in message
-        found.add(ProviderErrorKind.RATE_LIMIT if is_rate else ProviderErrorKind.QUOTA)
+        found.add(RATE_LIMIT if is_rate else QUOTA)
     return next((kind for kind in _PRECEDENCE if kind in found), None)
 
 
@@ -260,9 +223,7 @@ def kind_of_status(status: int) -> ProviderErrorKind | None:
     """
     if status < 400:
         return None
-    return STATUSES.get(
-        status, ProviderErrorKind.OUTAGE if status >= 500 else ProviderErrorKind.BAD_REQUEST
-    )
+    return STATUSES.get(status, OUTAGE if status >= 500 else BAD_REQUEST)
 
 
 def kind_of_message(
@@ -273,7 +234,7 @@ def kind_of_message(
     `delay_s`: the wait in the message, in seconds.
 
     >>> kind_of_message("api error: 529 overloaded_error"), kind_of_message("not logged in")
-    (<ProviderErrorKind.OVERLOAD: 'overload'>, <ProviderErrorKind.AUTH: 'auth'>)
+    (<OVERLOAD: 'overload'>, <AUTH: 'auth'>)
     """
     kind = kind_of_codes(frozenset(_WRITTEN_CODES.findall(message)), message, delay_s)
     kind = kind or kind_of_phrase(message, status)

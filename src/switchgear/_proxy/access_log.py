@@ -3,27 +3,27 @@
 import json
 import os
 import time
+from dataclasses import dataclass
 from typing import TextIO
 
 from switchgear._text.redact import redact
 
 
+@dataclass(slots=True)
 class LogEntry:
     """What the log has of one request, filled in as it becomes known."""
 
-    __slots__ = (
-        *("cost_micros", "key", "method", "model", "note", "path"),
-        *("refused", "session", "status", "tokens", "upstream"),
-    )
-
-    def __init__(self, method: str, path: str, upstream: str) -> None:
-        self.method = method
-        self.path = path
-        self.upstream = upstream
-        self.status = 0
-        self.model = self.session = self.key = self.refused = self.note = ""
-        self.tokens: tuple[int, int] | None = None
-        self.cost_micros: int | None = None
+    method: str
+    path: str
+    upstream: str
+    status: int = 0
+    model: str = ""
+    session: str = ""
+    key: str = ""
+    refused: str = ""
+    note: str = ""
+    tokens: tuple[int, int] | None = None
+    cost_micros: int | None = None
 
 
 class AccessLog:

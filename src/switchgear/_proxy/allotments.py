@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from switchgear._budgets.budgets import Budgets, Reservation
@@ -49,46 +51,34 @@ class CallEstimate(NamedTuple):
     """Whether it rests on what calls like it cost; else on the sizes of the request."""
 
 
+@dataclass(slots=True)
 class _Allotment:
     """One open reservation and the calls that share it."""
 
-    __slots__ = (
-        "calls",
-        "made_s",
-        "micros",
-        "renewed_s",
-        "reservation",
-        "reserved",
-        "spent",
-        "taken",
-    )
-
-    def __init__(self, reservation: Reservation, micros: int, now_s: float) -> None:
-        self.reservation = reservation
-        self.micros = micros
-        self.made_s = self.renewed_s = now_s
-        self.calls = 0
-        """Calls that are in progress."""
-        self.taken = 0
-        """Calls that it was used for."""
-        self.reserved = 0
-        self.spent = 0
+    reservation: Reservation
+    micros: int
+    made_s: float
+    renewed_s: float
+    calls: int = 0
+    """Calls that are in progress."""
+    taken: int = 0
+    """Calls that it was used for."""
+    reserved: int = 0
+    spent: int = 0
 
     @property
     def free_micros(self) -> int:
         return self.micros - self.reserved - self.spent
 
 
+@dataclass(slots=True)
 class BudgetShare:
     """What one call holds of an allotment. Settled once; a second time changes nothing."""
 
-    __slots__ = ("_allotment", "_node", "is_open", "micros")
-
-    def __init__(self, node: "NodeBudget", allotment: _Allotment, micros: int) -> None:
-        self._node = node
-        self._allotment = allotment
-        self.micros = micros
-        self.is_open = True
+    _node: "NodeBudget"
+    _allotment: _Allotment
+    micros: int
+    is_open: bool = True
 
     def settle(self, cost_micros: int | None) -> None:
         """The call cost so much. `None`: unknown, so all that was reserved counts. No I/O."""
@@ -151,7 +141,8 @@ class NodeBudget:
             reservation = budgets.reserve(
                 self.node, amount, owner=self._owner, lease_s=LEASE_S, allow_unknown=True
             )
-            allotment = _Allotment(reservation, amount, self._clock())
+            now_s = self._clock()
+            allotment = _Allotment(reservation, amount, now_s, now_s)
             with self._lock:
                 self._current = allotment
                 return self._take_share(allotment, share_micros)
@@ -256,28 +247,25 @@ class NodeBudget:
         with self._lock:
             rest, self._retired = self._retired, []
         for allotment in rest:
-            # What is running counts as it was reserved.
-            cost = allotment.spent + allotment.reserved
-            try:
-                allotment.reservation.settle(cost)
-            except (BudgetRefused, StoreError):
-                continue  # the end of the lease settles it
+            with suppress(BudgetRefused, StoreError):  # the end of the lease settles it
+                # What is running counts as it was reserved.
+                allotment.reservation.settle(allotment.spent + allotment.reserved)
 
 
 def _free(nodes: dict[str, BudgetNode], node: str) -> tuple[int | None, int]:
     """What is free at a node, by the scarcest above it, and what reservations hold of that."""
     if node not in nodes:
         raise BudgetRefused(node, "there is no such budget", None)
-    scarce: int | None = None
-    payer = ""
+    limited: list[tuple[int, str]] = []
     at = node
     while at:
         free = nodes[at].free_micros if at in nodes else None
-        if free is not None and (scarce is None or free < scarce):
-            scarce, payer = free, at
+        if free is not None:
+            limited.append((free, at))
         at = parent_of(at)
-    if scarce is None:
+    if not limited:
         return None, 0
+    scarce, payer = min(limited, key=itemgetter(0))
     held = sum(
         each.claim_micros
         for path, each in nodes.items()

@@ -8,13 +8,14 @@ import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
 
-from switchgear._proxy.http1 import LEAST_CHUNK, Headers
+from switchgear._proxy.http1 import LEAST_CHUNK, Headers, wake
 
 _READ_AHEAD = 256 * 1024
 """Bytes of a response that are read before the client takes them."""
@@ -54,22 +55,20 @@ def origin_of(url: str) -> tuple[Origin, str]:
     return Origin(is_secure, parts.hostname or "", port, parts.netloc.encode()), parts.path
 
 
+@dataclass(slots=True)
 class UpstreamResponse:
     """A response whose body is read part by part, by one task. Close it in any case."""
 
-    __slots__ = ("_link", "head_s", "headers", "is_complete", "is_framed", "reason", "status")
-
-    def __init__(self, link: "_UpstreamConnection") -> None:
-        self._link = link
-        self.status = 0
-        self.head_s = 0.0
-        """When the head arrived, on the monotonic clock."""
-        self.reason = b""
-        self.headers: Headers = []
-        self.is_complete = False
-        """Whether the whole body has arrived; parts of it may still have to be read."""
-        self.is_framed = False
-        """Whether the upstream marks the end of the body, other than by closing the connection."""
+    _link: "_UpstreamConnection"
+    status: int = 0
+    head_s: float = 0.0
+    """When the head arrived, on the monotonic clock."""
+    reason: bytes = b""
+    headers: Headers = field(default_factory=list)
+    is_complete: bool = False
+    """Whether the whole body has arrived; parts of it may still have to be read."""
+    is_framed: bool = False
+    """Whether the upstream marks the end of the body, other than by closing the connection."""
 
     def header(self, name: bytes) -> str:
         """The value of the first header of this name, in lower case; empty: there is none."""
@@ -262,21 +261,14 @@ class _UpstreamConnection(asyncio.Protocol):
                 why = f": {exc}" if exc is not None else ""
                 self._trouble = UpstreamBroken(f"the upstream closed the connection{why}")
         self._wake()
-        self._release_writer()
-
-    def eof_received(self) -> bool:
-        return False
+        self.resume_writing()
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        self._release_writer()
-
-    def _release_writer(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        wake(self._drained)
+        self._drained = None
 
     # Events of the parser
 
@@ -385,9 +377,7 @@ class _UpstreamConnection(asyncio.Protocol):
         await self._wakes
 
     def _wake(self) -> None:
-        wakes, self._wakes = self._wakes, None
-        if wakes is not None and not wakes.done():
-            wakes.set_result(None)
+        wake(self._wakes)
 
     def _fail(self, trouble: BaseException) -> None:
         self._trouble = self._trouble or trouble

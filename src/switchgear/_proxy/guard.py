@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import EventKind, Mode, Override, Permit, Phase, Record, Signal
 from switchgear._hooks.session import Notes
 from switchgear._panel.panel import Panel
-from switchgear._providers.prices import Rates, TokenUsage
+from switchgear._providers.prices import Rates
 from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest
 from switchgear._providers.usage import Metered
@@ -107,50 +108,38 @@ class ProxiedCall(NamedTuple):
     request: ModelRequest
 
 
+@dataclass(slots=True)
 class AdmittedCall:
     """What a call holds until it is settled. Used by one task."""
 
-    __slots__ = ("call", "is_free", "key", "session", "shares", "spent_micros", "warning")
+    call: ProxiedCall
+    session: "Known | None" = None
+    key: tuple[CircuitBreaker, Permit] | None = None
+    shares: list[BudgetShare] = field(default_factory=list)
+    warning: str = ""
 
-    def __init__(self, call: ProxiedCall) -> None:
-        self.call = call
-        self.session: Known | None = None
-        self.key: tuple[CircuitBreaker, Permit] | None = None
-        self.shares: list[BudgetShare] = []
-        self.warning = ""
-        self.is_free = call.request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS
-        self.spent_micros: int | None = None
+    @property
+    def is_free(self) -> bool:
+        return self.call.request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS
 
 
+@dataclass(slots=True)
 class Known:
     """The local state of a session. The store has the rest."""
 
-    __slots__ = (
-        "calls",
-        "checked_s",
-        "costs",
-        "heat",
-        "identity",
-        "keys",
-        "refusal",
-        "spent_micros",
-        "unsaved_micros",
-    )
-
-    def __init__(self) -> None:
-        self.identity = Identity("")
-        self.keys: frozenset[str] = frozenset()
-        """The turns that this worker has recorded."""
-        self.heat = 0.0
-        self.costs: dict[str, deque[tuple[int, int]]] = {}
-        """Cost and estimated input of the last calls, by model."""
-        self.spent_micros: int | None = None
-        self.unsaved_micros = 0
-        self.checked_s = -math.inf
-        """When it was last read whether the session is held, on the clock of this process."""
-        self.refusal: ProxyRefusal | None = None
-        self.calls: OrderedDict[str, PendingCall] = OrderedDict()
-        """Calls of stored responses whose results will come alone."""
+    identity: Identity = Identity("")  # noqa: RUF009  immutable
+    keys: frozenset[str] = frozenset()
+    """The turns that this worker has recorded."""
+    heat: float = 0.0
+    costs: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
+    """Cost and estimated input of the last calls, by model."""
+    spent_micros: int | None = None
+    unsaved_micros: int = 0
+    checked_s: float = -math.inf
+    """When it was last read whether the session is held, on the clock of this process."""
+    refusal: ProxyRefusal | None = None
+    calls: OrderedDict[str, PendingCall] = field(default_factory=OrderedDict)
+    """Calls of stored responses whose results will come alone."""
 
 
 class Fed(NamedTuple):
@@ -237,9 +226,10 @@ class Guard:
 
     def _is_due(self, known: Known) -> bool:
         """Whether it must be read whether a session is held: changes are reported by the feed."""
-        if known.checked_s == -math.inf or known.refusal is not None:
-            return time.monotonic() - known.checked_s > CHECK_S
-        return not self._changes.is_current and time.monotonic() - known.checked_s > CHECK_S
+        was_read = known.checked_s != -math.inf and known.refusal is None
+        if was_read and self._changes.is_current:
+            return False
+        return time.monotonic() - known.checked_s > CHECK_S
 
     def _note_changes(self, names: set[str] | None) -> None:
         """Take note of circuits that moved; `None`: any may have. Called in the thread of the feed."""
@@ -320,7 +310,7 @@ class Guard:
             found = lanes.new_turns(known_lanes, keys, have_ids=has_ids, continues=continues)
             agent = identity.session if identity.parent else found.lane
             name = f"{session}/agent/{agent}" if agent else session
-            policy = self.policy_for(name)
+            policy = proxy_policy(name, self.settings.policy_for)
             heat, warning, tripped = 0.0, "", ""
             for index, turn in enumerate(turns):
                 if not found.is_new(index):
@@ -449,12 +439,14 @@ class Guard:
 
     def _estimate(self, call: ProxiedCall) -> CallEstimate | None:
         """What a call may cost; `None`: the price is unknown."""
-        request = call.request
-        rates = self.settings.rates
+        request, rates = call.request, self.settings.rates
         known = self._sessions.get(call.identity.session)
         recent = known.costs.get(request.model) if known is not None else None
         recent = recent or self._model_costs.get(request.model)
-        most = self._price(request, request.most_usage(), rates)
+        if rates is not None:
+            most: int | None = rates.cost_micros(*request.most_usage())
+        else:
+            most = request.most_cost().micros
         if most is None:
             return None
         if not recent:
@@ -463,15 +455,11 @@ class Guard:
         highest = max(cost * max(1.0, size / max(1, then)) for cost, then in recent)
         return CallEstimate(max(1, round(highest * _MARGIN)), is_learned=True)
 
-    def _price(self, request: ModelRequest, usage: TokenUsage, rates: Rates | None) -> int | None:
-        if rates is not None:
-            return rates.cost_micros(*usage)
-        return request.most_cost().micros
-
     def _budget_nodes(self, identity: Identity) -> list[NodeBudget]:
         settings = self.settings
-        found = [(settings.budget_node, None)] if settings.budget_node else []
-        wanted: list[tuple[str, int | None]] = [*found]
+        wanted: list[tuple[str, int | None]] = []
+        if settings.budget_node:
+            wanted.append((settings.budget_node, None))
         if settings.key_budget_micros is not None and identity.key:
             wanted.append((f"proxy-key-{identity.key}", settings.key_budget_micros))
         if settings.session_budget_micros is not None:
@@ -540,7 +528,6 @@ class Guard:
         if known is not None and cost:
             known.spent_micros = (known.spent_micros or 0) + cost
             known.unsaved_micros += cost
-        admission.spent_micros = cost
         return cost
 
     async def record_key(self, admission: AdmittedCall, verdict: ResponseVerdict | None) -> None:
@@ -630,48 +617,27 @@ class Guard:
             tx.note = note
             tx.keep_s = _DAY_S
 
-        try:
+        with suppress(StoreError, ValueError):  # this worker knows it
             name = f"response/{response_id[:120]}"
             await self.beside(lambda: self.panel.store.transact(name, work))
-        except (StoreError, ValueError):
-            return  # known to this worker
 
     def _keep_response(self, response_id: str, session: str, calls: list[PendingCall]) -> None:
         known = self._known_session(session)
         for call in calls:
-            known.calls[call.id] = call
-            while len(known.calls) > _MOST_CALLS:
-                known.calls.popitem(last=False)
-        self._responses[response_id] = session
-        while len(self._responses) > MOST_KNOWN:
-            self._responses.popitem(last=False)
+            _remember(known.calls, call.id, call, _MOST_CALLS)
+        _remember(self._responses, response_id, session)
 
     # What is known
 
     def _known_session(self, session: str) -> Known:
-        known = self._sessions.get(session)
-        if known is None:
-            known = self._sessions[session] = Known()
-            if len(self._sessions) > MOST_KNOWN:
-                self._sessions.popitem(last=False)
-        else:
-            self._sessions.move_to_end(session)
-        return known
+        return _remember(self._sessions, session, self._sessions.get(session) or Known())
 
     async def breaker(self, name: str) -> CircuitBreaker:
         """The breaker of a circuit; the first time it is read from the store, beside the loop."""
         found = self._breakers.get(name)
         if found is None:
             found = await self.beside(lambda: self.panel.breaker(name))
-            self._breakers[name] = found
-            if len(self._breakers) > MOST_KNOWN:
-                self._breakers.popitem(last=False)
-        else:
-            self._breakers.move_to_end(name)
-        return found
-
-    def policy_for(self, name: str) -> Policy:
-        return proxy_policy(name, self.settings.policy_for)
+        return _remember(self._breakers, name, found)
 
     # In the background
 
@@ -716,6 +682,15 @@ class Guard:
             node.close()
         self.save_counts()
         self._threads.shutdown(wait=True)
+
+
+def _remember(known: OrderedDict[str, T], key: str, value: T, most: int = MOST_KNOWN) -> T:
+    """Keep a value as the one that was used last; the oldest goes if there are too many."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > most:
+        known.popitem(last=False)
+    return value
 
 
 @lru_cache(4096)
@@ -798,9 +773,8 @@ def _session_refusal(view: View) -> ProxyRefusal:
 
 
 def _short_refusal(short: BudgetShort) -> ProxyRefusal:
-    left = (
-        f"{_cents(short.free_micros)} left, and the next call may cost {_cents(short.need_micros)}"
-    )
+    need = f"the next call may cost {_cents(short.need_micros)}"
+    left = f"{_cents(short.free_micros)} left, and {need}"
     if short.held_micros:
         held = f"{_cents(short.held_micros)} is reserved by other calls"
         why = f"Switchgear: budget {short.node!r}: {left}; {held}. Retry in a moment."

@@ -159,7 +159,7 @@ def _anthropic(messages: Any) -> Iterator[ToolTurn]:
                 if _str(block.get("type")).endswith("tool_result")
             }
             done = [
-                _finish_call(call, found.get("content"), thought, found.get("is_error"))
+                FinishedCall(*call, found.get("content"), found.get("is_error"), thought)
                 for call in open_calls
                 if (found := results.get(call.id)) is not None
             ]
@@ -178,7 +178,7 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
             found = next((call for call in open_calls if call.id == wanted), None)
             if found is not None:
                 open_calls.remove(found)
-                done.append(_finish_call(found, message.get("content"), thought, None))
+                done.append(FinishedCall(*found, message.get("content"), None, thought))
             continue
         if done:
             yield ToolTurn(tuple(done))
@@ -205,7 +205,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn
         if kind.endswith("_output"):
             call = known.get(_str(item.get("call_id")))
             if call is not None:
-                done.append(_finish_call(call, item.get("output"), thought, None))
+                done.append(FinishedCall(*call, item.get("output"), None, thought))
             continue
         if done:  # what follows results belongs to the next reply
             yield ToolTurn(tuple(done))
@@ -277,13 +277,9 @@ def _gemini(contents: Any) -> Iterator[ToolTurn]:
                 open_calls.remove(found)
                 response = about.get("response")
                 failed = isinstance(response, dict) and bool(response.get("error"))
-                done.append(_finish_call(found, response, thought, True if failed else None))
+                done.append(FinishedCall(*found, response, True if failed else None, thought))
         if done:
             yield ToolTurn(tuple(done))
-
-
-def _finish_call(call: PendingCall, content: Any, reply: Any, is_error: Any) -> FinishedCall:
-    return FinishedCall(call.id, call.tool, call.args, content, is_error, reply)
 
 
 def _result(content: Any) -> str:

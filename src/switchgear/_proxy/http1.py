@@ -7,6 +7,7 @@ conflicting lengths, folded headers and bare line feeds, and what it leaves open
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
@@ -63,36 +64,22 @@ class Disconnected(Exception):
     """The client has gone, or was too slow."""
 
 
+@dataclass(slots=True)
 class Request:
     """One request. Its body is read at most once, by one task."""
 
-    __slots__ = (
-        "_connection",
-        "_ended",
-        "_parts",
-        "_size",
-        "_wakes",
-        "headers",
-        "is_kept_alive",
-        "length",
-        "method",
-        "minor",
-        "target",
-    )
-
-    def __init__(self, connection: "Connection", method: str, target: bytes) -> None:
-        self.method = method
-        self.target = target
-        self.headers: Headers = []
-        self.length: int | None = 0
-        """The length of the body in bytes; `None`: it is chunked."""
-        self.minor = 1
-        self.is_kept_alive = True
-        self._connection = connection
-        self._parts: deque[bytes] = deque()
-        self._size = 0
-        self._ended = False
-        self._wakes: asyncio.Future[None] | None = None
+    _connection: "Connection"
+    method: str
+    target: bytes
+    headers: Headers
+    length: int | None = 0
+    """The length of the body in bytes; `None`: it is chunked."""
+    minor: int = 1
+    is_kept_alive: bool = True
+    _parts: deque[bytes] = field(default_factory=deque)
+    _size: int = 0
+    _ended: bool = False
+    _wakes: "asyncio.Future[None] | None" = None
 
     def header(self, name: bytes) -> bytes:
         """The value of the first header of this name, in lower case; empty: there is none."""
@@ -153,14 +140,19 @@ class Request:
 
     def fail(self) -> None:
         """The client has gone in the middle of the body."""
-        wakes, self._wakes = self._wakes, None
-        if wakes is not None and not wakes.done():
-            wakes.set_exception(Disconnected())
+        wake(self._wakes, Disconnected())
 
     def _wake(self) -> None:
-        wakes, self._wakes = self._wakes, None
-        if wakes is not None and not wakes.done():
-            wakes.set_result(None)
+        wake(self._wakes)
+
+
+def wake(waiting: "asyncio.Future[None] | None", error: Exception | None = None) -> None:
+    """Let the task continue that awaits this future, or raise an error in it. Idempotent."""
+    if waiting is not None and not waiting.done():
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
 
 
 Handler = Callable[[Request, "Connection"], Awaitable[None]]
@@ -284,7 +276,7 @@ class Connection(asyncio.Protocol):
         for request in (self._incoming, self._current, *self._waiting):
             if request is not None:
                 request.fail()
-        self._release_writer()
+        self.resume_writing()
         if self._task is not None:
             self._task.cancel()
 
@@ -293,13 +285,8 @@ class Connection(asyncio.Protocol):
         self._stalled_s = self._loop.time()
 
     def resume_writing(self) -> None:
-        self._release_writer()
-
-    def _release_writer(self) -> None:
-        drained, self._drained = self._drained, None
-        self._stalled_s = None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        wake(self._drained)
+        self._drained = self._stalled_s = None
 
     # Events of the parser
 
@@ -333,8 +320,7 @@ class Connection(asyncio.Protocol):
         """The head is complete: check it, and begin to answer."""
         self._in_head = False
         self._head_bytes = self._framing_bytes = 0
-        request = Request(self, self._parser.get_method().decode(), self._url)
-        request.headers = self._headers
+        request = Request(self, self._parser.get_method().decode(), self._url, self._headers)
         version = self._parser.get_http_version()
         if version not in {"1.0", "1.1"}:
             raise BadRequest(505, "only versions 1.1 and 1.0 of HTTP are supported")

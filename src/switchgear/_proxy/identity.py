@@ -24,6 +24,10 @@ _AGENTS: tuple[tuple[str, str], ...] = (
     ("goose", "goose"),
 )
 """Agents by what their user agent contains, the first that matches."""
+_SESSION_HEADERS = (
+    *("x-switchgear-session", "x-claude-code-session-id", "thread-id", "session-id"),
+    *("session_id", "conversation_id", "x-session-id", "x-session-affinity"),
+)
 _KEY_IN_URL = re.compile(r"[?&]key=([^&]+)")
 _LONGEST = 2_000_000
 """Characters of a first turn that are digested."""
@@ -89,10 +93,7 @@ def _session(
 ) -> tuple[str, str]:
     if named:
         return safe_id(named), "url"
-    for name in ("x-switchgear-session", "x-claude-code-session-id", "thread-id", "session-id"):
-        if (value := headers.get(name, "").strip()) and len(value) <= 500:
-            return safe_id(value), name
-    for name in ("session_id", "conversation_id", "x-session-id", "x-session-affinity"):
+    for name in _SESSION_HEADERS:
         if (value := headers.get(name, "").strip()) and len(value) <= 500:
             return safe_id(value), name
     found = _in_body(payload)

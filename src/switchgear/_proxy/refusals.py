@@ -42,16 +42,8 @@ class HttpAnswer(NamedTuple):
 LONGEST_WAIT_S = 50.0
 """Claude Code gives up on waits of many minutes, and SDKs ignore those of a minute or more and retry at
 once; after this one they retry, and are refused again."""
-_STOP_STATUS = {
-    ("claude", "anthropic"): 402,  # it sends a 400 six times
-    ("codex", "openai"): 400,
-    ("gemini", "google"): 400,
-    ("opencode", "openai"): 400,
-    ("opencode", "anthropic"): 400,
-    ("qwen", "openai"): 400,
-}
-"""The status that ends a turn at once and shows the message, by agent and protocol."""
-_STOP_DEFAULT = {"anthropic": 400, "openai": 400, "google": 400}
+_STOP_STATUS = {("claude", "anthropic"): 402}  # it sends a 400 six times
+"""The status that ends a turn at once and shows the message, by agent and protocol, unless it is 400."""
 _ANTHROPIC = {400: "invalid_request_error", 402: "billing_error", 403: "permission_error"}
 _ANTHROPIC |= {429: "rate_limit_error", 529: "overloaded_error", 503: "api_error"}
 _GOOGLE = {400: "INVALID_ARGUMENT", 402: "FAILED_PRECONDITION", 403: "PERMISSION_DENIED"}
@@ -66,14 +58,14 @@ def answer(refusal: ProxyRefusal, protocol: ModelProtocol, agent: str) -> HttpAn
         (b"x-switchgear-reaction", refusal.reaction.encode()),
     ]
     if refusal.circuit:
-        headers.append((b"x-switchgear-circuit", _header(f"{refusal.circuit}")))
+        headers.append((b"x-switchgear-circuit", header_value(refusal.circuit)))
     if refusal.reaction is Reaction.WAIT:
         status = 529 if family == "anthropic" else 429
         wait = max(1, math.ceil(min(refusal.retry_after_s or 1.0, LONGEST_WAIT_S)))
         headers.append((b"retry-after", b"%d" % wait))
         body = _body(family, status, refusal, wait)
     else:
-        status = _STOP_STATUS.get((agent, family), _STOP_DEFAULT[family])
+        status = _STOP_STATUS.get((agent, family), 400)
         headers.append((b"x-should-retry", b"false"))
         body = _body(family, status, refusal, None)
     text = json.dumps(body, ensure_ascii=False).encode()
@@ -98,7 +90,7 @@ def _body(family: str, status: int, refusal: ProxyRefusal, wait: int | None) -> 
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) -> HttpAnswer:
+def failure(status: int, why: str, family: str) -> HttpAnswer:
     """The response where the proxy itself could not do it: in the provider's format, too."""
     kind = {"anthropic": "api_error", "google": "UNAVAILABLE"}.get(family, "server_error")
     body: dict[str, Any] = {"error": {"message": why, "type": kind, "param": None, "code": None}}
@@ -106,19 +98,11 @@ def failure(status: int, why: str, protocol: ModelProtocol | None, family: str) 
         body = {"type": "error", "error": {"type": kind, "message": why}}
     elif family == "google":
         body = {"error": {"code": status, "message": why, "status": kind}}
-    del protocol
     text = json.dumps(body, ensure_ascii=False).encode()
-    return HttpAnswer(
-        status,
-        ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))),
-        text,
-    )
+    return HttpAnswer(status, ((b"content-type", b"application/json"),), text)
 
 
-def _header(text: str) -> bytes:
+def header_value(text: str) -> bytes:
     """A header value: one line of printable ASCII, at most 500 characters."""
     kept = "".join(sign if " " <= sign <= "~" else "?" for sign in text[:500])
     return kept.strip().encode("ascii")
-
-
-header_value = _header

@@ -9,7 +9,8 @@ client does. Once its first byte is sent a request is never sent again elsewhere
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -18,7 +19,7 @@ from switchgear._core.errors import Rejected
 from switchgear._core.types import Permit
 from switchgear._providers.errors import ProviderError
 from switchgear._providers.table import ProviderErrorKind
-from switchgear._providers.traffic import ModelProtocol, ModelRequest, read_request
+from switchgear._providers.traffic import ModelProtocol, ModelRequest, parsed_json, read_request
 from switchgear._providers.upstreams import Upstream
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
@@ -183,12 +184,12 @@ class Relay:
             response = await self._open(request.method, to, found.path, headers, data)
         except _TROUBLES as error:
             entry.status = 502
-            _send(connection, failure(502, _unreachable(to, error), None, to.family))
+            _send(connection, failure(502, _unreachable(to, error), to.family))
             return
         entry.status = response.status
         try:
             if (moved := _cross_host(to, response)) is not None:
-                _send(connection, failure(502, moved, None, to.family))
+                _send(connection, failure(502, moved, to.family))
                 return
             headers = response_headers(response.headers)
             connection.send_head(response.status, response.reason, headers)
@@ -232,10 +233,8 @@ class Relay:
             self._refuse(connection, refused.refusal, call, entry)
             self._guard.counts.overhead(time.monotonic() - received_s)
             return
-        forwarding = _Forwarding(
-            request, connection, found, body=body, call=call, admission=admission, entry=entry
-        )
-        forwarding.before_s = time.monotonic() - received_s
+        before_s = time.monotonic() - received_s
+        forwarding = _Forwarding(request, connection, found, body, call, admission, entry, before_s)
         is_plain = not request.header(b"content-encoding")  # a hint is not compressed
         if admission.warning and self._settings.hint and is_plain:
             forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
@@ -248,10 +247,7 @@ class Relay:
     async def _understood(
         self, request: Request, found: ProxyRoute, to: Upstream, body: bytes
     ) -> ProxiedCall:
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in request.headers
-        }
+        headers = _as_texts(request.headers)
 
         def read() -> ProxiedCall | None:
             model = read_request(to.host, found.path, headers, body)
@@ -292,14 +288,12 @@ class Relay:
             await self._settle(it, None, None)
             _send(it.connection, last)
             return
-        waits = [error.retry_after_s for error in rejected]
-        known = [wait for wait in waits if wait is not None]
+        waits = [error.retry_after_s for error in rejected if error.retry_after_s is not None]
         first = rejected[0]
         why = f"Switchgear: {redact(str(first), 600)}."
-        reaction = Reaction.WAIT if known else Reaction.STOP
-        wait_s = min(known) if known else None
+        reaction = Reaction.WAIT if waits else Reaction.STOP
         await self._settle(it, None, None)
-        refusal = ProxyRefusal(reaction, why, "circuit", wait_s, first.circuit)
+        refusal = ProxyRefusal(reaction, why, "circuit", min(waits, default=None), first.circuit)
         self._refuse(it.connection, refusal, it.call, it.entry)
         self._guard.counts.overhead(it.before_s)
 
@@ -325,19 +319,15 @@ class Relay:
             response = await self._open("POST", to, it.found.path, headers, it.body)
             if (moved := _cross_host(to, response)) is not None:
                 await record(None)
-                return Forwarded(is_done=False, failed=failure(502, moved, None, to.family))
+                return Forwarded(is_done=False, failed=failure(502, moved, to.family))
             if response.status >= 400:
                 return await self._forward_error(it, response, record, has_next=has_next)
             return await self._stream(it, response, record, entered)
         except _TROUBLES as error:
-            verdict = _trouble(error)
-            await record(verdict)
-            status = (
-                504 if verdict.error and verdict.error.kind is ProviderErrorKind.TIMEOUT else 502
-            )
-            return Forwarded(
-                is_done=False, failed=failure(status, _unreachable(to, error), None, to.family)
-            )
+            await record(_trouble(error))
+            status = 504 if isinstance(error, TimeoutError) else 502
+            failed = failure(status, _unreachable(to, error), to.family)
+            return Forwarded(is_done=False, failed=failed)
         finally:
             if response is not None:
                 response.close()
@@ -361,22 +351,13 @@ class Relay:
                 is_whole = True
                 break
             head += chunk
-        given = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in response.headers
-        }
+        given = _as_texts(response.headers)
         verdict = judge_response(response.status, given, bytes(head), now_s=time.time())
         await record(verdict)
         error = verdict.error
         if verdict.outcome == "failure" and has_next and error is not None and error.may_fail_over:
-            return Forwarded(
-                is_done=False,
-                failed=HttpAnswer(
-                    response.status,
-                    tuple(response_headers(response.headers)),
-                    bytes(head),
-                ),
-            )
+            kept = tuple(response_headers(response.headers))
+            return Forwarded(is_done=False, failed=HttpAnswer(response.status, kept, bytes(head)))
         it.entry.status = response.status
         await self._settle(it, Metered(), verdict)
         self._send_head(it, response, "")
@@ -424,9 +405,8 @@ class Relay:
             if response_id:
                 session = it.call.identity.session
                 saving = self._spawn(self._guard.remember_response(response_id, session, calls))
-                await asyncio.wait(
-                    {saving}, timeout=_SAVE_S
-                )  # the next request may go to another worker
+                # The next request may go to another worker.
+                await asyncio.wait({saving}, timeout=_SAVE_S)
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
@@ -532,37 +512,22 @@ async def _pump(
     return True, last
 
 
+@dataclass(slots=True)
 class _Forwarding:
     """One guarded request on its way."""
 
-    __slots__ = (
-        *("admission", "before_s", "body", "call", "connection", "entry"),
-        *("found", "is_own_key", "is_settled", "request"),
-    )
-
-    def __init__(
-        self,
-        request: Request,
-        connection: Connection,
-        found: ProxyRoute,
-        *,
-        body: bytes,
-        call: ProxiedCall,
-        admission: AdmittedCall,
-        entry: LogEntry,
-    ) -> None:
-        self.request = request
-        self.connection = connection
-        self.found = found
-        self.body = body
-        self.call = call
-        self.admission = admission
-        self.entry = entry
-        self.is_settled = False
-        self.is_own_key = True
-        """Whether the key of the client was sent, not one of the upstream."""
-        self.before_s = 0.0
-        """Seconds from the last byte of the request until it was forwarded."""
+    request: Request
+    connection: Connection
+    found: ProxyRoute
+    body: bytes
+    call: ProxiedCall
+    admission: AdmittedCall
+    entry: LogEntry
+    before_s: float
+    """Seconds from the last byte of the request until it was forwarded."""
+    is_settled: bool = False
+    is_own_key: bool = True
+    """Whether the key of the client was sent, not one of the upstream."""
 
 
 class _Stored:
@@ -577,11 +542,11 @@ class _Stored:
 
     def read(self) -> tuple[str, list[PendingCall]]:
         """The id and the calls; an empty id: it could not be read."""
-        found: Any = _json(bytes(self._data))
+        found: Any = parsed_json(bytes(self._data))
         if not isinstance(found, dict):
             lines = bytes(self._data).split(b"\n")
             last = next((line for line in reversed(lines) if b'"response.completed"' in line), b"")
-            event = _json(last.removeprefix(b"data:"))
+            event = parsed_json(last.removeprefix(b"data:"))
             found = event.get("response") if isinstance(event, dict) else None
         if not isinstance(found, dict) or not isinstance(found.get("id"), str):
             return "", []
@@ -610,6 +575,11 @@ def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
     if admission.warning:
         made.append((b"x-switchgear-warning", header_value(redact(admission.warning, 400))))
     return made
+
+
+def _as_texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers as texts, with names in lower case; the last of several with one name counts."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
 def _send(connection: Connection, made: HttpAnswer) -> None:
@@ -665,10 +635,3 @@ def _unreachable(to: Upstream, error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"Switchgear: upstream {to.name!r} did not answer in time"
     return f"Switchgear: upstream {to.name!r} cannot be reached: {redact(str(error), 200)}"
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None

@@ -109,16 +109,13 @@ class WorkerSupervisor:
         dead = [worker for worker in self._workers if worker.poll() is not None]
         for worker in dead:
             self._workers.remove(worker)
-            if self._stops:
-                continue
-            self._say(f"worker {worker.pid} ended with code {worker.returncode}; it is replaced")
+            if not self._stops:
+                code = worker.returncode
+                self._say(f"worker {worker.pid} ended with code {code}; it is replaced")
+        while len(self._workers) < self._count and not self._stops:
             fresh = self._start_workers(alive, 1)
             self._workers += fresh
             self._failures = 0 if fresh else self._failures + 1
-        while len(self._workers) < self._count and not self._stops and not dead:
-            fresh = self._start_workers(alive, 1)
-            self._failures = 0 if fresh else self._failures + 1
-            self._workers += fresh
             if not fresh:
                 break
 

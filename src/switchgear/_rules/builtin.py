@@ -23,7 +23,6 @@ SECRET_FILES = word_list("""
     **/credentials.json **/service-account*.json **/.vault-token /etc/shadow /proc/*/environ
     **/.terraformrc **/.cargo/credentials*
 """)
-"""Files that usually contain secrets."""
 SECRET_SETTINGS = ("**/.npmrc", "**/.pypirc", "**/.docker/config.json", "**/.yarnrc.yml")
 """Settings that may contain a token and are also common in projects."""
 NOT_SECRET = (
@@ -158,7 +157,6 @@ def builtin_rules(groups: tuple[str, ...] | None = None) -> tuple[Rule, ...]:
     )
 
 
-_WHY = "a guarded agent must not switch its guard off"
 _PROGRAMS = ("switchgear", "python* switchgear", "pypy* switchgear", "uvx switchgear")
 _INTERPRETERS = ("python*", "pypy*", "node", "bun", "deno", "perl", "ruby", "php", "lua*", "*awk")
 _AGENTS = ("claude", "codex", "gemini", "qwen", "opencode", "pi")
@@ -183,7 +181,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 GUARD_RULES = (
     Rule(
         "guard/evidence",
-        _WHY,
+        _UNGUARD,
         commands=(
             *(f"{each} record" for each in _PROGRAMS),
             *(
@@ -213,7 +211,7 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/library",
-        _WHY,
+        _UNGUARD,
         commands=_INTERPRETERS,
         contents=(
             *("from switchgear import*panel", "from switchgear import _", "switchgear.panel"),
@@ -236,7 +234,7 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/variables",
-        _WHY,
+        _UNGUARD,
         commands=tuple(
             f"{verb} SWITCHGEAR_*" for verb in ("unset", "export", "declare", "typeset", "readonly")
         ),
@@ -253,7 +251,7 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/killed",
-        _WHY,
+        _UNGUARD,
         commands=(
             *("kill", "pkill", "killall", "killall5", "skill", "snice", "renice", "fuser -k"),
             *("xargs kill", "gdb", "lldb", "strace -p"),
@@ -262,7 +260,7 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/services",
-        _WHY,
+        _UNGUARD,
         commands=tuple(
             f"{program} {verb} *switchgear*"
             for program in ("systemctl", "launchctl", "service", "supervisorctl")
@@ -271,26 +269,26 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/piped",
-        _WHY,
+        _UNGUARD,
         commands=tuple(f"xargs {program}" for program in _CHANGES),
         contents=tuple(f"{name}xargs" for name in (*_FILES, "ls*switchgear*")),
     ),
     Rule(
         "guard/database",
-        _WHY,
+        _UNGUARD,
         commands=("sqlite3", "duckdb"),
         contents=(".switchgear/", "state.db"),
         allow_commands=("sqlite3 -readonly", "sqlite3 --readonly"),
     ),
     Rule(
         "guard/redis",
-        _WHY,
+        _UNGUARD,
         commands=tuple(f"{program} {verb}" for program in _REDIS for verb in _WRITES_KEYS),
         contents=("switchgear",),
     ),
     Rule(
         "guard/scheduled",
-        _WHY,
+        _UNGUARD,
         commands=("crontab", "at", "make -f"),
         contents=("switchgear re*", "switchgear hold"),
     ),
@@ -306,12 +304,17 @@ GUARD_RULES = (
     ),
     Rule(
         "guard/killed-by-tool",
-        _WHY,
+        _UNGUARD,
         tools=("*kill*", "*terminate*", "*stop_process*", "*uninstall*"),
         inputs=("*=*switchgear*",),
     ),
-    Rule("guard/named", _WHY, tools=("mcp__*",), inputs=("*=*state.db",)),
-    Rule("guard/keys", _WHY, tools=("mcp__*redis*", "mcp__*valkey*"), inputs=("key*=switchgear*",)),
+    Rule("guard/named", _UNGUARD, tools=("mcp__*",), inputs=("*=*state.db",)),
+    Rule(
+        "guard/keys",
+        _UNGUARD,
+        tools=("mcp__*redis*", "mcp__*valkey*"),
+        inputs=("key*=switchgear*",),
+    ),
 )
 """Judged after the built-in rules, before every tool call."""
 

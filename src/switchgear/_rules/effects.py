@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from switchgear._rules.hosts import host_of, hosts_in
 from switchgear._rules.interpreter_code import joined
 from switchgear._rules.patterns import word_set
-from switchgear._rules.program_effects import paths_in
-from switchgear._rules.programs import GUARD_NAME, OPERATED, Effects, effects_of, effects_of_words
+from switchgear._rules.program_effects import Effects, paths_in
+from switchgear._rules.programs import GUARD_NAME, OPERATED, effects_of, effects_of_words
 from switchgear._rules.shell.parser import UNKNOWN, Setting, TooLong, Work, join
 
 _SHELL_KEYS = frozenset(("command", "cmd", "script", "shell_command", "bash", "commands"))
@@ -123,38 +123,10 @@ class Place(NamedTuple):
     """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
 
 
-class CallEffects(NamedTuple):
-    """What a tool call would do, as far as known without executing it."""
-
-    tool: str
-    commands: tuple[tuple[str, ...], ...] = ()
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    deletes: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    sends: tuple[str, ...] = ()
-    """Files that go to one of the hosts."""
-    runs: tuple[str, ...] = ()
-    """Files that a shell text runs, by their paths."""
-    given: tuple[str, ...] = ()
-    """Files named to a program or a tool of which it is not known that it only reads them."""
-    alters: tuple[str, ...] = ()
-    """Paths whose rights or place in their folder change, with all that is below."""
-    sweeps: tuple[str, ...] = ()
-    """What git discards, as `kind:folder`: `untracked`, `ignored` or `modified` files."""
-    patches: tuple[str, ...] = ()
-    """Files with patches that are applied."""
-    variables: tuple[str, ...] = ()
-    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
-    texts: tuple[str, ...] = ()
-    """What is written, sent or run, as text."""
-    inputs: tuple[str, ...] = ()
-    """The single values among the inputs, as `name=value`."""
-    unread: str = ""
-    """Why some of it could not be judged, if it could not."""
+_COLLECTED = [field for field in Effects._fields if field not in {"tool", "unread"}]
 
 
-def call_effects(tool: str, inputs: Any, place: Place) -> CallEffects:
+def call_effects(tool: str, inputs: Any, place: Place) -> Effects:
     """What a call of this tool with these inputs would do; inputs as parsed from JSON.
 
     >>> call_effects("Write", {"file_path": "../x", "content": "1"}, Place("/w")).writes
@@ -167,7 +139,7 @@ def call_effects(tool: str, inputs: Any, place: Place) -> CallEffects:
         gathering.unread = str(error)
     except Exception as error:  # noqa: BLE001  a guard that stumbles must not admit
         gathering.unread = f"{UNREADABLE} ({type(error).__name__})"
-    return gathering.deed()
+    return gathering.effects()
 
 
 class _Gathering:
@@ -186,13 +158,13 @@ class _Gathering:
             names_in=place.names_in,
             work=Work(),
         )
-        self._found: dict[str, dict[Any, None]] = {field: {} for field in CallEffects._fields[1:-1]}
+        self._found: dict[str, dict[Any, None]] = {field: {} for field in _COLLECTED}
         self._access = _access(tool)
         self._is_shell = _is_terminal(tool)
         self._named: list[str] = []  # by inputs with unknown names of a tool that reads
         self._runs_code = _has_word(tool, _CODE_WORDS)
 
-    def deed(self) -> CallEffects:
+    def effects(self) -> Effects:
         for paths in ("reads", "writes", "deletes", "given", "runs", "alters"):
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
@@ -201,7 +173,7 @@ class _Gathering:
             if _has_word(self._tool, _SENDING):  # a file that is uploaded
                 self._found["sends"].update(self._found["writes"])
         found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
-        return CallEffects(self._tool, **found, unread=self.unread)
+        return Effects(**found, tool=self._tool, unread=self.unread)
 
     def take(self, inputs: Any) -> None:
         if isinstance(inputs, str):
@@ -237,17 +209,19 @@ class _Gathering:
         if "git" not in words or not words & {"clean", "stash", "reset", "push"}:
             return
         if "push" in words:
-            self._effects(effects_of_words(("git", "push", *_push_options(inputs)), self._setting))
+            self._effects_of_git("push", *_push_options(inputs))
             return
         arguments = {f"{key}={_plain_text(value)}".lower() for key, value in _values(inputs)}
         if "clean" in words:
-            self._effects(effects_of_words(("git", "clean", "-fd"), self._setting))
+            self._effects_of_git("clean", "-fd")
         elif "stash" in words:
             untracked = any("untracked=true" in each or each == "all=true" for each in arguments)
-            order = ("git", "stash", *(["-u"] if untracked else []))
-            self._effects(effects_of_words(order, self._setting))
+            self._effects_of_git("stash", *(["-u"] if untracked else []))
         elif any(each.endswith("=hard") or each == "hard=true" for each in arguments):
-            self._effects(effects_of_words(("git", "reset", "--hard"), self._setting))
+            self._effects_of_git("reset", "--hard")
+
+    def _effects_of_git(self, *words: str) -> None:
+        self._effects(effects_of_words(("git", *words), self._setting))
 
     def _take(self, key: str, value: Any) -> None:
         if isinstance(value, list):  # a command as its words
@@ -284,9 +258,7 @@ class _Gathering:
         text = "".join(sign for sign in value if sign.isprintable() or sign in "\n\t")
         lines = text.replace("\r", "\n")
         self._effects(effects_of(lines, self._setting))
-        if any(
-            call in text for call in ("('", '("')
-        ):  # the program that runs may be an interpreter
+        if "('" in text or '("' in text:  # the program that runs may be an interpreter
             self._effects(effects_of_words(("python", "-c", text), self._setting))
         last = lines.rpartition("\n")[2]
         if last.strip():  # more may follow: any end of the last word, and any further word
@@ -325,8 +297,7 @@ class _Gathering:
             return
         if value.startswith("file://"):
             value = _unquote(value.removeprefix("file://").removeprefix("localhost"))
-        path = join(self._cwd, self._at_home(value))
-        self._add(**{self._access: [path]})
+        self._add(**{self._access: [join(self._cwd, self._at_home(value))]})
 
     def _patch(self, text: str) -> None:
         for line in text.split("\n"):
@@ -339,7 +310,7 @@ class _Gathering:
                         self._add(**{access: [join(self._cwd, self._at_home(name))]})
 
     def _effects(self, effects: Effects) -> None:
-        self._add(**effects._asdict())
+        self._add(**{field: getattr(effects, field) for field in _COLLECTED})
 
     def _at_home(self, path: str) -> str:
         home = self._setting.home

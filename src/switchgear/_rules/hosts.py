@@ -130,10 +130,8 @@ def is_loopback(host: str) -> bool:
     bits = 8 * (4 - len(front))
     if any(number > 255 for number in front) or last_number >= 1 << bits:
         return False
-    whole = last_number
-    for at, number in enumerate(front):
-        whole += number << (24 - 8 * at)
-    return whole >> 24 == 127
+    first = front[0] if front else last_number >> 24
+    return first == 127
 
 
 def is_own_key(variable: str, host: str) -> bool:

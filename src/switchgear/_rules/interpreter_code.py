@@ -6,6 +6,7 @@ writes, deletes or starts something. Texts that are put together of pieces are j
 
 from typing import TYPE_CHECKING
 
+from switchgear._rules.options import is_short
 from switchgear._rules.patterns import word_list
 from switchgear._rules.shell.words import TooLong, holds_key, unescaped
 
@@ -58,13 +59,12 @@ def code_of(command: "ShellCommand") -> str:
     """The program text of an interpreter: after or attached to `-c` or `-e`, or its input."""
     texts, words = command.here_texts, command.words
     for at, flag in enumerate(words):
-        is_short = flag[:1] == "-" != flag[1:2]
-        if (is_short and flag[-1:] in {"c", "e"}) or flag in _CODE_FLAGS:
+        if (is_short(flag) and flag[-1:] in {"c", "e"}) or flag in _CODE_FLAGS:
             behind = (word for word in words[at + 1 :] if word[:2] != "--")  # eval --ext=ts code
             texts.append(next(behind, ""))
         elif flag.startswith(_CODE_OPTIONS):
             texts.append(flag.partition("=")[2])
-        if is_short and any(sign in flag for sign in _CODE_SIGNS):
+        if is_short(flag) and any(sign in flag for sign in _CODE_SIGNS):
             texts.append(flag[1:])
     if command.piped is not None:
         texts.append(command.piped)
@@ -159,7 +159,7 @@ def printed_by(code: str) -> str | None:
 
 def reads_input(command: "ShellCommand") -> bool:
     """Whether code processes its input line by line: `perl -ne`, `sys.stdin`."""
-    flags = [word for word in command.words[1:4] if word[:1] == "-" != word[1:2]]
+    flags = [word for word in command.words[1:4] if is_short(word)]
     code = "\n".join(command.words[1:]).lower()
     by_flag = command.words[0].startswith(("perl", "ruby")) and any(
         {"n", "p"} & set(flag.partition("e")[0]) for flag in flags

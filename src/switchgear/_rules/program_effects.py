@@ -20,6 +20,7 @@ from switchgear._rules.interpreter_code import (
     quoted_in,
     reads_input,
 )
+from switchgear._rules.options import has_flag, is_short, values_of, with_next
 from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds
@@ -88,24 +89,42 @@ MOST_TOKENS = 400
 _LONGEST_CLUSTER = 6
 
 
-class Touch(NamedTuple):
-    """What a command touches; paths are absolute, as written (links are the guard's to follow)."""
+class Effects(NamedTuple):
+    """What a command, a text or a tool call would do, as far as known without executing it.
+
+    Paths are absolute, as written: links are not followed.
+    """
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
-    """Paths given to a program of which it is not known that it only reads them."""
+    """Files named to a program or a tool of which it is not known that it only reads them."""
     alters: tuple[str, ...] = ()
     """Paths whose rights, owner or place in their folder change, with all that is below."""
     sweeps: tuple[str, ...] = ()
     """What git discards, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
     patches: tuple[str, ...] = ()
-    """Files with patches that are applied."""
+    commands: tuple[tuple[str, ...], ...] = ()
+    """The programs that really run, each with its words; the first is a bare name."""
+    runs: tuple[str, ...] = ()
+    """Files that are run: scripts given to a shell, programs named by their path."""
+    sends: tuple[str, ...] = ()
+    """The files read that go to a host, through a pipe or a command."""
+    variables: tuple[str, ...] = ()
+    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
+    texts: tuple[str, ...] = ()
+    """What is written, sent or run, as text."""
+    inputs: tuple[str, ...] = ()
+    """The single values among the inputs, as `name=value`."""
+    tool: str = ""
+    unread: str = ""
+    """Why some of it could not be judged, if it could not."""
 
-    def joined(self, other: "Touch") -> "Touch":
-        return Touch(*(one + more for one, more in zip(self, other, strict=True)))
+
+TOUCHED = Effects._fields[: Effects._fields.index("commands")]
+"""The fields that a single command fills."""
 
 
 class _Call(NamedTuple):
@@ -119,11 +138,16 @@ class _Call(NamedTuple):
     paths: list[str]
     """The same as paths."""
 
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The paths behind the verb, as in `git rm a b`."""
+        return tuple(self.paths[1:])
+
     def seen(self, word: str) -> str:
         return join(self.command.cwd, word)
 
 
-def touched_by(command: ShellCommand) -> Touch:
+def touched_by(command: ShellCommand) -> Effects:
     """What one command touches, as far as its program is known."""
     program, *given = command.words
     rest = list(_significant(program, given))
@@ -134,19 +158,10 @@ def touched_by(command: ShellCommand) -> Touch:
     hosts = tuple(called_by(command))
     found = _known_effect(program, call)
     reads = _read_by(call, is_calling=bool(hosts) or may_call(program))
-    return Touch(
-        (*reads, *found.reads),
-        found.writes,
-        found.deletes,
-        (*hosts, *found.hosts),
-        found.given,
-        found.alters,
-        found.sweeps,
-        found.patches,
-    )
+    return found._replace(reads=(*reads, *found.reads), hosts=(*hosts, *found.hosts))
 
 
-def without_backups(touch: Touch, live: Sequence[str]) -> Touch:
+def without_backups(touch: Effects, live: Sequence[str]) -> Effects:
     """A copy without what it writes to temporary folders, where the folders in `live` are elsewhere.
 
     `live` are those with the guard's own files: the workspace and the home.
@@ -158,15 +173,15 @@ def without_backups(touch: Touch, live: Sequence[str]) -> Touch:
     return touch._replace(writes=kept[0], deletes=kept[1], alters=kept[2])
 
 
-def handled_by(command: ShellCommand) -> Touch:
+def handled_by(command: ShellCommand) -> Effects:
     """What a program that only starts another one touches, by its own words."""
     program, *given = command.words
     rest = list(_significant(program, given))
     found = tuple(_tokens(_Call(command, rest, [], []), rest))
-    return Touch(found, given=found)
+    return Effects(found, given=found)
 
 
-def _known_effect(program: str, call: _Call) -> Touch:
+def _known_effect(program: str, call: _Call) -> Effects:
     if call.command.foreign:  # a file of that name, which may be any program
         return _handles(call)
     if program.startswith(INTERPRETERS):
@@ -175,7 +190,7 @@ def _known_effect(program: str, call: _Call) -> Touch:
     if how is not None:
         return how(call)
     if program in _PROMPTED or only_reads(program, call.command.words[1:]):
-        return Touch()
+        return Effects()
     return _handles(call)
 
 
@@ -190,11 +205,8 @@ def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
         name, equals, _ = word.partition("=")
         small = name.lower()
         leaves_out = name.startswith("--") and any(part in small for part in _LEAVES_OUT)
-        if (
-            (leaves_out and not name.startswith(("--no-", "--skip-")))
-            or word in short
-            or name in _SAYS
-        ):
+        leaves_out = leaves_out and not name.startswith(("--no-", "--skip-"))
+        if leaves_out or word in short or name in _SAYS:
             skips = not equals
         elif not (short and word.startswith(short)) and not word.startswith((":!", ":(exclude)")):
             yield word
@@ -210,7 +222,7 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
     if not is_calling:
         return tuple(call.seen(word) for word in words if word and "://" not in word)
     texts = call.command.here_texts
-    used = [value for name, value in zip(words, words[1:], strict=False) if name in _USED_HERE]
+    used = values_of(words, _USED_HERE)
     sent = [
         path
         for word in words
@@ -232,13 +244,13 @@ def _sent_in(word: str) -> Iterator[str]:
         if sign in word:
             named = word.rpartition(sign)[2].partition(";")[0]
             yield from (name.strip("\"'") for name in named.split(",", MOST_TOKENS))
-    if word[:1] == "-" != word[1:2]:
+    if is_short(word):
         yield from (word[at:].lstrip("@") for at in range(2, min(len(word), _LONGEST_CLUSTER)))
 
 
-def _handles(call: _Call) -> Touch:
+def _handles(call: _Call) -> Effects:
     """An unknown program may do anything to the paths in its words and here documents."""
-    return Touch(given=tuple(_tokens(call, [*call.rest, *call.command.input_texts])))
+    return Effects(given=tuple(_tokens(call, [*call.rest, *call.command.input_texts])))
 
 
 def _other_paths(call: _Call, *known: str) -> tuple[str, ...]:
@@ -273,7 +285,7 @@ def paths_in(word: str) -> list[str]:
     if ":" in word:
         found += word.split(":")
         found += [part.partition(",")[0] for part in word.split(":") if "," in part]
-    if word[:1] == "-" != word[1:2]:
+    if is_short(word):
         found += [word[at:] for at in range(2, min(len(word), 2 + _LONGEST_CLUSTER))]
     if "@" in word:
         found.append(word.rpartition("@")[2])
@@ -298,25 +310,22 @@ def _paths_in_text(text: str) -> list[str]:
     return list(found)
 
 
-def _deletes(call: _Call) -> Touch:
-    return Touch(deletes=tuple(call.paths), given=_other_paths(call, *call.words))
+def _deletes(call: _Call) -> Effects:
+    return Effects(deletes=tuple(call.paths), given=_other_paths(call, *call.words))
 
 
-def _writes(call: _Call) -> Touch:
-    return Touch(writes=tuple(call.paths), given=_other_paths(call, *call.words))
+def _writes(call: _Call) -> Effects:
+    return Effects(writes=tuple(call.paths), given=_other_paths(call, *call.words))
 
 
-def _alters(call: _Call) -> Touch:
+def _alters(call: _Call) -> Effects:
     """Adding rights leaves a project usable; removing them does not."""
     program = call.command.words[0]
-    modes = [
-        word
-        for word in call.rest
-        if not word.startswith("--") and (len(word) > 1 or word.isdigit())
-    ]
+    words = [word for word in call.rest if not word.startswith("--")]
+    modes = [word for word in words if len(word) > 1 or word.isdigit()]
     gentle = program == "chmod" and not any(_takes_away(word) for word in modes[:2])
     paths = tuple(call.paths)
-    return Touch(writes=paths) if gentle else Touch(writes=paths, alters=paths)
+    return Effects(writes=paths) if gentle else Effects(writes=paths, alters=paths)
 
 
 def _takes_away(mode: str) -> bool:
@@ -327,28 +336,23 @@ def _takes_away(mode: str) -> bool:
     return set(mode) <= (_GENTLE_MODES | {"-"}) and ("-" in mode or "=" in mode)
 
 
-def _links(call: _Call) -> Touch:
+def _links(call: _Call) -> Effects:
     """A file with a second name can be changed by that name; a file replaced by a link is lost."""
     if len(call.paths) < 2 and "-t" not in call.rest:
-        return Touch(given=_other_paths(call), writes=tuple(call.paths))
-    return Touch(writes=_target(call), alters=tuple(call.paths[-1:]), given=_other_paths(call))
+        return Effects(given=_other_paths(call), writes=tuple(call.paths))
+    return Effects(writes=_target(call), alters=tuple(call.paths[-1:]), given=_other_paths(call))
 
 
-def _finding(call: _Call) -> Touch:
+def _finding(call: _Call) -> Effects:
     found = tuple(call.seen(path) for path in finds(call.rest))
-    named = [
-        value
-        for name, value in zip(call.rest, call.rest[1:], strict=False)
-        if name in {"-fprint", "-fprintf", "-fls", "-fprint0"}
-    ]
-    return Touch(
-        writes=tuple(map(call.seen, named)), deletes=found if "-delete" in call.rest else ()
-    )
+    named = values_of(call.rest, {"-fprint", "-fprintf", "-fls", "-fprint0"})
+    deletes = found if "-delete" in call.rest else ()
+    return Effects(writes=tuple(map(call.seen, named)), deletes=deletes)
 
 
-def _moves(call: _Call) -> Touch:
+def _moves(call: _Call) -> Effects:
     sources = call.paths if _into(call) else call.paths[:-1]
-    return Touch(
+    return Effects(
         writes=_target(call),
         deletes=tuple(sources),
         alters=tuple(call.paths[-1:]),
@@ -356,24 +360,25 @@ def _moves(call: _Call) -> Touch:
     )
 
 
-def _copies(call: _Call) -> Touch:
+def _copies(call: _Call) -> Effects:
     target = _target(call)
     program = call.command.words[0]
     clears = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
     takes = any(word == "--remove-source-files" for word in call.rest)
     links = program == "cp" and (
-        _has_flag(call.rest, "l", "--link") or _has_flag(call.rest, "s", "--symbolic-link")
+        has_flag(call.rest, "l", "--link") or has_flag(call.rest, "s", "--symbolic-link")
     )
     sources = call.paths if _into(call) else call.paths[:-1]
     deletes = (*(target[:1] if clears else ()), *(sources if takes else ()))
-    spreads = program == "rsync" or any(
-        word.endswith(("/", "/.", "/..")) for word in call.words[:-1]
+    spreads = (
+        program == "rsync"
+        or any(word.endswith(("/", "/.", "/..")) for word in call.words[:-1])
+        or has_flag(call.rest, "T", "--no-target-directory")
     )
-    spreads = spreads or _has_flag(call.rest, "T", "--no-target-directory")
-    whole = any(_has_flag(call.rest, sign, "--recursive") for sign in "raR")
+    whole = any(has_flag(call.rest, sign, "--recursive") for sign in "raR")
     below = tuple(f"{path.rstrip('/')}/*" for path in target[:1] if path != call.command.cwd)
     ours = tuple(path for path in sources if path.rpartition("/")[2] in _GUARD_PROGRAMS)
-    return Touch(
+    return Effects(
         writes=(*target, *(sources if links else ()), *(below if spreads else ())),
         deletes=deletes,
         given=(*_other_paths(call, *call.words), *ours, *(sources if links else ())),
@@ -381,33 +386,24 @@ def _copies(call: _Call) -> Touch:
     )
 
 
-def _has_flag(rest: Sequence[str], letter: str, name: str) -> bool:
-    """`-l`, `-al`, `--link`."""
-    return any(word == name or (word[:1] == "-" != word[1:2] and letter in word) for word in rest)
-
-
-def _unpacks(call: _Call) -> Touch:
+def _unpacks(call: _Call) -> Effects:
     """Packing only reads files; unpacking writes to a folder or to the named files."""
     program, first = call.command.words[0], call.rest[0] if call.rest else ""
     letters = first.lstrip("-") if not first.startswith("--") else ""
-    short = [word for word in call.rest if word[:1] == "-" != word[1:2] or word == first]
+    short = [word for word in call.rest if is_short(word) or word == first]
     packs = "tar" in program and any(
         not word.startswith("--") and {"c", "t"} & set(word.lstrip("-").partition("C")[0])
         for word in short[:2]
     )
     if packs or {"--create", "--list"} & set(call.rest) or (program == "unzip" and "l" in letters):
         gone = call.paths[1:] if "--remove-files" in call.rest else ()
-        return Touch(deletes=tuple(gone), writes=tuple(_archives(call)))
-    into = [
-        call.seen(value)
-        for name, value in zip(call.rest, call.rest[1:], strict=False)
-        if name in {"-C", "--directory", "-d", "-D"}
-    ]
+        return Effects(deletes=tuple(gone), writes=tuple(_archives(call)))
+    into = [call.seen(value) for value in values_of(call.rest, {"-C", "--directory", "-d", "-D"})]
     into += [call.seen(word[2:]) for word in call.rest if word[:2] in {"-C", "-d"} and word[2:]]
     landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
     if call.command.cwd.rpartition("/")[2].startswith("."):  # in a folder of settings
         landed += (f"{call.command.cwd}/*",)
-    return Touch(writes=landed, given=_handles(call).given)
+    return Effects(writes=landed, given=_handles(call).given)
 
 
 def _archives(call: _Call) -> Iterator[str]:
@@ -419,59 +415,57 @@ def _archives(call: _Call) -> Iterator[str]:
             yield from (call.seen(value) for value in call.rest[at + 1 : at + 2])
 
 
-def _zips(call: _Call) -> Touch:
+def _zips(call: _Call) -> Effects:
     """The archive is written and the files are read, unless they are moved into it."""
     if only_reads("zip", call.command.words[1:]):
-        return Touch(writes=tuple(call.paths[:1]))
-    moved = _has_flag(call.rest, "m", "--move")
+        return Effects(writes=tuple(call.paths[:1]))
+    moved = has_flag(call.rest, "m", "--move")
     return _handles(call)._replace(deletes=tuple(call.paths[1:]) if moved else ())
 
 
-def _trashes(call: _Call) -> Touch:
+def _trashes(call: _Call) -> Effects:
     """`gio trash folder`, `gio remove file`."""
     deletes = call.words[:1] in (["trash"], ["remove"], ["move"])
     return _handles(call)._replace(deletes=tuple(call.paths[1:]) if deletes else ())
 
 
-def _synchronizes(call: _Call) -> Touch:
+def _synchronizes(call: _Call) -> Effects:
     """`rclone sync from to` deletes files that are only in the target; `host:path` is remote."""
     verbs = {"sync", "purge", "delete", "deletefile", "rmdir", "rmdirs", "move", "moveto"}
-    here = [
-        path for word, path in zip(call.words[1:], call.paths[1:], strict=True) if ":" not in word
-    ]
-    deletes = here if set(call.words[:1]) & verbs else ()
-    return _handles(call)._replace(deletes=tuple(deletes))
+    pairs = zip(call.words[1:], call.operands, strict=True)
+    here = tuple(path for word, path in pairs if ":" not in word)
+    return _handles(call)._replace(deletes=here if set(call.words[:1]) & verbs else ())
 
 
-def _patches(call: _Call) -> Touch:
+def _patches(call: _Call) -> Effects:
     """The files that are named, and those of a patch whose text is known."""
     read = [path for op, path in call.command.redirects if op == "<"]
     lines = "\n".join(call.command.input_texts).split("\n")
     named = [line[4:].split("\t")[0].strip() for line in lines if line[:4] in {"+++ ", "--- "}]
     plain = [name[2:] if name[:2] in {"a/", "b/"} else name for name in named[:MOST_PATHS]]
     files = (*map(call.seen, read), *call.paths)
-    return Touch(writes=tuple(map(call.seen, plain)), given=_handles(call).given, patches=files)
+    return Effects(writes=tuple(map(call.seen, plain)), given=_handles(call).given, patches=files)
 
 
-def _edits_by_lines(call: _Call) -> Touch:
+def _edits_by_lines(call: _Call) -> Effects:
     """Its file, and the files in the commands that it reads: `w file`, `!rm file`."""
     return _handles(call)._replace(writes=tuple(call.paths))
 
 
-def _formats(call: _Call) -> Touch:
+def _formats(call: _Call) -> Effects:
     """`python -m json.tool in out`."""
-    return Touch(writes=tuple(call.paths[1:]))
+    return Effects(writes=tuple(call.paths[1:]))
 
 
-def _queries(call: _Call) -> Touch:
+def _queries(call: _Call) -> Effects:
     if {"-readonly", "--readonly"} & set(call.rest):
-        return Touch()
+        return Effects()
     orders = [word for word in call.words if word.startswith(".") or "'" in word]
     given = (*_other_paths(call, *call.words), *_tokens(call, orders))
-    return Touch(writes=tuple(call.paths), given=given)
+    return Effects(writes=tuple(call.paths), given=given)
 
 
-def _edits(call: _Call) -> Touch:
+def _edits(call: _Call) -> Effects:
     """The script names the files that it writes (`w file`); its other paths are patterns."""
     scripts = _scripts_of_sed(call)
     named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
@@ -479,7 +473,7 @@ def _edits(call: _Call) -> Touch:
         named += [word for word in call.words if word not in scripts]
     elif any(True for _ in run_by_sed(call.command)):
         return _handles(call)
-    return Touch(writes=tuple(map(call.seen, named)))
+    return Effects(writes=tuple(map(call.seen, named)))
 
 
 def _behind_w(text: str) -> Iterator[str]:
@@ -498,8 +492,8 @@ _ESCAPED = "\ue009"
 def read_script(command: ShellCommand) -> list[str]:
     """The program that `awk -f -` or `sed -f /dev/stdin` reads on its input, if it is known."""
     words = command.words
-    named = [word for name, word in zip(words, words[1:], strict=False) if name in {"-f", "--file"}]
-    named += [word.partition("f")[2] for word in words if word[:1] == "-" != word[1:2]]
+    named = values_of(words, {"-f", "--file"})
+    named += [word.partition("f")[2] for word in words if is_short(word)]
     named += [word.partition("=")[2] for word in words if word.startswith("--file=")]
     if not {"-", "/dev/stdin"} & set(named):
         return []
@@ -543,11 +537,11 @@ def _scripts_of_sed(call: _Call) -> list[str]:
     """The scripts after `-e` or `--expression`, or in a file; else the first word."""
     given = read_script(call.command)
     is_named = bool(given)
-    for name, value in zip(call.rest, [*call.rest[1:], ""], strict=False):
+    for name, value in with_next(call.rest):
         letters, _, text = name.partition("=" if name[:2] == "--" else "e")
         if letters == "--expression":
             given.append(text or value)
-        elif name[:1] == "-" != name[1:2] and "i" not in letters:  # -ie: a suffix
+        elif is_short(name) and "i" not in letters:  # -ie: a suffix
             if "f" not in letters and letters != name:
                 given.append(text or value)
             is_named = is_named or "f" in letters
@@ -558,46 +552,44 @@ def _scripts_of_sed(call: _Call) -> list[str]:
 def _is_in_place(word: str) -> bool:
     """`-i`, `-i.bak`, `-pi`, `--in-place=…`; letters after an `e` or `c` are program text."""
     letters = word.partition(".")[0].partition("e")[0].partition("c")[0]
-    is_short = word[:1] == "-" != word[1:2] and "i" in letters
-    return is_short or word.startswith(("--in-place", "--inplace"))
+    is_letter = is_short(word) and "i" in letters
+    return is_letter or word.startswith(("--in-place", "--inplace"))
 
 
-def _blocks(call: _Call) -> Touch:
+def _blocks(call: _Call) -> Effects:
     targets = [call.seen(word[3:]) for word in call.rest if word.startswith("of=")]
-    return Touch(writes=tuple(targets))
+    return Effects(writes=tuple(targets))
 
 
-def _git(call: _Call) -> Touch:
-    verb = call.rest[0] if call.rest else ""
-    paths = tuple(call.paths[1:])
-    how = _GIT.get(verb)
+def _git(call: _Call) -> Effects:
+    how = _GIT.get(call.rest[0] if call.rest else "")
     if how is not None:
-        return how(call, paths)
-    return Touch() if only_reads("git", call.command.words[1:]) else _handles(call)
+        return how(call)
+    return Effects() if only_reads("git", call.command.words[1:]) else _handles(call)
 
 
-def _git_removes(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_removes(call: _Call) -> Effects:
     if call.rest[0] == "rm" and {"--cached", "-n", "--dry-run"} & set(call.rest):
-        return Touch()
-    return Touch(deletes=paths, given=_other_paths(call, *call.words))
+        return Effects()
+    return Effects(deletes=call.operands, given=_other_paths(call, *call.words))
 
 
-def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_restores(call: _Call) -> Effects:
     """The named files; without paths, or for the whole project, its modified files."""
     if "--staged" in call.rest and "--worktree" not in call.rest:
-        return Touch()
+        return Effects()
     root = call.command.cwd
     top = [call.seen(word) for word in call.words if _is_top(word)]
     whole = [
         path
-        for path in paths
+        for path in call.operands
         if path == root or root.startswith(path.rstrip("/") + "/") or path in top
     ]
-    named = tuple(path for path in paths if path not in whole)
+    named = tuple(path for path in call.operands if path not in whole)
     forced = {"-f", "--force", "--discard-changes"} & set(call.rest)
     sweeps = _undone(root) if forced else (f"modified:{root}",) if whole else ()
     below = tuple(f"{path}/*" for path in named)
-    return Touch(writes=(*named, *below), given=_other_paths(call, *call.words), sweeps=sweeps)
+    return Effects(writes=(*named, *below), given=_other_paths(call, *call.words), sweeps=sweeps)
 
 
 def _is_top(word: str) -> bool:
@@ -619,10 +611,9 @@ def _anywhere(call: _Call, paths: Sequence[str]) -> list[str]:
     return [top.get(path, path) for path in paths]
 
 
-def _git_resets(call: _Call, paths: tuple[str, ...]) -> Touch:
-    del paths
+def _git_resets(call: _Call) -> Effects:
     hard = {"--hard", "--merge", "--keep"} & set(call.rest)
-    return Touch(sweeps=_undone(call.command.cwd) if hard else ())
+    return Effects(sweeps=_undone(call.command.cwd) if hard else ())
 
 
 def _undone(folder: str) -> tuple[str, ...]:
@@ -630,91 +621,88 @@ def _undone(folder: str) -> tuple[str, ...]:
     return (f"modified:{folder}", f"uncommitted:{folder}")
 
 
-def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_cleans(call: _Call) -> Effects:
     """Untracked files, and with `-x` ignored ones."""
-    if _has_flag(call.rest[1:], "n", "--dry-run"):
-        return Touch()
-    kinds = ["untracked"]
-    if any(_has_flag(call.rest[1:], sign, "") for sign in "xX"):
+    if has_flag(call.rest[1:], "n", "--dry-run"):
+        return Effects()
+    kinds = [] if has_flag(call.rest[1:], "X") else ["untracked"]
+    if any(has_flag(call.rest[1:], sign) for sign in "xX"):
         kinds.append("ignored")
-    if _has_flag(call.rest[1:], "X", ""):
-        kinds.remove("untracked")
-    left_out = [
-        value
-        for name, value in zip(call.rest, call.rest[1:], strict=False)
-        if name[:1] == "-" != name[1:2] and name.endswith("e")
+    left_out = _behind_short(call, "e")
+    named = [
+        path
+        for word, path in zip(call.words[1:], call.operands, strict=True)
+        if word not in left_out
     ]
-    named = [path for word, path in zip(call.words[1:], paths, strict=True) if word not in left_out]
     where = _anywhere(call, named or [call.command.cwd])
-    return Touch(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
+    return Effects(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
 
 
-def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _behind_short(call: _Call, letter: str) -> list[str]:
+    """The words behind a short option that ends with this letter."""
+    names = {word for word in call.rest if is_short(word) and word.endswith(letter)}
+    return values_of(call.rest, names)
+
+
+def _git_stashes(call: _Call) -> Effects:
     verbs = {"list", "show", "pop", "apply", "drop", "branch", "create", "store", "clear"}
     if set(call.words[1:2]) & verbs:
-        return Touch()
-    named = paths[1:] if call.words[1:2] in (["push"], ["save"]) else paths
+        return Effects()
+    named = call.operands[1:] if call.words[1:2] in (["push"], ["save"]) else call.operands
     kinds = ["modified", "uncommitted"]
-    all_of_it = _has_flag(call.rest[1:], "a", "--all")
-    if all_of_it or _has_flag(call.rest[1:], "u", "--include-untracked"):
+    all_of_it = has_flag(call.rest[1:], "a", "--all")
+    if all_of_it or has_flag(call.rest[1:], "u", "--include-untracked"):
         kinds.append("untracked")
     if all_of_it:
         kinds.append("ignored")
     if call.words[1:2] == ["save"]:
         named = ()  # what follows is a message
-    messages = [
-        call.seen(value)
-        for name, value in zip(call.rest, call.rest[1:], strict=False)
-        if name[:1] == "-" != name[1:2] and name.endswith("m")
-    ]
+    messages = [call.seen(value) for value in _behind_short(call, "m")]
     named = tuple(path for path in named if path not in messages)
     where = _anywhere(call, named or (call.command.cwd,))
-    return Touch(
+    return Effects(
         deletes=named,
         given=_other_paths(call, *call.words),
         sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where),
     )
 
 
-def _git_writes_all(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_writes_all(call: _Call) -> Effects:
     """`git read-tree -u`, `git checkout-index -fa`: resets tracked files."""
-    found = Touch(sweeps=_undone(call.command.cwd))
-    return found._replace(given=_other_paths(call, *call.words), writes=paths)
+    given = _other_paths(call, *call.words)
+    return Effects(sweeps=_undone(call.command.cwd), given=given, writes=call.operands)
 
 
-def _git_narrows(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_narrows(call: _Call) -> Effects:
     """`git sparse-checkout set folder` removes tracked files elsewhere."""
-    del paths
     verbs = {"set", "init", "reapply"}
-    return Touch(sweeps=(f"tracked:{call.command.cwd}",) if set(call.words[1:2]) & verbs else ())
+    return Effects(sweeps=(f"tracked:{call.command.cwd}",) if set(call.words[1:2]) & verbs else ())
 
 
-def _git_worktrees(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_worktrees(call: _Call) -> Effects:
     """A worktree that is removed or moved may be the one in which the agent works."""
-    gone = paths[1:] if set(call.words[1:2]) & {"remove", "move"} else ()
+    gone = call.operands[1:] if set(call.words[1:2]) & {"remove", "move"} else ()
     return _handles(call)._replace(alters=gone)
 
 
-def _git_clones(call: _Call, paths: tuple[str, ...]) -> Touch:
-    into = paths[-1:] if len(call.words) > 2 else ()
-    return Touch(writes=(*into, *(f"{path}/*" for path in into)))
+def _git_clones(call: _Call) -> Effects:
+    into = call.operands[-1:] if len(call.words) > 2 else ()
+    return Effects(writes=(*into, *(f"{path}/*" for path in into)))
 
 
-def _git_configures(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_configures(call: _Call) -> Effects:
     """Commands in settings are checked elsewhere; this is about the file that is written."""
-    del paths
-    values = call.words[2:]
-    return Touch(given=_other_paths(call, *values))
+    return Effects(given=_other_paths(call, *call.words[2:]))
 
 
-def _git_patches(call: _Call, paths: tuple[str, ...]) -> Touch:
+def _git_patches(call: _Call) -> Effects:
     if {"--check", "--stat", "--numstat", "--summary", "--cached"} & set(call.rest):
-        return Touch()
+        return Effects()
     touch = _patches(call)
-    return touch._replace(patches=paths or touch.patches)
+    return touch._replace(patches=call.operands or touch.patches)
 
 
-_GIT: dict[str, Callable[[_Call, tuple[str, ...]], Touch]] = {
+_GIT: dict[str, Callable[[_Call], Effects]] = {
     "rm": _git_removes,
     "mv": _git_removes,
     **dict.fromkeys(("checkout", "restore", "switch"), _git_restores),
@@ -730,7 +718,7 @@ _GIT: dict[str, Callable[[_Call, tuple[str, ...]], Touch]] = {
 }
 
 
-def _downloads(call: _Call) -> Touch:
+def _downloads(call: _Call) -> Effects:
     """The file that a download writes; files that are sent are only read."""
     written: list[str] = []
     sent: list[str] = []
@@ -752,7 +740,7 @@ def _downloads(call: _Call) -> Touch:
     others = _other_paths(call, *sent)
     if any(word.startswith(("-K", "--config")) for word in call.rest):
         others += tuple(_tokens(call, call.command.input_texts))
-    return Touch(writes=tuple(map(call.seen, written)), given=others)
+    return Effects(writes=tuple(map(call.seen, written)), given=others)
 
 
 _SENDING = word_set("""
@@ -764,15 +752,15 @@ _SENDING = word_set("""
 
 def _is_option_for(word: str, letters: str, names: Sequence[str]) -> bool:
     """`-o`, `-so`: a short option, alone or the last of several; or its long name."""
-    is_short = word[:1] == "-" != word[1:2] and word[-1:] in letters and len(word) <= 6
-    return is_short or word in names
+    is_letter = is_short(word) and word[-1:] in letters and len(word) <= 6
+    return is_letter or word in names
 
 
 def _into(call: _Call) -> str:
     """The folder of `-t folder`, `-tfolder`, `--target-directory=folder`."""
-    for name, value in zip(call.rest, [*call.rest[1:], ""], strict=False):
+    for name, value in with_next(call.rest):
         if name == "--target-directory" or (
-            name[:1] == "-" != name[1:2] and name.endswith("t") and len(name) < _LONGEST_CLUSTER
+            is_short(name) and name.endswith("t") and len(name) < _LONGEST_CLUSTER
         ):
             is_copy = call.command.words[0] in {"cp", "mv", "ln", "install", "gcp"}
             return value if is_copy else ""
@@ -799,7 +787,7 @@ def _target(call: _Call) -> tuple[str, ...]:
     return (last, *inside)
 
 
-def _program_text_effect(call: _Call) -> Touch:
+def _program_text_effect(call: _Call) -> Effects:
     """What a program text touches: its quoted texts, if it writes or deletes at all."""
     code = code_of(call.command)
     small = code.lower()
@@ -826,8 +814,7 @@ def _program_text_effect(call: _Call) -> Touch:
     others = _other_paths(call) if script else ()
     if code:
         # Words behind the program text are its arguments, which it may change.
-        at = len(call.rest)
-        args = [word for word in call.rest[:at] if word not in code and not word.startswith("-")]
+        args = [word for word in call.rest if word not in code and not word.startswith("-")]
         others = tuple(_tokens(call, args)) if changes or in_place else ()
         if "argv" in small and any(word in small for word in DELETES):
             deletes += tuple(map(call.seen, args))
@@ -841,7 +828,7 @@ def _program_text_effect(call: _Call) -> Touch:
         hosts += tuple(text for text in texts if "." in text and text[:1] not in "./*")
     named = _paths_in_text(code) if hosts else []
     reads = (*paths, *map(call.seen, named))
-    return Touch(reads, writes, deletes, hosts, (*given, *others))
+    return Effects(reads, writes, deletes, hosts, (*given, *others))
 
 
 def _filled_in(texts: Sequence[str]) -> Iterator[str]:
@@ -892,15 +879,14 @@ def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
             yield "".join(parts[at : at + count])
 
 
-def _awk(call: _Call) -> Touch:
+def _awk(call: _Call) -> Effects:
     """The same for awk, which has its own redirections; `-i inplace` writes its files."""
     texts = [word for word in call.rest if " " in word or "{" in word]
     code = " ".join((*texts, *read_script(call.command)))
     if any("inplace" in word for word in call.rest if " " not in word):
         return _writes(call)
-    acts = any(sign in code for sign in (">", "|", "system("))
-    if not acts:
-        return Touch()
+    if not any(sign in code for sign in (">", "|", "system(")):
+        return Effects()
     named = [word for text in quoted_in(joined(code)) for word in paths_in(text)]
     variables = [word.partition("=")[2] for word in call.rest if "=" in word and "{" not in word]
     if "ARGV" in code or "FILENAME" in code:
@@ -910,10 +896,10 @@ def _awk(call: _Call) -> Touch:
     if "$" in code:
         variables += dict.fromkeys((call.command.piped or "").split())
     named += [path for value in variables for path in paths_in(value)]
-    return Touch(writes=tuple(map(call.seen, named)))
+    return Effects(writes=tuple(map(call.seen, named)))
 
 
-_HOW: dict[str, Callable[[_Call], Touch]] = {
+_HOW: dict[str, Callable[[_Call], Effects]] = {
     **dict.fromkeys(DELETES_ALL, _deletes),
     **dict.fromkeys(_WRITES_ALL, _writes),
     **dict.fromkeys(_ALTERS_ALL, _alters),

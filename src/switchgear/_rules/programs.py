@@ -7,7 +7,7 @@ looked through; what the one that really runs touches is in `program_effects.py`
 # ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from switchgear._rules.hosts import is_loopback, is_own_key
 from switchgear._rules.interpreter_code import (
@@ -21,11 +21,19 @@ from switchgear._rules.interpreter_code import (
     reads_input,
     variables_in,
 )
+from switchgear._rules.options import (
+    behind_options,
+    is_short,
+    operands,
+    options_in,
+    with_next,
+)
 from switchgear._rules.patterns import word_list, word_set
 from switchgear._rules.program_effects import (
     COPIES,
     DELETES_ALL,
-    Touch,
+    TOUCHED,
+    Effects,
     handled_by,
     read_script,
     run_by_sed,
@@ -170,8 +178,10 @@ _CMAKE = {
     "chdir": ("env", "-C"),
 }
 """The equivalents of the commands of `cmake -E`."""
-_DISKS = ("sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "md", "dm-", "mapper/")
-"""How the names of disks begin in `/dev`."""
+_DISKS = tuple(
+    f"/dev/{name}" for name in word_list("sd hd vd xvd nvme mmcblk disk rdisk md dm- mapper/")
+)
+"""How the paths of disks begin: writing to one replaces everything on it."""
 MOST_LINKS = 16
 """Links created by one text that are followed for later commands."""
 MOST_FOLLOWED = 20_000
@@ -193,6 +203,8 @@ _DECODERS: dict[str, tuple[str, ...]] = {
 _SHOWS = word_set("pdb cProfile profile trace runpy coverage timeit viztracer")
 """Modules of Python that run another one."""
 _PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
+_TRUSTED_FOLDERS = ("venv/bin", "/.bin", "/env/bin")
+"""Folders, and ends of folders, whose programs are assumed to be what their names suggest."""
 _LOOKS = frozenset(
     (
         *("demo", "run", "resume", "runs", "batch", "serve", "backtest", "tune", "status", "watch"),
@@ -221,34 +233,8 @@ MOST_SOURCES = 32
 RUN_FILES = word_list(".bashrc .zshrc .profile .bash_profile .zprofile .bash_login .zshenv")
 """Files whose text the next shell runs."""
 MOST_WRAPPERS = 64
-"""Maximum number of nested wrappers."""
 MOST_TOKENS = 64
 """Words from a pipe that are tried one by one."""
-
-
-class Effects(NamedTuple):
-    """What the commands of a text do; paths are absolute, as written."""
-
-    commands: tuple[tuple[str, ...], ...] = ()
-    """The programs that really run, each with its words; the first is a bare name."""
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    deletes: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
-    """Paths given to a program of which it is not known that it only reads them."""
-    alters: tuple[str, ...] = ()
-    """Paths whose rights or place in their folder change, with all that is below."""
-    sweeps: tuple[str, ...] = ()
-    """What git discards, as `kind:folder`."""
-    patches: tuple[str, ...] = ()
-    """Files with patches that are applied."""
-    runs: tuple[str, ...] = ()
-    """Files that are run: scripts given to a shell, programs named by their path."""
-    sends: tuple[str, ...] = ()
-    """The files read that go to a host, through a pipe or a command."""
-    variables: tuple[str, ...] = ()
-    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
 
 
 def effects_of(text: str, setting: Setting) -> Effects:
@@ -270,7 +256,7 @@ def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
 
 
 def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
-    found: dict[str, dict[str, None]] = {field: {} for field in Touch._fields}
+    found: dict[str, dict[str, None]] = {field: {} for field in TOUCHED}
     real: dict[tuple[str, ...], None] = {}
     read: list[tuple[str, str]] = []  # in which pipe, and what
     keys: list[tuple[str, str]] = []
@@ -291,9 +277,8 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
         judged = touch
         if command.words and command.words[0] in COPIES:
             judged = without_backups(touch, (setting.workspace, setting.home))
-        for field, values in zip(Touch._fields, judged, strict=True):
-            if values:
-                found[field].update(dict.fromkeys(values))
+        for field in TOUCHED:
+            found[field].update(dict.fromkeys(getattr(judged, field)))
         read += [(command.pipe, path) for path in touch.reads]
         for name in _keys_of(command):
             if name.startswith(FILE):
@@ -310,20 +295,26 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     for path in sends if copied else ():
         if len(sends) < MOST_WORDS:
             sends += copied.pop(path, [])  # what a file was made of goes with it
-    leaks = [leak for pipe, name in keys for leak in _leaks(pipe, name, calling)]
+    leaks = [
+        f"{name} to {host}"
+        for pipe, name in keys
+        for host in _called_from(pipe, calling)
+        if not is_own_key(name, host)
+    ]
     if found["sweeps"] and any(_adds_all(words) for words in real):
         added = [sweep.replace("modified:", "untracked:") for sweep in found["sweeps"]]
         found["sweeps"].update(dict.fromkeys(added))
-    found["deletes"].update(dict.fromkeys(filter(_is_disk, found["writes"])))
+    disks = [path for path in found["writes"] if path.startswith(_DISKS)]
+    found["deletes"].update(dict.fromkeys(disks))
     links = [link for words, cwd in linking for link in _links_made(words, cwd)][:MOST_LINKS]
     for paths in found.values():
         paths.pop(UNKNOWN, None)
         if links:
             _follow(paths, links)
-    fields = {field: tuple(paths) for field, paths in found.items()}
+    fields: dict[str, Any] = {field: tuple(paths) for field, paths in found.items()}
     return Effects(
-        tuple(real),
         **fields,
+        commands=tuple(real),
         runs=tuple(runs),
         sends=tuple(dict.fromkeys(sends)),
         variables=tuple(dict.fromkeys(leaks)),
@@ -335,17 +326,12 @@ def _adds_all(words: Sequence[str]) -> bool:
     if words[:2] not in {("git", "add"), ("git", "stage")}:
         return False
     everything = {".", "./", "*", ":/", "--all"} & set(words[2:])
-    return bool(everything) or any(word[:1] == "-" != word[1:2] and "A" in word for word in words)
-
-
-def _is_disk(path: str) -> bool:
-    """Whether a path is a disk: writing to it replaces everything on it."""
-    return path.startswith("/dev/") and path[len("/dev/") :].startswith(_DISKS)
+    return bool(everything) or any(is_short(word) and "A" in word for word in words)
 
 
 def _links_made(words: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
     """The links that `ln -s` creates, and their targets."""
-    plain = [word for word in words[1:] if not word.startswith("-")]
+    plain = operands(words[1:])
     if not plain or len(plain) > MOST_LINKS or not any("s" in word for word in words[1:]):
         return
     folder = join(cwd, plain[-1] if len(plain) > 1 else ".")
@@ -370,9 +356,11 @@ _WRAPPER = "\ue007"
 """Prefix of a wrapper whose own words are checked."""
 
 
-def _touch_of(command: ShellCommand) -> Touch:
+def _touch_of(command: ShellCommand) -> Effects:
     """What a command touches; in a container, only what it sees of this machine."""
-    touch = _redirection_effect(command)
+    files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
+    reads = tuple(path for op, path in files if op in {"<", "<&"})
+    touch = Effects(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
     if command.words and command.words[0].startswith(_WRAPPER):
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
@@ -382,20 +370,17 @@ def _touch_of(command: ShellCommand) -> Touch:
         if texts:
             words = tuple(word for word in command.words if word not in texts)
             command = command._replace(words=words)
-        touch = touch.joined(touched_by(command))
-    if command.mounts:
-        fields = [
-            values if field == "hosts" else tuple(path for path in values if _is_in(path, command))
-            for field, values in zip(Touch._fields, touch, strict=True)
-        ]
-        return Touch(*fields)
-    return touch
-
-
-def _is_in(path: str, command: ShellCommand) -> bool:
-    return any(
-        path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in command.mounts
-    )
+        found = touched_by(command)
+        touch = found._replace(reads=touch.reads + found.reads, writes=touch.writes + found.writes)
+    if not command.mounts:
+        return touch
+    inside = tuple(f"{mount.rstrip('/')}/" for mount in command.mounts)
+    seen: dict[str, Any] = {
+        field: tuple(path for path in getattr(touch, field) if f"{path}/".startswith(inside))
+        for field in TOUCHED
+        if field != "hosts"
+    }
+    return touch._replace(**seen)
 
 
 def _keys_of(command: ShellCommand) -> Sequence[str]:
@@ -412,12 +397,6 @@ def _called_from(pipe: str, calling: dict[str, list[str]]) -> list[str]:
         if not pipe:
             return []
     return calling[pipe]
-
-
-def _leaks(pipe: str, name: str, calling: dict[str, list[str]]) -> Iterator[str]:
-    for host in _called_from(pipe, calling):
-        if not is_own_key(name, host) and not is_loopback(host):
-            yield f"{name} to {host}"
 
 
 def _scripts(command: ShellCommand) -> Iterator[str]:
@@ -501,16 +480,10 @@ def _runs_given(command: ShellCommand) -> bool:
     program, *rest = _bare(command.words) or ("",)
     if program not in _RUNS_TEXT:
         return UNKNOWN in program
-    plain = [word for word in rest if not word.startswith("-")]
+    plain = operands(rest)
     if program in {"eval", "source", "."} or not plain:
         return True
-    return any("c" in word for word in rest if word[:1] == "-" != word[1:2]) or UNKNOWN in plain[0]
-
-
-def _redirection_effect(command: ShellCommand) -> Touch:
-    files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
-    reads = tuple(path for op, path in files if op in {"<", "<&"})
-    return Touch(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
+    return any("c" in word for word in rest if is_short(word)) or UNKNOWN in plain[0]
 
 
 def _commands_run(
@@ -545,9 +518,8 @@ def _written_by(
     program, *rest = _bare(command.words) or ("",)
     if program not in _WRITES_GIVEN:
         return
-    plain = [word for word in rest if not word.startswith("-")]
-    text = command.given
-    parts = None if text is None else [text]
+    plain = operands(rest)
+    parts = None if command.given is None else [command.given]
     if program in {"cp", "mv", "install", "ln"}:
         source = "".join(plain[-2:-1])
         parts = parts if source == "/dev/stdin" else written.get(join(command.cwd, source))
@@ -562,10 +534,8 @@ def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellC
     words = _bare(command.words)
     read = [join(command.cwd, path) for op, path in command.redirects if op == "<"]
     if words[:1] and words[0] in _RUNS_TEXT:
-        for path in read:
-            if path in written:
-                text = "".join(written[path])
-                return command._replace(redirects=(Redirect("<<<", text),))
+        for path in filter(written.__contains__, read):
+            return command._replace(redirects=(Redirect("<<<", "".join(written[path])),))
     for word in command.words:  # nohup ./x
         path = join(command.cwd, word)
         if path in written and words[:1] == (word.rpartition("/")[2],) and "/" in word:
@@ -619,7 +589,7 @@ def _commands_in(command: ShellCommand, setting: Setting, depth: int) -> Iterato
 
 def _is_read_only(words: Sequence[str]) -> bool:
     """Whether an agent may run this command of Switchgear."""
-    rest = _behind_options(tuple(words), ["--store", "--config"])
+    rest = behind_options(tuple(words), ["--store", "--config"])
     if not rest or {"--help", "-h", "--version"} & set(words):
         return True
     if any("force-close" in word or "open=force" in word for word in words):
@@ -631,18 +601,14 @@ def _is_read_only(words: Sequence[str]) -> bool:
 
 def _arguments(command: ShellCommand) -> dict[str, str]:
     """`$0`, `$1`, `$@` of a `sh -c text a b`."""
-    rest = list(command.words[1:])
-    for at, word in enumerate(rest):
-        if word[:1] == "-" != word[1:2] and "c" in word and command.words[0] in SHELLS:
-            args = rest[at + 2 :]
-            return _positional_variables(args)
-    if "-s" in rest and command.words[0] in SHELLS:
-        args = [word for word in rest[rest.index("-s") + 1 :] if word != "--"]
-        return _positional_variables(["bash", *args])
-    return {}
-
-
-def _positional_variables(args: Sequence[str]) -> dict[str, str]:
+    program, *rest = command.words or ("",)
+    texts = [at for at, word in enumerate(rest) if is_short(word) and "c" in word]
+    if program in SHELLS and texts:
+        args = rest[texts[0] + 2 :]
+    elif program in SHELLS and "-s" in rest:
+        args = ["bash", *(word for word in rest[rest.index("-s") + 1 :] if word != "--")]
+    else:
+        return {}
     named = {str(number): arg for number, arg in enumerate(args[:100])}
     return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
 
@@ -701,17 +667,13 @@ def _strip_wrappers(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
         folder, slash, program = words[0].rpartition("/")
         if slash and " " not in words[0]:
             words = (program, *words[1:])
-            command = command._replace(words=words, foreign=not _is_trusted(folder))
+            is_trusted = folder in _PROGRAM_FOLDERS or folder.endswith(_TRUSTED_FOLDERS)
+            command = command._replace(words=words, foreign=not is_trusted)
         inner = _behind(command, wrappers)
         if inner is None or not inner.words or inner.words == words:
             return command
         command = inner
     raise TooLong(f"more than {MOST_WRAPPERS} programs that start another")
-
-
-def _is_trusted(folder: str) -> bool:
-    """Whether programs in a folder are assumed to be what their names suggest."""
-    return folder in _PROGRAM_FOLDERS or folder.endswith(("venv/bin", "/.bin", "/env/bin"))
 
 
 def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
@@ -722,19 +684,17 @@ def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
         return _behind_wrapper(command, wrappers)
     if words[:2] in _RUNNERS or program in _RUNNING or words[:3] == ("uv", "tool", "run"):
         start = 1 if program in _RUNNING else 3 if words[1] == "tool" else 2
-        rest = _behind_options(words[start:], _RUNNER_OPTIONS)
+        rest = behind_options(words[start:], _RUNNER_OPTIONS)
         _add_wrapper(wrappers, command, words[: len(words) - len(rest)])
-        return (
-            command._replace(words=(rest[0].partition("@")[0] or rest[0], *rest[1:]))
-            if rest
-            else None
-        )
+        if not rest:
+            return None
+        return command._replace(words=(rest[0].partition("@")[0] or rest[0], *rest[1:]))
     if program.startswith(("python", "pypy")):
         module = _module(words)
         if not module:
             return None
         if module[0] in _SHOWS and len(module) > 1:
-            rest = _behind_options(module[1:], [])
+            rest = behind_options(module[1:], [])
             return command._replace(words=rest) if rest else None
         return command._replace(words=(module[0].partition(".")[0], *module[1:]))
     if program == "cmake" and words[1:2] == ("-E",) and len(words) > 2:
@@ -755,7 +715,7 @@ def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
         text = _split_text(words)
         if text is not None:
             return command._replace(words=text)
-    rest = _behind_options(words[1:], _VALUED[program].split())
+    rest = behind_options(words[1:], _VALUED[program].split())
     inner = rest[_OWN_WORDS.get(program, 0) :]
     while inner and "=" in inner[0] and program in {"env", "sudo"}:
         inner = inner[1:]
@@ -764,12 +724,9 @@ def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
         return None
     _add_wrapper(wrappers, command, own)
     cwd = command.cwd
-    for option in _FOLDERS.get(program, ()):
-        for at, word in enumerate(own):
-            if word == option and at + 1 < len(own):
-                cwd = join(cwd, own[at + 1])
-            elif word.startswith(f"{option}=") or (len(option) == 2 and word.startswith(option)):
-                cwd = join(cwd, word[len(option) :].lstrip("=")) if word != option else cwd
+    for name, value in options_in(own):
+        if name in _FOLDERS.get(program, ()) and value:
+            cwd = join(cwd, value)
     return command._replace(words=inner, cwd=cwd)
 
 
@@ -785,15 +742,12 @@ def _split_text(words: tuple[str, ...]) -> tuple[str, ...] | None:
     for at, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
             return None
-        name, equals, value = word.partition("=")
-        if name == "--split-string":
-            text = value if equals else "".join(words[at + 1 : at + 2])
-            return (*_split(text), *words[at + 1 + (not equals) :])
-        if word[1:2] != "-" and "S" in word:
-            text = word.partition("S")[2]
-            if text:
-                return (*_split(text), *words[at + 1 :])
-            return (*_split("".join(words[at + 1 : at + 2])), *words[at + 2 :])
+        name, _, text = word.partition("=" if word[1:2] == "-" else "S")
+        if name == "--split-string" or (is_short(word) and name != word):
+            behind = words[at + 1 :]
+            if not text:
+                text, behind = "".join(behind[:1]), behind[1:]
+            return (*_split(text), *behind)
     return None
 
 
@@ -820,22 +774,13 @@ def _module(words: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-def _behind_options(words: tuple[str, ...], valued: Sequence[str]) -> tuple[str, ...]:
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        if words[at] == "--":
-            return words[at + 1 :]
-        at += 2 if words[at] in valued else 1
-    return words[at:]
-
-
 def _plain_git(command: ShellCommand) -> ShellCommand:
     """`git -C dir -c a=b push -f` as `git push -f` in that folder; aliases are resolved."""
     words = command.words
     valued = ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"]
-    rest = _behind_options(words[1:], valued)
+    rest = behind_options(words[1:], valued)
     cwd = command.cwd
-    for name, value in zip(words, [*words[1:], ""], strict=False):
+    for name, value in with_next(words):
         if name == "-c" and rest[:1] == ("push",):
             rest = (*rest, *_pushed_by(*value.partition("=")[::2]))
         if name in {"-C", "--work-tree"}:
@@ -889,11 +834,11 @@ def _words_as_text(program: str, rest: list[str]) -> str:
     if program == "parallel":
         at = next((at for at, word in enumerate(rest) if word.startswith(":::")), len(rest))
         args = [word for word in rest[at + 1 :] if not word.startswith(":::")]
-        head = " ".join(_behind_options(tuple(rest[:at]), ["-j", "--jobs", "-a", "--joblog", "-n"]))
+        head = " ".join(behind_options(tuple(rest[:at]), ["-j", "--jobs", "-a", "--joblog", "-n"]))
         if "{}" in head and args:
             return "\n".join(head.replace("{}", arg) for arg in args[:MOST_TOKENS])
         return f"{head} {' '.join(args)}"
-    words = _behind_options(tuple(rest), ["-n", "--interval", "-w", "-r", "-m", "-M", "-k", "-N"])
+    words = behind_options(tuple(rest), ["-n", "--interval", "-w", "-r", "-m", "-M", "-k", "-N"])
     if program in {"hyperfine", "concurrently"}:
         return "\n".join(words)
     return " ".join(words)
@@ -902,8 +847,8 @@ def _words_as_text(program: str, rest: list[str]) -> str:
 def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
     """The text that a shell runs: after `-c`, or its input; a script file is not read."""
     for at, word in enumerate(rest):
-        if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
-            behind = _behind_options(tuple(rest[at + 1 :]), _SHELL_VALUED)
+        if word == "--command" or (is_short(word) and "c" in word):
+            behind = behind_options(tuple(rest[at + 1 :]), _SHELL_VALUED)
             return behind[0] if behind else None
         if not word.startswith(("-", "+")) and rest[at - 1 : at] not in _VALUES_OF_SHELLS:
             break
@@ -919,47 +864,47 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
     """Commands inside the words: what `find`, program text or an option starts."""
     here = command._replace(redirects=(), piped=None)
     program = command.words[0] if command.words else ""
-    if program.startswith(INTERPRETERS):
+    started: list[tuple[str, ...]] = []
+    texts: list[str] = []
+    is_code = program.startswith(INTERPRETERS)
+    if is_code:
         code = code_of(command)
         if computes_code(code):
             yield ShellCommand((DECODED, program))
         if program.startswith(("perl", "ruby")):
-            texts = [text for text in bracketed_in(code) if " " in text]
-            yield from (here._replace(words=("sh", "-c", text)) for text in texts)
+            texts += [text for text in bracketed_in(code) if " " in text]
         quotes = program.startswith(("perl", "ruby", "php")) and "`" in code
-        yield from (here._replace(words=words) for words in _started_by_code(code, quotes=quotes))
+        started += _started_by_code(code, quotes=quotes)
     if _inner_text(command) is None:
-        texts = _texts_in(command)
-        if program.startswith(INTERPRETERS):
-            texts += [word for word in command.words if " " in word]  # looked at as code
-        words = tuple(word for word in command.words if word not in texts)
-        yield from (here._replace(words=each) for each in _carried_commands(words))
+        apart = _texts_in(command)
+        if is_code:
+            apart += [word for word in command.words if " " in word]  # looked at as code
+        started += _carried_commands(tuple(word for word in command.words if word not in apart))
     if program == "find":
-        yield from (here._replace(words=words) for words in _find_exec_commands(command.words))
+        started += _find_exec_commands(command.words)
     elif program in {"fd", "fdfind"}:
-        yield from (here._replace(words=words) for words in _executed_by_fd(command.words))
+        started += _executed_by_fd(command.words)
     elif program in _CONTAINERS:
         yield from _in_container(command)
     elif program in _SANDBOXES:
-        yield from (here._replace(words=words) for words in _in_sandbox(command))
+        started += _in_sandbox(command)
     elif program.endswith("awk"):
         codes = (*command.words[1:], *read_script(command))
-        texts = [text for word in codes for text in quoted_in(word) if " " in text]
+        texts += [text for word in codes for text in quoted_in(word) if " " in text]
         if any("system(" in word or "|" in word for word in codes):
             texts += [word.partition("=")[2] for word in command.words[1:] if "=" in word]
-        yield from (here._replace(words=("sh", "-c", text)) for text in texts)
     elif program in {"sed", "gsed"}:
-        yield from (here._replace(words=("sh", "-c", text)) for text in run_by_sed(command))
+        texts += run_by_sed(command)
     elif program == "ssh":
         yield from _on_this_machine(here, setting.home)
     elif program == "git":
         if command.words[1:3] == ("submodule", "foreach"):
             text = " ".join(word for word in command.words[3:] if not word.startswith("--"))
             yield here._replace(words=("sh", "-c", text), cwd=f"{here.cwd}/submodule")
-        yield from (here._replace(words=words) for words in _set_by_git(command.words))
-    yield from (
-        here._replace(words=("sh", "-c", text)) for text in _texts_in(command, is_bare=True)
-    )
+        started += _set_by_git(command.words)
+    texts += _texts_in(command, is_bare=True)
+    started += [("sh", "-c", text) for text in texts]
+    yield from (here._replace(words=words) for words in started)
 
 
 def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
@@ -975,7 +920,7 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
         found += words[2:]
     for option in _TEXT_OPTIONS.get(program, ()):
         for at, word in enumerate(words):
-            is_last = program in _CLUSTERED and option == "-c" and word[:1] == "-" != word[1:2]
+            is_last = program in _CLUSTERED and option == "-c" and is_short(word)
             if word == option or (is_last and word.endswith("c") and len(word) < 5):
                 text = "".join(words[at + 1 : at + 2])
             elif word.startswith(f"{option}=") and option.startswith("--"):
@@ -1028,7 +973,7 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
         return
     mounts: list[tuple[str, str]] = []
     folder = entry = ""
-    for name, value in _options(words[at + 1 :]):
+    for name, value in options_in(words[at + 1 :]):
         if name in {"-v", "--volume"} and not value.endswith((":ro", ":ro,z")):
             source, _, target = value.partition(":")
             mounts.append((join(command.cwd, source), target.partition(":")[0].rstrip("/")))
@@ -1042,7 +987,7 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
             folder = value
         elif name == "--entrypoint":
             entry = value
-    image, *rest = _behind_options(words[at + 1 :], _CONTAINER_VALUED) or ("",)
+    image, *rest = behind_options(words[at + 1 :], _CONTAINER_VALUED) or ("",)
     if rest and rest[0].startswith("-") and not entry:  # options of the image's own program
         entry = image.rpartition("/")[2].partition(":")[0]
     if not mounts or not (rest or entry):
@@ -1066,13 +1011,10 @@ def _in_sandbox(command: ShellCommand) -> Iterator[tuple[str, ...]]:
         for at, word in enumerate(words[:-2])
         if word in _BINDS
     ]
-    runs = [at for at, word in enumerate(words) if at and _may_delete(word.rpartition("/")[2])]
+    deletes = SHELLS | DELETES_ALL | {"mv", "find", "env"}
+    runs = [at for at, word in enumerate(words) if at and word.rpartition("/")[2] in deletes]
     for at in runs[:1]:
         yield (words[at], *(_map_mounts(word, mounts) for word in words[at + 1 :]))
-
-
-def _may_delete(program: str) -> bool:
-    return program in SHELLS or program in DELETES_ALL or program in {"mv", "find", "env"}
 
 
 def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -1080,20 +1022,9 @@ def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
     at = next((at for at, word in enumerate(words[:4]) if word == "run"), -1)
     if at < 0:
         return words
-    inner = _behind_options(words[at + 1 :], _CONTAINER_VALUED)
+    inner = behind_options(words[at + 1 :], _CONTAINER_VALUED)
     own = words[: len(words) - len(inner)]
     return tuple(word for word in own if not word.endswith((":ro", ":ro,z", ":ro,Z", ",readonly")))
-
-
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for name, value in zip(words, [*words[1:], ""], strict=False):
-        long, equals, attached = name.partition("=")
-        if equals and name.startswith("-"):
-            yield long, attached
-        elif name.startswith("-v") and len(name) > 2:
-            yield "-v", name[2:]
-        elif name.startswith("-"):
-            yield name, value
 
 
 def _map_mounts(word: str, mounts: Sequence[tuple[str, str]]) -> str:
@@ -1112,7 +1043,7 @@ def _map_mounts(word: str, mounts: Sequence[tuple[str, str]]) -> str:
 def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]:
     """`ssh localhost text` runs here, in the home folder."""
     valued = [f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"]
-    rest = _behind_options(command.words[1:], valued)
+    rest = behind_options(command.words[1:], valued)
     if len(rest) > 1:
         host = rest[0].rpartition("@")[2]
         if is_loopback(host) or UNKNOWN in host:
@@ -1123,7 +1054,7 @@ def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]
 def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Commands that settings of git run: aliases, editors, pagers; also `git bisect run`."""
     if words[1:2] == ("config",):
-        plain = [word for word in words[2:] if not word.startswith("-")]
+        plain = operands(words[2:])
         name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
         forced = tuple(_pushed_by(name, value))
         if name.startswith("alias."):

@@ -6,6 +6,7 @@ them (`given`). Data, and one question.
 
 from collections.abc import Sequence
 
+from switchgear._rules.options import is_short
 from switchgear._rules.patterns import word_list, word_set
 
 READERS = word_set("""
@@ -128,6 +129,6 @@ def _any_of(options: Sequence[str], rest: Sequence[str]) -> bool:
                 return True
             if option == "+" and word.startswith("+"):
                 return True
-            if letter and word[:1] == "-" != word[1:2] and letter in word[1:5]:
+            if letter and is_short(word) and letter in word[1:5]:
                 return True
     return False

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.values import Value
-from switchgear._rules.effects import CallEffects, Place, call_effects
+from switchgear._rules.effects import Place, call_effects
 from switchgear._rules.hosts import is_loopback
+from switchgear._rules.options import is_short, with_next
 from switchgear._rules.patterns import (
     ANY,
     LONGEST_PATTERN,
@@ -20,12 +21,13 @@ from switchgear._rules.patterns import (
     word_list,
     word_set,
 )
+from switchgear._rules.program_effects import Effects
 from switchgear._rules.programs import OPERATED
 from switchgear._rules.shell.parser import UNKNOWN, TooLong
 
-_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_UPPER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_FORMS: tuple[tuple[str, int, frozenset[str], str], ...] = (
+_UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_ALPHABET = f"abcdefghijklmnopqrstuvwxyz{_UPPER}_-"
+_FORMS: tuple[tuple[str, int, str, str], ...] = (
     ("sk-ant-", 40, _ALPHABET, "an Anthropic key"),
     ("sk-proj-", 40, _ALPHABET, "an OpenAI key"),
     ("sk-", 40, _ALPHABET, "a provider's key"),
@@ -71,18 +73,11 @@ def key_in(text: str) -> str | None:
                 break
             end = at + len(beginning)
             is_start = at == 0 or text[at - 1] not in _ALPHABET
-            if is_start and _is_key(_run(text, end, alphabet), least):
+            rest = text[end : end + 300]
+            if is_start and _is_key(rest[: len(rest) - len(rest.lstrip(alphabet))], least):
                 return kind
             at = text.find(beginning, end)
     return None
-
-
-def _run(text: str, start: int, alphabet: frozenset[str]) -> str:
-    end = start
-    stop = min(len(text), start + 300)
-    while end < stop and text[end] in alphabet:
-        end += 1
-    return text[start:end]
 
 
 def _is_key(body: str, least: int) -> bool:
@@ -192,15 +187,15 @@ def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken
     return judge_effects(rules, call_effects(tool, inputs, place), place)
 
 
-def judge_effects(rules: Iterable[Rule], deed: CallEffects, place: Place) -> Broken | None:
+def judge_effects(rules: Iterable[Rule], effects: Effects, place: Place) -> Broken | None:
     """The same for the effects of a call."""
     rules = tuple(rules)
-    if deed.unread and rules:
-        return Broken("readable", deed.unread, "what cannot be parsed cannot be checked")
+    if effects.unread and rules:
+        return Broken("readable", effects.unread, "what cannot be parsed cannot be checked")
     paths = _Paths(place)
     try:
         for rule in rules:
-            found = _breaks(rule, deed, paths)
+            found = _breaks(rule, effects, paths)
             if found is not None:
                 return Broken(rule.name, one_line(found), rule.why)
     except TooLong as error:
@@ -208,42 +203,40 @@ def judge_effects(rules: Iterable[Rule], deed: CallEffects, place: Place) -> Bro
     return None
 
 
-def _breaks(rule: Rule, deed: CallEffects, paths: "_Paths") -> str | None:
-    if any(name_matches(pattern, deed.tool) for pattern in rule.allow_tools):
+def _breaks(rule: Rule, effects: Effects, paths: "_Paths") -> str | None:
+    if _any_name(rule.allow_tools, effects.tool):
         return None
     telling = ""
     for aspect in ASPECTS:
         if not getattr(rule, aspect):
             continue
-        found = next(_matching(rule, aspect, deed, paths), None)
+        found = next(_matching(rule, aspect, effects, paths), None)
         if found is None:
             return None
         telling = found
     return telling
 
 
-def _matching(rule: Rule, aspect: str, deed: CallEffects, paths: "_Paths") -> Iterator[str]:
-    """What of the deed breaks this aspect of the rule."""
+def _matching(rule: Rule, aspect: str, effects: Effects, paths: "_Paths") -> Iterator[str]:
+    """What of the effects breaks this aspect of the rule."""
     patterns: Patterns = getattr(rule, aspect)
     if aspect == "tools":
-        yield from (deed.tool for pattern in patterns if name_matches(pattern, deed.tool))
+        yield from [effects.tool] if _any_name(patterns, effects.tool) else []
     elif aspect == "commands":
-        for words in deed.commands:
+        for words in effects.commands:
             if _any_command(patterns, words) and not _any_command(rule.allow_commands, words):
                 yield " ".join(words).removeprefix(f"{OPERATED} ")
     elif aspect == "hosts":
-        for host in deed.hosts:
+        for host in effects.hosts:
             if _any_host(patterns, host) and not _any_host(rule.allow_hosts, host):
                 yield host
-    elif aspect == "variables":
-        yield from (value for value in deed.variables if _any_name(patterns, value))
-    elif aspect == "inputs":
-        yield from (value for value in deed.inputs if _any_name(patterns, value))
+    elif aspect in {"variables", "inputs"}:
+        yield from (value for value in getattr(effects, aspect) if _any_name(patterns, value))
     elif aspect == "contents":
-        for text in deed.texts:
+        for text in effects.texts:
             yield from (found for pattern in patterns if (found := _in_text(pattern, text)))
     else:
-        yield from paths.matching(aspect, patterns, rule.allow_paths, deed)
+        yield from paths.matching(aspect, patterns, rule.allow_paths, effects)
 
 
 class _Paths:
@@ -251,37 +244,27 @@ class _Paths:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[Patterns, _Denied] = {}
         self._resolved: dict[str, str] = {}
         self._roots = [place.workspace.rstrip("/") or "/"]
         if place.resolve is not None:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
 
     def matching(
-        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: CallEffects
+        self, aspect: str, patterns: Patterns, allowed: Patterns, effects: Effects
     ) -> Iterator[str]:
-        """Paths of the deed that match a pattern and are not excused."""
-        touched = list(_touched_paths(aspect, deed))
+        """Paths of the effects that match a pattern and are not excused."""
+        touched = list(_touched_paths(aspect, effects))
         if not touched:
             return
-        denied, excused = self._denied(patterns), self._absolute(allowed)
+        # Some file systems take upper case for lower: what is forbidden is so in both.
+        denied = _denied(tuple(pattern.lower() for pattern in self._absolute(patterns)))
+        excused = self._absolute(allowed)
         for path, how in touched:
             forms = self._forms(path, is_deleted=how in {"deletes", "alters"})
             if not any(_hits(form.lower(), denied, how) for form in forms):
                 continue
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
                 yield path.replace(ANY, "*")
-
-    def _denied(self, patterns: Patterns) -> "_Denied":
-        """Patterns of what is forbidden, in lower case.
-
-        Some file systems take upper case for lower: what is forbidden is so in both.
-        """
-        found = self._known.get(patterns)
-        if found is None:
-            small = tuple(pattern.lower() for pattern in self._absolute(patterns))
-            found = self._known[patterns] = _denied(small)
-        return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
         """The path as written, and with links resolved; deleting a link keeps its target."""
@@ -327,23 +310,6 @@ class _Denied(NamedTuple):
     wild: Sequence[str]
     """Those with a star in a folder."""
 
-    @classmethod
-    def of(cls, patterns: Sequence[str]) -> "_Denied":
-        above: set[str] = set()
-        wild: list[str] = []
-        for pattern in patterns:
-            folder = pattern.removesuffix("/**").rpartition("/")[0]
-            if pattern.endswith("/**"):
-                folder = pattern[:-3]
-            if is_glob(folder):
-                wild.append(pattern)
-                continue
-            while folder:
-                above.add(folder)
-                folder = folder.rpartition("/")[0]
-            above.add("/")
-        return cls([(required_text(each), each) for each in patterns], frozenset(above), wild)
-
 
 _known_denied: dict[Patterns, _Denied] = {}
 MOST_DENIED = 64
@@ -351,7 +317,21 @@ MOST_DENIED = 64
 
 def _denied(patterns: Patterns) -> _Denied:
     """The index of these patterns; the most recent ones are cached."""
-    found = _known_denied.pop(patterns, None) or _Denied.of(patterns)
+    found = _known_denied.pop(patterns, None)
+    if found is None:
+        above: set[str] = set()
+        wild: list[str] = []
+        for pattern in patterns:
+            folder = pattern[:-3] if pattern.endswith("/**") else pattern.rpartition("/")[0]
+            if is_glob(folder):
+                wild.append(pattern)
+                continue
+            while folder:
+                above.add(folder)
+                folder = folder.rpartition("/")[0]
+            above.add("/")
+        pairs = [(required_text(each), each) for each in patterns]
+        found = _Denied(pairs, frozenset(above), wild)
     _known_denied[patterns] = found
     while len(_known_denied) > MOST_DENIED:
         del _known_denied[next(iter(_known_denied))]
@@ -421,15 +401,10 @@ def _guess_glob(path: str) -> str:
     return "/".join(parts)
 
 
-def _touched_paths(aspect: str, deed: CallEffects) -> Iterator[tuple[str, str]]:
+def _touched_paths(aspect: str, effects: Effects) -> Iterator[tuple[str, str]]:
     """Paths of an aspect, and what is done to them."""
-    if aspect in {"sends", "given"}:
-        yield from ((path, aspect) for path in getattr(deed, aspect))
-        return
-    for how in {"deletes": ("deletes",), "writes": ("deletes", "alters", "writes")}.get(
-        aspect, ("deletes", "alters", "writes", "reads")
-    ):
-        for path in getattr(deed, how):
+    for how in _NEEDS[aspect]:
+        for path in getattr(effects, how):
             if not (how == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
                 yield path, how
 
@@ -456,13 +431,16 @@ def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
     if not fitting:
         return False
     forms = _forms_of(words[1:])
-    return any(_is_command(pattern, forms) for pattern in fitting)
+    return any(
+        all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
+        for pattern in fitting
+    )
 
 
 def _forms_of(words: Sequence[str]) -> list[str]:
     """The words, and options with their values in all spellings."""
     found = list(words)
-    for word, value in zip(words, [*words[1:], ""], strict=False):
+    for word, value in with_next(words):
         if word[:1] != "-" or len(word) < 2:
             continue
         name, equals, attached = word.partition("=")
@@ -475,14 +453,9 @@ def _forms_of(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _is_command(pattern: Sequence[str], forms: Sequence[str]) -> bool:
-    """Whether the words after the program contain those of the pattern, in any order."""
-    return all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
-
-
 def _is_word(wanted: str, word: str) -> bool:
     if len(wanted) == 2 and wanted[0] == "-" != wanted[1]:
-        return word[:1] == "-" != word[1:2] and wanted[1] in word[1:].partition("=")[0]
+        return is_short(word) and wanted[1] in word[1:].partition("=")[0]
     return name_matches(wanted, word)
 
 
@@ -513,15 +486,15 @@ def _patterns(field: str, value: Iterable[str]) -> Patterns:
 
 
 _NEEDS = {
-    "paths": ("reads", "writes", "deletes", "alters"),
-    "writes": ("writes", "deletes", "alters"),
+    "paths": ("deletes", "alters", "writes", "reads"),
+    "writes": ("deletes", "alters", "writes"),
     "contents": ("texts",),
     **{
         name: (name,)
         for name in ("commands", "deletes", "sends", "given", "hosts", "inputs", "variables")
     },
 }
-"""The effects that a call must have to break an aspect of a rule."""
+"""The effects of a call that can break an aspect of a rule: a call without them cannot."""
 
 
 def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
@@ -551,25 +524,29 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
 
 
 def load_rules_about(
-    data: Any, deed: CallEffects, made: dict[int, Rule] | None = None
+    data: Any, effects: Effects, made: dict[int, Rule] | None = None
 ) -> tuple[Rule, ...]:
-    """Those of the rules that a deed could break: making all of them would take longer.
+    """The rules that these effects could break: making all of them would take longer.
 
     `made`: rules of the same data that are made already, by their places in it; it gets the others.
     """
-    if deed.unread or not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+    if (
+        effects.unread
+        or not isinstance(data, list)
+        or not all(isinstance(one, dict) for one in data)
+    ):
         return load_rules(data)
     made = {} if made is None else made
-    programs = {words[0].lower() for words in deed.commands if words}
-    found = [at for at, each in enumerate(data) if _could_break(each, deed, programs)]
+    programs = {words[0].lower() for words in effects.commands if words}
+    found = [at for at, each in enumerate(data) if _could_break(each, effects, programs)]
     new = [at for at in found if at not in made]
     made.update(zip(new, load_rules([data[at] for at in new]), strict=True))
     return tuple(made[at] for at in found)
 
 
-def _could_break(rule: dict[str, Any], deed: CallEffects, programs: set[str]) -> bool:
+def _could_break(rule: dict[str, Any], effects: Effects, programs: set[str]) -> bool:
     for aspect, parts in _NEEDS.items():
-        if aspect in rule and not any(getattr(deed, part) for part in parts):
+        if aspect in rule and not any(getattr(effects, part) for part in parts):
             return False
     if "commands" not in rule:
         return True

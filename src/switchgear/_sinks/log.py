@@ -17,7 +17,7 @@ from switchgear._core import values
 from switchgear._core.errors import is_interrupt
 from switchgear._core.types import Event, EventKind, Phase
 from switchgear._core.wire import dump_event
-from switchgear._sinks.dispatch import Sink
+from switchgear._sinks.dispatch import Sink, log_warning
 from switchgear._text.formats import duration
 
 
@@ -56,9 +56,7 @@ class Jsonl(values.Value):
             if written != len(line):
                 raise OSError(f"only {written} of {len(line)} bytes were written")
         except OSError as error:
-            import logging  # noqa: PLC0415  only when something is wrong
-
-            logging.getLogger("switchgear").warning(
+            log_warning(
                 "event %s of circuit %r was not written to %r: %s",
                 *(event.seq, event.circuit, self.path, error.strerror or error),
             )

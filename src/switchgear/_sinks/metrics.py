@@ -5,6 +5,7 @@ one label per family, and beyond `most_circuits` names the label is `other`.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from threading import Lock
 
@@ -93,20 +94,15 @@ class Metrics(values.Value):
     """
 
     __slots__ = (
-        "_calls",
-        "_lock",
-        "_names",
-        "_overrides",
-        "_seconds",
-        "_transitions",
+        *("_calls", "_lock", "_names", "_overrides", "_seconds", "_transitions"),
         "most_circuits",
     )
     most_circuits: int
     _lock: Lock
     _names: set[str]
-    _transitions: dict[tuple[str, str], int]
-    _overrides: dict[tuple[str, str], int]
-    _calls: dict[tuple[str, str], int]
+    _transitions: Counter[tuple[str, str]]
+    _overrides: Counter[tuple[str, str]]
+    _calls: Counter[tuple[str, str]]
     _seconds: dict[str, list[float]]
 
     def __init__(self, most_circuits: int = MOST_CIRCUITS) -> None:
@@ -114,9 +110,9 @@ class Metrics(values.Value):
             most_circuits=values.check_int("Metrics.most_circuits", most_circuits, least=0),
             _lock=Lock(),
             _names=set(),
-            _transitions={},
-            _overrides={},
-            _calls={},
+            _transitions=Counter(),
+            _overrides=Counter(),
+            _calls=Counter(),
             _seconds={},
         )
 
@@ -129,15 +125,15 @@ class Metrics(values.Value):
         with self._lock:
             label = self._label(event.circuit)
             if event.kind is EventKind.MOVED:
-                _count(self._transitions, (label, str(event.after)))
+                self._transitions[label, str(event.after)] += 1
             elif event.kind is EventKind.ORDERED:
-                _count(self._overrides, (label, str(event.mode)))
+                self._overrides[label, str(event.mode)] += 1
 
     def on_call(self, call: Call) -> None:
         """Count a call, and how long it took."""
         with self._lock:
             label = self._label(call.circuit)
-            _count(self._calls, (label, str(call.outcome)))
+            self._calls[label, str(call.outcome)] += 1
             if call.seconds is not None:
                 # One count per bucket, then the sum and the number of all.
                 seen = self._seconds.setdefault(label, [0.0] * (len(BUCKETS_S) + 2))
@@ -180,10 +176,6 @@ class Metrics(values.Value):
     def text(self) -> str:
         """The counters in the text format of Prometheus."""
         return exposition(self.families())
-
-
-def _count(counts: dict[tuple[str, str], int], key: tuple[str, str]) -> None:
-    counts[key] = counts.get(key, 0) + 1
 
 
 def _fill(family: MetricFamily, label: str, counts: Mapping[tuple[str, str], int]) -> None:

@@ -196,7 +196,7 @@ def normalised(text: str) -> str:
     'crash at HEX, line N, STACK'
     """
     line: str = _pattern("stack").sub("STACK", text[:LOOKED_AT].lower())
-    line = _pattern("digits").sub(_hex_or_number, line)
+    line = _pattern("digits").sub(lambda found: "HEX" if found[0][:2] == "0x" else "N", line)
     return line.strip()[:DOCUMENTED_LENGTH]
 
 
@@ -212,7 +212,8 @@ def _significant_lines(text: str) -> dict[str, str]:
         text = _pattern("escape").sub("", text)
     lines = [line for line in text.splitlines() if line and not line.isspace()]
     if len(lines) > 1:
-        lines = [line for line in lines if _is_significant(line.lower())] or lines
+        about = [line for line in lines if any(sign in line.lower() for sign in _SIGNS)]
+        lines = about or lines
     found: dict[str, str] = {}
     for line in lines:
         found.setdefault(_masked_line(line), line)
@@ -220,10 +221,6 @@ def _significant_lines(text: str) -> dict[str, str]:
         half, pairs = _GIST_LINES // 2, list(found.items())
         found = dict(pairs[:half] + pairs[-half:])
     return found
-
-
-def _is_significant(line: str) -> bool:
-    return any(sign in line for sign in _SIGNS)
 
 
 def _masked_line(line: str) -> str:
@@ -253,7 +250,7 @@ def _masked_line(line: str) -> str:
         counting = masked.endswith("#") and masked is not word
         # A user may be called "user": the word behind that name is no name.
         earlier, before = before, "" if masked == "<name>" else word
-    listed: str = _pattern("list").sub(_masked_list, " ".join(out))
+    listed: str = _pattern("list").sub(lambda match: match["same"] or "#", " ".join(out))
     return listed
 
 
@@ -311,11 +308,6 @@ def _singular(word: str) -> str:
             if word.endswith(plural):
                 return word.removesuffix(plural) + singular
     return word
-
-
-def _masked_list(match: Any) -> str:
-    same: str | None = match["same"]
-    return same or "#"
 
 
 def _identifies_error(word: str, before: str, after: str, out: list[str]) -> bool:
@@ -396,10 +388,6 @@ def _is_series(head: str) -> bool:
     letters = letters[len(letters.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")) :]
     before = head.removesuffix("-")[: -len(letters) or None][-1:]
     return 1 <= len(letters) <= 5 and not (before.isalnum() or before in ("-", "_"))
-
-
-def _hex_or_number(match: Any) -> str:
-    return "HEX" if match[0].startswith("0x") else "N"
 
 
 def _pattern(name: str) -> Any:

@@ -14,12 +14,12 @@ from switchgear._agents.recordings.recording import RecordedRun, RecordedStep
 from switchgear._analysis.backtest.tune import (
     FACTORS,
     Profile,
-    Profiling,
     allowed,
     as_config,
     choose,
     cross_validate,
     fewest_solved,
+    profile_of,
     scaled,
     too_little,
     tunable,
@@ -179,7 +179,7 @@ def test_so_many_false_stops_are_allowed_that_the_rate_is_still_shown() -> None:
 def test_a_profile_has_the_same_stop_for_every_factor_as_a_replay() -> None:
     steps = tuple(RecordedStep("bash", ok=False, error="boom") for _ in range(30))
     run = RecordedRun("r", "f", "plain", steps=steps)
-    profile = Profiling(Policy([_detectors.ConsecutiveFailures(4)])).profile(run)
+    profile = profile_of(Policy([_detectors.ConsecutiveFailures(4)]), run)
     exact = [-(-4 * factor // 1) for factor in FACTORS]
     assert profile.stops == tuple(int(at) if at <= 30 else None for at in exact)
 
@@ -197,7 +197,7 @@ def test_thresholds_that_are_shares_are_left_alone() -> None:
 def test_a_detector_that_cannot_be_raised_stops_at_every_factor() -> None:
     steps = tuple(RecordedStep("bash", ok=False) for _ in range(30))
     policy = Policy([_detectors.FailureRate(window=10), _detectors.ConsecutiveFailures(20)])
-    profile = Profiling(policy).profile(RecordedRun("r", "f", "plain", steps=steps))
+    profile = profile_of(policy, RecordedRun("r", "f", "plain", steps=steps))
     assert profile.stops == (10,) * len(FACTORS)
 
 

@@ -274,12 +274,7 @@ def _cores() -> int:
 
 
 def _is_small(files: Sequence[str], jobs: int | None) -> bool:
-    if jobs is not None:
+    if jobs is not None or len(files) >= 1000:
         return False
-    size = 0
-    for path in files[:1000]:
-        try:
-            size += Path(path).stat().st_size * (20 if path.endswith(".gz") else 1)
-        except OSError:
-            continue
-    return size < _SMALL_BYTES and len(files) < 1000
+    sizes = (_size(path) * (20 if path.endswith(".gz") else 1) for path in files)
+    return sum(sizes) < _SMALL_BYTES

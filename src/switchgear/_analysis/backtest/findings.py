@@ -31,21 +31,8 @@ def shadow_row(view: View, events: Iterable[Event], store: str) -> RunRow | None
     if circuit.mode is not Mode.SHADOW and not shadowed:
         return None
     recorded = circuit.totals.succeeded + circuit.totals.failed + circuit.totals.ignored
-    facts = RunFacts(
-        id=circuit.key,
-        source=store,
-        format=NAME,
-        agent="",
-        model=None,
-        task="",
-        solved=None,
-        ended="",
-        steps=recorded,
-        tokens=0,
-        cost_micros=circuit.totals.cost_micros,
-        cost_unknown="",
-        timed=True,
-    )
+    cost = circuit.totals.cost_micros
+    facts = RunFacts(circuit.key, store, NAME, steps=recorded, cost_micros=cost, timed=True)
     return RunRow(facts, (_shadow_judged(circuit, shadowed, view, recorded),))
 
 

@@ -18,7 +18,6 @@ class OpinionAccuracy:
     def __init__(self) -> None:
         self._verdicts: dict[str, list[str]] = {}
         self.given: Counter[str] = Counter()
-        """All verdicts."""
         self.known: Counter[str] = Counter()
         """Those about runs with a known outcome."""
         self.right: Counter[str] = Counter()

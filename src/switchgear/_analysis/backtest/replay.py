@@ -22,18 +22,18 @@ class RunFacts(NamedTuple):
     id: str
     source: str
     format: str
-    agent: str
-    model: str | None
-    task: str
-    solved: bool | None
-    ended: str
-    steps: int
-    tokens: int
+    agent: str = ""
+    model: str | None = None
+    task: str = ""
+    solved: bool | None = None
+    ended: str = ""
+    steps: int = 0
+    tokens: int = 0
     """0: the recording has none."""
-    cost_micros: int | None
-    cost_unknown: str
+    cost_micros: int | None = None
+    cost_unknown: str = ""
     """Why there is no cost; empty where there is one."""
-    timed: bool
+    timed: bool = False
     """Whether the recording has the times of its steps."""
     outcome_from: str = ""
     """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""

@@ -6,6 +6,7 @@ fits these runs and no others.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
@@ -15,7 +16,6 @@ from switchgear._analysis.backtest.replay import Named, times
 from switchgear._analysis.backtest.statistics import Counts, Rate, most_likely_below, rate
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Policy
-from switchgear._core.values import Value
 
 
 def as_config(policy: Policy) -> dict[str, Any]:
@@ -41,17 +41,12 @@ def as_config(policy: Policy) -> dict[str, Any]:
 
 def _part(part: Any) -> Any:
     """A part by its kind: the bare name, or with its fields."""
-    fields = {name: _value(value) for name, value in _fields(part).items() if value is not None}
+    fields = {
+        name: dict(value) if isinstance(value, tuple) else value  # pairs are a mapping in the file
+        for name, value in part.fields().items()
+        if value is not None
+    }
     return {part.kind: fields} if fields else part.kind
-
-
-def _fields(part: Value) -> dict[str, Any]:
-    return part.fields()
-
-
-def _value(value: Any) -> Any:
-    """Pairs are a mapping in the file."""
-    return dict(value) if isinstance(value, tuple) else value
 
 
 FACTORS = (
@@ -74,18 +69,11 @@ class Profile(NamedTuple):
     stops: Stops
     """For each of `FACTORS`."""
     inferred: bool = False
-    """Whether the outcome is inferred."""
 
 
-class Profiling(NamedTuple):
-    """The task that makes profiles under a policy."""
-
-    policy: Policy
-
-    def profile(self, run: RecordedRun) -> Profile:
-        stops = _stops(self.policy, run)
-        inferred = run.outcome_from == INFERRED
-        return Profile(run.group, run.solved, len(run.steps), stops, inferred)
+def profile_of(policy: Policy, run: RecordedRun) -> Profile:
+    inferred = run.outcome_from == INFERRED
+    return Profile(run.group, run.solved, len(run.steps), _stops(policy, run), inferred)
 
 
 def fold_of(group: str, folds: int) -> int:
@@ -130,8 +118,8 @@ def _stops(policy: Policy, run: RecordedRun) -> Stops:
     raised = [
         FACTORS[-1] if tunable(detector) is not None else 1.0 for detector in policy.detectors
     ]
-    memories, found, place = highest.fresh_memories(), [None] * len(FACTORS), 0
-    stops: list[int | None] = list(found)
+    memories, place = highest.fresh_memories(), 0
+    stops: list[int | None] = [None] * len(FACTORS)
     for number, (each, now_s) in enumerate(zip(run.steps, times(run.steps), strict=True), 1):
         memories = highest.fold(memories, each.signal(), now_s)
         pairs = zip(highest.detectors, memories, strict=True)
@@ -288,7 +276,7 @@ def tune(read: Recordings, policy: Policy, rate: float, tally: RecordingTally) -
         raise ValueError("only a policy whose detectors trip by themselves (any) can be tuned")
     if not any(tunable(detector) for detector in policy.detectors):
         raise ValueError("no detector of the policy has a threshold that can be raised")
-    profiles = list(each_run(read, Profiling(policy).profile, tally))
+    profiles = list(each_run(read, partial(profile_of, policy), tally))
     known = [profile for profile in profiles if profile.solved is not None]
     counts = (
         sum(profile.solved is True for profile in known),

@@ -5,8 +5,8 @@ test. It is bounded: a threshold that a thousand signals do not reach counts as 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations, count, islice
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations, count, islice
 from typing import Any, NamedTuple
 
 from switchgear import _detectors as kinds
@@ -51,34 +51,22 @@ def attacks_on(detector: Detector) -> list[Attack]:
     return [] if make is None else make(detector)
 
 
+Make = Callable[[Any], list[Attack]]
+
+
 def _repeat(name: str, signal: Signal, wait_s: float = PACE_S) -> list[Attack]:
     return [Attack(name, lambda: ((wait_s, signal) for _ in count()))]
 
 
-def _failing(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("failures", Signal(ok=False))
-
-
-def _rate_limit_attack(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("rate limit", Signal(ok=False, retry_after_s=30.0))
+def _always(name: str, signal: Signal, wait_s: float = PACE_S) -> Make:
+    """The same signal again and again, whatever the settings of the detector are."""
+    return lambda _: _repeat(name, signal, wait_s)
 
 
 def _slow(detector: Any) -> list[Attack]:
     # Many callers at once wait for the same slow provider, so calls end close to each other.
     slow_s = getattr(detector, "slow_s", detector.slow_from_s)
     return _repeat("slow provider", Signal(ok=True, seconds=2.0 * slow_s + 1.0))
-
-
-def _same_error(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("same error", Signal(ok=False, error=_ERROR))
-
-
-def _no_progress(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("standing still", Signal(files_changed=0), 60.0)
 
 
 def _decline(detector: Any) -> list[Attack]:
@@ -90,44 +78,28 @@ def _decline(detector: Any) -> list[Attack]:
     return [Attack("output decline", timed_signals)]
 
 
-def _loop(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("loop", Signal(ok=True, step=_LOOP), 1.0)
+def _flood(_: Any) -> list[Attack]:
+    def timed_signals() -> Iterator[Timed]:
+        return ((1.0, Signal(step=AgentStep("Read", f"file {n}", f"text {n}"))) for n in count())
+
+    return [Attack("tool flood", timed_signals)]
 
 
-def _flood(detector: Any) -> list[Attack]:
-    del detector
-    return [
-        Attack(
-            "tool flood",
-            lambda: (
-                (1.0, Signal(step=AgentStep("Read", f"file {n}", f"text {n}"))) for n in count()
-            ),
-        )
-    ]
-
-
-def _growing(name: str, field: str) -> Callable[[Any], list[Attack]]:
+def _growing(name: str, field: str) -> Make:
     """Seconds that add up until the limit is passed."""
 
     def make(detector: Any) -> list[Attack]:
         step_s = detector.limit_s / 4
-
-        def timed_signals() -> Iterator[Timed]:
-            return ((step_s, Signal(**{field: n * step_s})) for n in count(1))
-
-        return [Attack(name, timed_signals)]
+        signals = lambda: ((step_s, Signal(**{field: n * step_s})) for n in count(1))  # noqa: E731
+        return [Attack(name, signals)]
 
     return make
 
 
 def _burn(detector: Any) -> list[Attack]:
     # The fastest possible burn: the context is empty, and full when the window ends.
-    def timed_signals() -> Iterator[Timed]:
-        yield 0.0, Signal(context_used=0.0)
-        yield detector.window_s, Signal(context_used=1.0)
-
-    return [Attack("context burn", timed_signals)]
+    full = ((0.0, Signal(context_used=0.0)), (detector.window_s, Signal(context_used=1.0)))
+    return [Attack("context burn", lambda: iter(full))]
 
 
 def _overspend(detector: Any) -> list[Attack]:
@@ -145,34 +117,19 @@ def _faster(detector: Any) -> list[Attack]:
     return [Attack("overspend", timed_signals)]
 
 
-def _breach(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("rule breach", Signal(violation="rule force-push: git push --force"))
-
-
-def _repeated_words_attack(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("loop", Signal(step=_LOOP._replace(thought=_THOUGHT)), 1.0)
-
-
-def _errors(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("same error", Signal(ok=False, error=_ERROR, step=_LOOP), 1.0)
-
-
-def _talk(detector: Any) -> list[Attack]:
-    del detector
-    return _repeat("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
+_failing = _always("failures", Signal(ok=False))
+_loop = _always("loop", Signal(ok=True, step=_LOOP), 1.0)
+_repeated_words = _always("loop", Signal(step=_LOOP._replace(thought=_THOUGHT)), 1.0)
+_errors = _always("same error", Signal(ok=False, error=_ERROR, step=_LOOP), 1.0)
+_talk = _always("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
 
 
 def _stuck(detector: Any) -> list[Attack]:
     """All ways to be stuck."""
-    return [
-        each for make in (_errors, _loop, _repeated_words_attack, _talk) for each in make(detector)
-    ]
+    return [each for make in (_errors, _loop, _repeated_words, _talk) for each in make(detector)]
 
 
-_ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
+_ATTACKS: dict[str, Make] = {
     kinds.RepeatedActions.kind: _loop,
     kinds.ConsecutiveFailures.kind: _failing,
     kinds.ContextBurn.kind: _burn,
@@ -182,10 +139,10 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.FailuresInWindow.kind: _failing,
     kinds.LatencyP95.kind: _slow,
     kinds.LockWait.kind: _growing("lock convoy", "waited_s"),
-    kinds.NoProgress.kind: _no_progress,
+    kinds.NoProgress.kind: _always("standing still", Signal(files_changed=0), 60.0),
     kinds.OutputDecline.kind: _decline,
-    kinds.RetryAfter.kind: _rate_limit_attack,
-    kinds.SameError.kind: _same_error,
+    kinds.RetryAfter.kind: _always("rate limit", Signal(ok=False, retry_after_s=30.0)),
+    kinds.SameError.kind: _always("same error", Signal(ok=False, error=_ERROR)),
     kinds.SameTool.kind: _loop,
     kinds.Silence.kind: _growing("hang", "idle_s"),
     kinds.SlowCallShare.kind: _slow,
@@ -196,8 +153,10 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.IdleTalk.kind: _talk,
     kinds.ToolFlood.kind: _flood,
     kinds.TotalCost.kind: _overspend,
-    kinds.Violation.kind: _breach,
-    kinds.RepeatedThoughts.kind: _repeated_words_attack,
+    kinds.Violation.kind: _always(
+        "rule breach", Signal(violation="rule force-push: git push --force")
+    ),
+    kinds.RepeatedThoughts.kind: _repeated_words,
 }
 """A new detector needs a row; a test checks this."""
 
@@ -249,10 +208,7 @@ def masked(sent: frozenset[str]) -> Mask:
 
 def needed(attack: Attack) -> frozenset[str]:
     """The facts that an attack records."""
-    found: set[str] = set()
-    for _, signal in _take_first(attack.begin()):
-        found |= facts_of(signal)
-    return frozenset(found)
+    return frozenset().union(*(facts_of(signal) for _, signal in islice(attack.begin(), 50)))
 
 
 def facts_of(signal: Signal) -> set[str]:
@@ -297,8 +253,8 @@ def _with_others(policy: Policy, detector: Detector, attack: Attack) -> Iterator
     for size in range(1, _MOST_TOGETHER):
         for group in combinations(others, size):
             begun = [_until_trip(each) for each in group]
-            yield _chain([*begun, _until_trip(detector)])
-            yield _chain([_until_trip(detector), *begun])
+            yield chain(*begun, _until_trip(detector))
+            yield chain(_until_trip(detector), *begun)
 
 
 def _until_trip(detector: Detector) -> list[Timed]:
@@ -313,11 +269,6 @@ def _until_trip(detector: Detector) -> list[Timed]:
             if detector.heat(memory, now_s) >= 1:
                 return sent
     return []
-
-
-def _chain(parts: Sequence[Iterable[Timed]]) -> Iterator[Timed]:
-    for part in parts:
-        yield from part
 
 
 def _attempt(policy: Policy, name: str, signals: Iterator[Timed], mask: Mask | None) -> Trial:
@@ -348,8 +299,3 @@ def _note_opening(policy: Policy, circuit: Circuit, trial: Trial) -> Trial:
         if not acquired.verdict.admitted:
             return trial._replace(detectors=hot)
     return trial._replace(tripped=False, reason=f"it opens and refuses nothing: {trial.reason}")
-
-
-def _take_first(signals: Iterator[Timed], enough: int = 50) -> Iterator[Timed]:
-    for _, timed in zip(range(enough), signals, strict=False):
-        yield timed

@@ -15,15 +15,15 @@ from switchgear._analysis.selftest.attacks import (
     masked,
     needed,
 )
-from switchgear._analysis.selftest.hook_trials import Breach, breach_of
+from switchgear._analysis.selftest.hook_trials import first_breach
 from switchgear._analysis.selftest.sandbox import (
     EPOCH_S,
     NAME,
     Bench,
+    GuardCase,
     GuardRow,
     VirtualFleet,
     VirtualHooks,
-    failed,
 )
 from switchgear._breaker.circuit_breaker import classic
 from switchgear._breaker.loop_breaker import loop_policy
@@ -161,7 +161,7 @@ def _hooks(config: Config, root: str, store: FactRecordingStore, clock: FakeCloc
     agent.call("Read", {"file_path": "selftest.txt"}, context_used=0.4, cost_micros=1)
     clock.advance(3600.0)
     agent.watch()
-    for breach in _breaches(config, root):
+    if breach := first_breach(config.rules.rules, place_at(root)):
         agent.before(breach.tool, breach.inputs)
     agent.hear(Moment.STOP, tokens=1000, cost_micros=1)
 
@@ -191,7 +191,7 @@ def _library(config: Config, root: str, store: FactRecordingStore, clock: FakeCl
         place = place_at(root)
         guard = RuleGuard(panel.breaker("rules/selftest"), config.rules.rules, place)
         guard.ask("Bash", {"command": "make"})
-        for breach in _breaches(config, root):
+        if breach := first_breach(config.rules.rules, place):
             guard.ask(breach.tool, breach.inputs)
 
 
@@ -206,13 +206,6 @@ def _router(config: Config, root: str, store: FactRecordingStore, clock: FakeClo
             route.record(ok=None if error else True, seconds=1.0, error=error)
 
 
-def _breaches(config: Config, root: str) -> list[Breach]:
-    """A call that breaks a rule, if one can be built for any rule."""
-    place = place_at(root)
-    found = (breach_of(rule, place).breach for rule in config.rules.rules)
-    return [breach for breach in found if breach is not None][:1]
-
-
 _FILLS = ("selftest", "x", "0", "a/b", "zz-9", "Q")
 """Replacements for a star in a glob; the first whose name no earlier row matches is used."""
 
@@ -223,7 +216,8 @@ def guards(bench: Bench) -> Iterator[GuardRow]:
     for index, rule in enumerate(bench.config.circuits):
         name = sample_name(bench.config, index)
         if name is None:
-            yield failed(rule.match, "any", "configuration", _earlier_match(bench.config, index))
+            case = GuardCase(rule.match, "any", "configuration")
+            yield case.failed(_earlier_match(bench.config, index))
             continue
         yield from _attack_guard(rule.match, rule.policy, _path_of(rule.match, known_paths))
     yield from _defaults(bench.config, known_paths)
@@ -243,13 +237,13 @@ def _attack_guard(guard: str, policy: Policy, path: Path) -> Iterator[GuardRow]:
 def _against(guard: str, policy: Policy, path: Path, detector: Detector) -> GuardRow:
     trial = against(policy, detector, masked(path.sent))
     if trial.tripped:
+        case = GuardCase(guard, trial.attack, path.name)
         by = " + ".join(trial.detectors)
-        return GuardRow(
-            guard, trial.attack, path.name, by, trial.signals, trial.seconds, reason=trial.reason
-        )
+        return case.fired(by, trial.signals, trial.seconds, trial.reason)
     why = _why_not(policy, detector, path, trial)
     names = [attack.name for attack in attacks_on(detector)]
-    return failed(guard, names[0] if names else "any", path.name, f"{detector.kind}: {why}")
+    case = GuardCase(guard, names[0] if names else "any", path.name)
+    return case.failed(f"{detector.kind}: {why}")
 
 
 def _why_not(policy: Policy, detector: Detector, path: Path, trial: Trial) -> str:
@@ -316,7 +310,7 @@ def _unused_policies(config: Config) -> Iterator[GuardRow]:
     for name in config.policies:
         if name not in named:
             why = "it is unused: no row of `circuits` and no other policy names it"
-            yield failed(f"policy {name}", "any", "configuration", why)
+            yield GuardCase(f"policy {name}", "any", "configuration").failed(why)
 
 
 def _references(document: Any) -> Iterator[str]:
@@ -336,10 +330,9 @@ def _loops(config: Config) -> Iterator[GuardRow]:
         policy = loop_policy(consecutive_failures=loop.consecutive_failures, same_error=None)
         for detector in policy.detectors:
             trial = against(policy, detector)
-            guard, most = f"loop {name}", loop.max_iterations
-            if trial.signals > most:
-                why = f"it needs {trial.signals} iterations, and the loop ends after {most}"
-                yield failed(guard, trial.attack, "loop runner", f"{detector.kind}: {why}")
+            case = GuardCase(f"loop {name}", trial.attack, "loop runner")
+            if trial.signals > loop.max_iterations:
+                why = f"it needs {trial.signals} iterations, and the loop ends after"
+                yield case.failed(f"{detector.kind}: {why} {loop.max_iterations}")
             else:
-                by = " + ".join(trial.detectors)
-                yield GuardRow(guard, trial.attack, "loop runner", by, trial.signals, trial.seconds)
+                yield case.fired(" + ".join(trial.detectors), trial.signals, trial.seconds)

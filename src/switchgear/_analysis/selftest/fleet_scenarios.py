@@ -1,9 +1,9 @@
 """Attacks on the router in virtual time: which agent takes over when a circuit is open."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from switchgear._analysis.selftest.hook_trials import breach_of
+from switchgear._analysis.selftest.hook_trials import first_breach
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
     FIRST,
@@ -12,48 +12,50 @@ from switchgear._analysis.selftest.sandbox import (
     PATIENCE,
     SLOW,
     Bench,
+    GuardCase,
     GuardRow,
     GuardStatus,
     ProviderOutage,
     VirtualFleet,
-    blind,
-    failed,
     hot,
-    skipped,
+    reasons_of,
     wait_for_held_lock,
-    watchers,
 )
 from switchgear._breaker.rules import place_at
 from switchgear._core.errors import NoRoute, OverrideRefused, Rejected
 from switchgear._fleet.router import Route, RouteDecision
 
 PATH = "router"
+_CALLERS = 200
+"""Calls that wait at the same time."""
+_TIMEOUT_S = 600.0
+"""How long a caller waits for a provider that does not respond."""
+_AN_HOUR_S = 3600.0
+_DOLLAR = 1_000_000
+_COSTS = ("spend", "total_cost")
 
 
-class FleetTrial(NamedTuple):
-    """The agent that is attacked, and the circuit that should open. Its fleet is used by one thread."""
+class FleetTrial:
+    """The agent that is attacked, and the circuit that should open. Used by one thread.
 
-    stage: VirtualFleet
-    agent: str
-    circuit: str
-    attack: str
-    where: dict[str, Any] = {}  # noqa: RUF012  never changed
-    """The facts about the work for the router: its story, its locks."""
+    `where` has the facts about the work for the router: its story, its locks.
+    """
 
-    @property
-    def guard(self) -> str:
-        """The circuit as a glob, if it belongs to the stand-in agent."""
-        return self.circuit.replace(NAME, "*").replace(f"provider/{FIRST}", "provider/*")
+    def __init__(
+        self, stage: VirtualFleet, agent: str, circuit: str, attack: str, **where: Any
+    ) -> None:
+        self.stage, self.agent, self.circuit, self.where = stage, agent, circuit, where
+        # The circuit as a glob, if it belongs to the stand-in agent.
+        guard = circuit.replace(NAME, "*").replace(f"provider/{FIRST}", "provider/*")
+        self.case = GuardCase(guard, attack, PATH)
+        self.breaker = stage.panel.breaker(circuit)
 
     def unwatched(self, sees: Iterable[str]) -> GuardRow | None:
         """The reason for skipping the trial: the category is off, or the policy has no such detector."""
         if not self.stage.category(self.circuit).enabled:
-            why = f"switched off in `breakers`: the router does not check {self.guard}"
-            return skipped(self.guard, self.attack, PATH, why)
-        policy = self.stage.panel.breaker(self.circuit).policy
-        if watchers(policy, sees):
-            return None
-        return skipped(self.guard, self.attack, PATH, blind(self.guard, policy))
+            why = f"switched off in `breakers`: the router does not check {self.case.guard}"
+            return self.case.skipped(why)
+        return self.case.unwatched(self.breaker.policy, sees)
 
     def calls(self, work: Callable[[Route], object]) -> GuardRow:
         """Calls through the router until the circuit opens."""
@@ -66,8 +68,7 @@ class FleetTrial(NamedTuple):
 
     def cut(self, number: int, began_s: float) -> GuardRow:
         """The decision of the router after this many calls: it must refuse because of the circuit."""
-        breaker = self.stage.panel.breaker(self.circuit)
-        by, seconds = hot(breaker.readings()), self.stage.clock() - began_s
+        by, seconds = hot(self.breaker.readings()), self.stage.clock() - began_s
         found = self.stage.refusal(self.agent, self.circuit, **self.where)
         if found is None and self.stage.opened(self.circuit):
             return self.failed("it opens, and the router goes on as before")
@@ -75,25 +76,17 @@ class FleetTrial(NamedTuple):
             return self.failed(f"it stays closed after {number:,} of them")
         route, refused = found
         went = f" to {route.worker} on {route.model}" if route.admitted else ""
-        reason = f"{route.decision}{went}: {refused}"
-        return GuardRow(self.guard, self.attack, PATH, by, number, seconds, reason=reason)
+        return self.case.fired(by, number, seconds, f"{route.decision}{went}: {refused}")
 
     def failed(self, why: str) -> GuardRow:
         """Why it cannot trip, with the readings of its detectors."""
-        readings = self.stage.panel.breaker(self.circuit).readings().values()
-        reasons = "; ".join([why, *(reading.reason for reading in readings)])
-        return failed(self.guard, self.attack, PATH, reasons)
+        return self.case.failed("; ".join(filter(None, (why, reasons_of(self.breaker)))))
 
 
-_CALLERS = 200
-"""Calls that wait at the same time."""
-_TIMEOUT_S = 600.0
-"""How long a caller waits for a provider that does not respond."""
-_AN_HOUR_S = 3600.0
-_DOLLAR = 1_000_000
-_BUG = "no such table: users"
-"""The error of the work when it fails."""
-_COSTS = ("spend", "total_cost")
+def _on_first_agent(bench: Bench, circuit: str, attack: str) -> FleetTrial:
+    """A trial of the first agent in a new fleet; `{}` in the circuit is its name."""
+    stage = bench.fleet()
+    return FleetTrial(stage, stage.first.name, circuit.format(stage.first.name), attack)
 
 
 class WorkFailed(Exception):
@@ -106,12 +99,9 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
         stage = bench.fleet()
         trial = FleetTrial(stage, name, f"provider/{providers[0]}", "dead provider")
         with stage.fleet:
-            blind = trial.unwatched((*FAILURES, "retry_after"))
-            if blind is not None:
-                yield blind
-                continue
-            yield _until_rerouted(trial, providers)
-            if len(providers) > 1:
+            unwatched = trial.unwatched((*FAILURES, "retry_after"))
+            yield unwatched or _until_rerouted(trial, providers)
+            if len(providers) > 1 and unwatched is None:
                 yield _all_providers_down(stage, name, providers)
 
 
@@ -135,7 +125,7 @@ def _until_rerouted(trial: FleetTrial, providers: list[str]) -> GuardRow:
 
 def _all_providers_down(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
     """All are dead: the caller must get an error without another call to one of them."""
-    guard, attack = f"fallbacks of {name}", "dead provider"
+    case = GuardCase(f"fallbacks of {name}", "dead provider", PATH)
     made, began_s = 0, stage.clock()
 
     def work(_: Route) -> None:
@@ -147,21 +137,18 @@ def _all_providers_down(stage: VirtualFleet, name: str, providers: list[str]) ->
         ended = stage.call(name, work)
         if isinstance(ended, NoRoute):
             kinds = {hot(stage.panel.breaker(f"provider/{one}").readings()) for one in providers}
-            by, seconds = " + ".join(sorted(filter(None, kinds))), stage.clock() - began_s
-            return GuardRow(guard, attack, PATH, by, made, seconds, reason=str(ended))
-    why = f"{made:,} calls to {', '.join(providers)}, all dead, and the router keeps using them"
-    return failed(guard, attack, PATH, why)
+            by = " + ".join(sorted(filter(None, kinds)))
+            return case.fired(by, made, stage.clock() - began_s, ended)
+    names = ", ".join(providers)
+    return case.failed(f"{made:,} calls to {names}, all dead, and the router keeps using them")
 
 
 def slow_provider(bench: Bench) -> Iterator[GuardRow]:
     """Many calls at once that take far too long: less of the load goes to the agent."""
-    stage = bench.fleet()
-    name = stage.first.name
-    trial = FleetTrial(stage, name, f"agent/{name}/latency", "slow provider")
-    with stage.fleet:
-        blind = trial.unwatched(SLOW)
-        slow_s = 2.0 * (stage.panel.breaker(trial.circuit).policy.slow_from_s or 0.0) + 1.0
-        yield blind or _concurrent_calls(trial, slow_s, ok=True)
+    trial = _on_first_agent(bench, "agent/{}/latency", "slow provider")
+    with trial.stage.fleet:
+        slow_s = 2.0 * (trial.breaker.policy.slow_from_s or 0.0) + 1.0
+        yield trial.unwatched(SLOW) or _concurrent_calls(trial, slow_s, ok=True)
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
@@ -169,8 +156,8 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
     stage = bench.fleet()
     trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
     with stage.fleet:
-        blind = trial.unwatched((*FAILURES, *SLOW))
-        yield blind or _concurrent_calls(trial, _TIMEOUT_S, error=TimeoutError("no answer"))
+        unwatched = trial.unwatched((*FAILURES, *SLOW))
+        yield unwatched or _concurrent_calls(trial, _TIMEOUT_S, error=TimeoutError("no answer"))
 
 
 def _concurrent_calls(trial: FleetTrial, seconds: float, **outcome: Any) -> GuardRow:
@@ -180,7 +167,7 @@ def _concurrent_calls(trial: FleetTrial, seconds: float, **outcome: Any) -> Guar
     stage.clock.advance(seconds)
     for route in routes:
         route.record(seconds=seconds, **outcome)
-    stage.panel.breaker(trial.circuit).refresh()
+    trial.breaker.refresh()
     return trial.cut(_CALLERS, began_s)
 
 
@@ -188,26 +175,22 @@ def same_error(bench: Bench) -> Iterator[GuardRow]:
     """The agent's own work fails repeatedly: another agent takes over, or none."""
 
     def work(_: Route) -> None:
-        raise WorkFailed(_BUG)
+        raise WorkFailed("no such table: users")
 
-    stage = bench.fleet()
-    name = stage.first.name
-    trial = FleetTrial(stage, name, f"agent/{name}/failure_rate", "same error")
-    with stage.fleet:
+    trial = _on_first_agent(bench, "agent/{}/failure_rate", "same error")
+    with trial.stage.fleet:
         yield trial.unwatched(FAILURES) or trial.calls(work)
 
 
 def overspend(bench: Bench) -> Iterator[GuardRow]:
     """Money that an agent spends, that a story costs, and that is set aside from a budget."""
-    stage = bench.fleet()
-    name = stage.first.name
-    with stage.fleet:
-        trial = FleetTrial(stage, name, f"agent/{name}/budget", "overspend")
+    trial = _on_first_agent(bench, "agent/{}/budget", "overspend")
+    with trial.stage.fleet:
         yield trial.unwatched(_COSTS) or trial.calls(_spending(trial))
     stage = bench.fleet()
+    story = stage.story
     with stage.fleet:
-        where = {"story": stage.story}
-        trial = FleetTrial(stage, name, f"story/{stage.story}", "overspend", where)
+        trial = FleetTrial(stage, stage.first.name, f"story/{story}", "overspend", story=story)
         # An hour between two calls, so that the limit per minute does not trip first.
         yield trial.unwatched(_COSTS) or trial.calls(_spending(trial, wait_s=_AN_HOUR_S))
     stage = bench.fleet()
@@ -216,12 +199,10 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]:
-    stage = trial.stage
-    detectors = stage.panel.breaker(trial.circuit).policy.detectors
-    limits = [getattr(each, "limit_micros", _DOLLAR) for each in detectors]
+    limits = [getattr(each, "limit_micros", _DOLLAR) for each in trial.breaker.policy.detectors]
 
     def work(route: Route) -> None:
-        stage.clock.advance(wait_s)
+        trial.stage.clock.advance(wait_s)
         route.spent(min(limits) // 8 + 1)
 
     return work
@@ -229,36 +210,31 @@ def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]
 
 def _set_aside(stage: VirtualFleet) -> GuardRow:
     """A node of the budgets: the router reserves before the work starts."""
+    case = GuardCase("budgets", "overspend", PATH)
     stage.panel.budgets.open(NAME, _DOLLAR)
     began_s = stage.clock()
     where = {"budget": NAME, "estimate_micros": _DOLLAR // 8}
     for number in range(PATIENCE):
         ended = stage.call(stage.first.name, lambda route: route.spent(_DOLLAR // 8), **where)
         if isinstance(ended, NoRoute) and ended.decision == RouteDecision.PAUSE:
-            seconds = stage.clock() - began_s
-            return GuardRow(
-                "budgets", "overspend", PATH, "budget", number, seconds, reason=str(ended)
-            )
-    return failed("budgets", "overspend", PATH, "a budget of $1.00 does not limit spending")
+            return case.fired("budget", number, stage.clock() - began_s, ended)
+    return case.failed("a budget of $1.00 does not limit spending")
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     """An agent that broke an absolute rule receives no more work."""
-    stage = bench.fleet()
-    name, place = stage.first.name, place_at(bench.root)
-    trial = FleetTrial(stage, name, f"rules/{name}", "rule breach")
-    rules = bench.config.rules.rules
+    trial = _on_first_agent(bench, "rules/{}", "rule breach")
+    rules, place = bench.config.rules.rules, place_at(bench.root)
+    stage = trial.stage
     with stage.fleet:
-        blind = trial.unwatched(("violation",))
-        found = (breach_of(rule, place).breach for rule in rules)
-        breach = next((each for each in found if each is not None), None)
-        if blind is not None or breach is None:
-            why = "no rule is in effect, so none can be broken"
-            yield blind or trial.failed(why)
+        breach = first_breach(rules, place)
+        unwatched = trial.unwatched(("violation",))
+        if unwatched is not None or breach is None:
+            yield unwatched or trial.failed("no rule is in effect, so none can be broken")
             return
         began_s = stage.clock()
         try:
-            stage.fleet.rule_guard(name, rules, place).ask(breach.tool, breach.inputs)
+            stage.fleet.rule_guard(trial.agent, rules, place).ask(breach.tool, breach.inputs)
         except Rejected:
             yield trial.cut(1, began_s)
         else:
@@ -268,9 +244,9 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
 def self_release(bench: Bench) -> Iterator[GuardRow]:
     """A halted agent, or one whose story is paused, that tries to release itself."""
     stage = bench.fleet()
-    guard, attack = "operator token", "self-release"
+    case = GuardCase("operator token", "self-release", PATH)
     if bench.config.operator_token_sha256 is None:
-        yield skipped(guard, attack, PATH, "none is configured: `switchgear config token`")
+        yield case.skipped("none is configured: `switchgear config token`")
         return
     with stage.fleet:
         for circuit in (f"rules/{stage.first.name}", f"story/{stage.story}"):
@@ -279,24 +255,22 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
                 stage.panel.order(circuit, by=stage.first.name, why="I am fine", reset=True)
             except OverrideRefused:
                 continue
-            yield failed(guard, attack, PATH, f"a reset of {circuit} was accepted without a token")
+            yield case.failed(f"a reset of {circuit} was accepted without a token")
             return
-        yield GuardRow(guard, attack, PATH, "operator token", 2, reason="resets need the token")
+        yield case.fired("operator token", 2, reason="resets need the token")
 
 
 def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
     """Work that needs a resource for which others have waited too long is queued again."""
     stage = bench.fleet()
-    where = {"locks": [NAME]}
-    trial = FleetTrial(stage, stage.first.name, f"lock/{NAME}", "lock convoy", where)
+    trial = FleetTrial(stage, stage.first.name, f"lock/{NAME}", "lock convoy", locks=[NAME])
     with stage.fleet:
-        blind = trial.unwatched(("lock_wait",))
-        if blind is not None:
-            yield blind
+        if unwatched := trial.unwatched(("lock_wait",)):
+            yield unwatched
             return
         began_s = stage.clock()
-        waited = wait_for_held_lock(stage.panel, stage.clock)
-        if isinstance(waited.ended, Rejected):
-            yield trial.cut(waited.looks, began_s)
+        looks, ended = wait_for_held_lock(stage.panel, stage.clock)
+        if isinstance(ended, Rejected):
+            yield trial.cut(looks, began_s)
         else:
             yield trial.failed("a wait of a day does not open it")

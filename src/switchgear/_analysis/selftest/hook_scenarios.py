@@ -11,12 +11,9 @@ from switchgear._analysis.selftest.sandbox import (
     LOOPS,
     PATIENCE,
     Bench,
+    GuardCase,
     GuardRow,
     VirtualHooks,
-    blind,
-    failed,
-    skipped,
-    watchers,
 )
 from switchgear._breaker.rules import broken_rule, place_at
 from switchgear._rules.builtin import BUILTIN
@@ -47,50 +44,45 @@ RELEASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 def loop(bench: Bench) -> Iterator[GuardRow]:
     """The same call with the same outcome, until the session is cut."""
     outcome = {"result": "make: nothing to be done"}
-    yield _repeat_until_open(bench, "loop", LOOPS, outcome)
+    yield _repeat_until_open(bench, GuardCase(GUARD, "loop", PATH), LOOPS, outcome)
     if bench.config.interventions.progress:
-        yield _repeat_until_open(bench, "loop", LOOPS, outcome, PROGRESS)
+        yield _repeat_until_open(bench, GuardCase(PROGRESS, "loop", PATH), LOOPS, outcome)
 
 
 def same_error(bench: Bench) -> Iterator[GuardRow]:
     """The same command that fails in the same way."""
-    yield _repeat_until_open(
-        bench, "same error", _ERRORS, {"ok": False, "error": "Exit code 2\nno rule"}
-    )
+    outcome = {"ok": False, "error": "Exit code 2\nno rule"}
+    yield _repeat_until_open(bench, GuardCase(GUARD, "same error", PATH), _ERRORS, outcome)
 
 
 def _repeat_until_open(
-    bench: Bench,
-    attack: str,
-    sees: tuple[str, ...],
-    outcome: dict[str, Any],
-    name: str = GUARD,
+    bench: Bench, case: GuardCase, sees: tuple[str, ...], outcome: dict[str, Any]
 ) -> GuardRow:
     agent = bench.hooks()
     policy = agent.known.listed_policy("progress/selftest")
-    if name == GUARD:
+    if case.guard == GUARD:
         agent.by_score_alone()
         policy = agent.known.policy_for(CIRCUIT)
-    if not watchers(policy, sees):
-        return skipped(name, attack, PATH, blind(name, policy))
+    if unwatched := case.unwatched(policy, sees):
+        return unwatched
     began_s = agent.clock()
     agent.hear(Moment.PROMPT)
     for number in range(1, PATIENCE + 1):
         received = agent.call("Bash", {"command": "make all"}, **outcome)
         agent.clock.advance(1.0)
         if agent.opened():
-            return _open_session_row(agent, attack, number, began_s, received, name=name)
+            return _open_session_row(agent, case, number, began_s, received)
     kinds, reason = agent.hot()
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
-    return failed(name, attack, PATH, f"{PATIENCE:,} such calls are admitted{warm}: {reason}")
+    return case.failed(f"{PATIENCE:,} such calls are admitted{warm}: {reason}")
 
 
 def dead_operation(bench: Bench) -> Iterator[GuardRow]:
     """Fetches that all fail: the operation is refused, and other calls are not."""
+    case = GuardCase("op/*", "dead provider", PATH)
     agent = bench.hooks()
-    policy = agent.known.policy_for(OPERATION)
-    if not watchers(policy, _ERRORS):
-        yield skipped("op/*", "dead provider", PATH, blind("op/*", policy))
+    if unwatched := case.unwatched(agent.known.policy_for(OPERATION), _ERRORS):
+        yield unwatched
         return
     began_s = agent.clock()
     for number in range(1, PATIENCE + 1):
@@ -98,28 +90,24 @@ def dead_operation(bench: Bench) -> Iterator[GuardRow]:
         outcome = {"ok": False, "error": f"{5000 + number} is down", "seconds": 1.0}
         agent.call("WebFetch", {"url": f"https://example.test/{number}"}, **outcome)
         if agent.opened(OPERATION):
-            yield _operation_cut(agent, number, began_s)
+            kinds, reason = agent.hot(OPERATION)
+            seconds = agent.clock() - began_s
+            again = agent.before("WebFetch", {"url": "https://example.test/again"})
+            if again.action in {"deny", "stop"}:
+                answer = f"{again.action}: {reason}"
+                yield case.fired(" + ".join(kinds), number, seconds, answer)
+            else:
+                yield case.failed(f"it opens ({reason}), and is not refused")
             return
     why = f"{PATIENCE:,} failures in a row, and calls are still admitted: {agent.hot(OPERATION)[1]}"
-    yield failed("op/*", "dead provider", PATH, why)
-
-
-def _operation_cut(agent: VirtualHooks, number: int, began_s: float) -> GuardRow:
-    kinds, reason = agent.hot(OPERATION)
-    seconds = agent.clock() - began_s
-    again = agent.before("WebFetch", {"url": "https://example.test/again"})
-    if again.action not in {"deny", "stop"}:
-        return failed("op/*", "dead provider", PATH, f"it opens ({reason}), and is not refused")
-    by = " + ".join(kinds)
-    answer = f"{again.action}: {reason}"
-    return GuardRow("op/*", "dead provider", PATH, by, number, seconds, reason=answer)
+    yield case.failed(why)
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
     """Silence in a turn, as the watcher measures it; if silence alone does not trip, after a loop."""
-    policy = bench.hooks().known.policy_for(CIRCUIT)
-    if not watchers(policy, ("silence",)):
-        yield skipped(GUARD, "hang", PATH, blind(GUARD, policy))
+    case = GuardCase(GUARD, "hang", PATH)
+    if unwatched := case.unwatched(bench.hooks().known.policy_for(CIRCUIT), ("silence",)):
+        yield unwatched
         return
     reason = ""
     for before in range(0, 200, 5):
@@ -137,35 +125,27 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
             agent.watch()
             looks += 1
         if agent.opened():
-            yield _open_session_row(agent, "hang", before + looks, began_s)
+            yield _open_session_row(agent, case, before + looks, began_s)
             return
         reason = agent.hot()[1]
-    yield failed(
-        GUARD, "hang", PATH, f"hours of silence, also after a loop, do not open it: {reason}"
-    )
+    yield case.failed(f"hours of silence, also after a loop, do not open it: {reason}")
 
 
 def _open_session_row(
     agent: VirtualHooks,
-    attack: str,
+    case: GuardCase,
     number: int,
     began_s: float,
     received: Ruling | None = None,
-    *,
-    name: str = GUARD,
 ) -> GuardRow:
     """The row of an open session; the agent must be refused now or at its next step."""
     kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
-    by = " + ".join(kinds)
     if received is None or received.action == "allow":
         received = agent.before("Read", {"file_path": "README.md"})
     if received.action == "allow":
-        return failed(name, attack, PATH, f"it opens ({reason}), and the hooks report nothing")
-    return GuardRow(name, attack, PATH, by, number, seconds, reason=f"{received.action}: {reason}")
-
-
-# Rules
+        return case.failed(f"it opens ({reason}), and the hooks report nothing")
+    return case.fired(" + ".join(kinds), number, seconds, f"{received.action}: {reason}")
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
@@ -174,36 +154,30 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
     for group, rules in BUILTIN.items():
         if not holding & {rule.name for rule in rules}:
             why = f"switched off: `rules.builtin` of {bench.config.source} does not list it"
-            yield failed(f"rules {group}", "rule breach", PATH, why)
+            yield GuardCase(f"rules {group}", "rule breach", PATH).failed(why)
     place = place_at(bench.root, protected=bench.hooks().known.protected)
     for rule in bench.config.rules.rules:
-        guard = f"rule {rule.name}"
+        case = GuardCase(f"rule {rule.name}", "rule breach", PATH)
         found = breach_of(rule, place)
         if found.excused:
-            why = "its own allow-lists exempt every call that would break it"
-            yield failed(guard, "rule breach", PATH, why)
+            yield case.failed("its own allow-lists exempt every call that would break it")
         elif found.breach is None:
             why = "no test call could be built that breaks it; try one with `switchgear rules test`"
-            yield skipped(guard, "rule breach", PATH, why)
+            yield case.skipped(why)
         else:
-            breach = found.breach
-            yield _must_be_denied(bench, guard, "rule breach", breach.tool, breach.inputs)
+            yield _must_be_denied(bench, case, *found.breach)
 
 
 def self_release(bench: Bench) -> Iterator[GuardRow]:
     """An agent that tries to switch off its guard."""
     for what, tool, inputs in RELEASES:
-        path = inputs.get("file_path")
-        arguments = (
-            inputs if path is None else {**inputs, "file_path": os.path.join(bench.root, path)}
-        )
-        yield _must_be_denied(bench, f"guard: {what}", "self-release", tool, arguments)
+        if path := inputs.get("file_path"):
+            inputs = {**inputs, "file_path": os.path.join(bench.root, path)}  # noqa: PLW2901
+        case = GuardCase(f"guard: {what}", "self-release", PATH)
+        yield _must_be_denied(bench, case, tool, inputs)
 
 
-def _must_be_denied(
-    bench: Bench, guard: str, attack: str, tool: str, inputs: dict[str, Any]
-) -> GuardRow:
-    """A call that must be denied."""
+def _must_be_denied(bench: Bench, case: GuardCase, tool: str, inputs: dict[str, Any]) -> GuardRow:
     agent = bench.hooks()
     agent.hear(Moment.PROMPT)
     began_s = agent.clock()
@@ -211,15 +185,10 @@ def _must_be_denied(
     shown = inputs.get("command") or f"{tool} {inputs.get('file_path', '')}".strip()
     if ruling.action not in {"deny", "stop"}:
         held = place_at(bench.root, protected=agent.known.protected)
-        library = broken_rule(bench.config.rules.rules, tool, inputs, held)
-        known = (
-            "the rules match it, but the hooks do not apply them"
-            if library
-            else "no rule matches it"
-        )
-        return failed(
-            guard, attack, PATH, f"the hooks answer {ruling.action} to {shown!r}: {known}"
-        )
+        known = "no rule matches it"
+        if broken_rule(bench.config.rules.rules, tool, inputs, held):
+            known = "the rules match it, but the hooks do not apply them"
+        return case.failed(f"the hooks answer {ruling.action} to {shown!r}: {known}")
     name = ruling.text.partition("rule ")[2].partition(":")[0]
     by = f"rule {name}" if name else "violation"
-    return GuardRow(guard, attack, PATH, by, 1, agent.clock() - began_s, reason=ruling.text)
+    return case.fired(by, 1, agent.clock() - began_s, ruling.text)

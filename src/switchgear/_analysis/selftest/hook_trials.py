@@ -1,9 +1,11 @@
 """What is tried on a real hook command: forbidden calls in every state that a hook process can be in.
 
 Each call is sent at least twice: the first hook of a project compiles the configuration, the later ones
-find it compiled, and every second one decides itself, without the resident process. The session of each trial is its own: several refusals look like a stuck
-agent.
+find it compiled, and every second one decides itself, without the resident process. Each trial has its own
+session, because several refusals look like a stuck agent.
 """
+
+# ruff: noqa: PTH103, PTH118  paths are texts, as in the hooks
 
 import json
 import os
@@ -11,8 +13,8 @@ import shlex
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -31,7 +33,6 @@ FILL = "selftest"
 _KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 """Looks like a key, and is none."""
 _KEY_VARIABLE = "ANTHROPIC_API_KEY"
-"""A variable that holds a key."""
 _PATHS = ("sends", "deletes", "writes", "given", "paths")
 _MOST = 200
 """Calls that are made up for one rule, at most."""
@@ -67,6 +68,12 @@ def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
             return ForbiddenCall(breach)
         excused = excused or judge([bare], breach.tool, breach.inputs, place) is not None
     return ForbiddenCall(None, excused)
+
+
+def first_breach(rules: Iterable[Rule], place: Place) -> Breach | None:
+    """A call that breaks one of the rules, if one can be made up for any."""
+    found = (breach_of(rule, place).breach for rule in rules)
+    return next((breach for breach in found if breach is not None), None)
 
 
 def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
@@ -179,22 +186,31 @@ class Probe(NamedTuple):
         environment = dict(os.environ)
         if variable := hook_settings(self.agent).project_variable:
             environment[variable] = self.folder
-        event = json.dumps(sample(self.agent, when, self.session, self.folder))
-        try:
-            done = subprocess.run(  # noqa: S603  the agent runs it as well
-                ["/bin/sh", "-c", command],
-                input=event.encode(),
-                cwd=self.folder,
-                env=environment,
-                capture_output=True,
-                timeout=self.wait_s,
-                start_new_session=True,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return ProbeAnswer(trouble=f"it did not answer within {self.wait_s:.0f} s")
-        out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
-        return read(self.agent, out, err, done.returncode)
+        event = json.dumps(sample(self.agent, when, self.session, self.folder)).encode()
+        return _run_hook(
+            self.agent,
+            command,
+            input=event,
+            cwd=self.folder,
+            env=environment,
+            timeout=self.wait_s,
+        )
+
+
+def _run_hook(agent: str, command: str, **options: Any) -> ProbeAnswer:
+    """The answer of a hook command; `options` as for `subprocess.run`, `timeout` in any case."""
+    try:
+        done = subprocess.run(  # noqa: S603  the agent runs it as well
+            ["/bin/sh", "-c", command],
+            capture_output=True,
+            start_new_session=True,
+            check=False,
+            **options,
+        )
+    except subprocess.TimeoutExpired:
+        return ProbeAnswer(trouble=f"it did not answer within {options['timeout']:.0f} s")
+    out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
+    return read(agent, out, err, done.returncode)
 
 
 def sample(agent: str, when: str, session: str, folder: str) -> dict[str, Any]:
@@ -227,8 +243,6 @@ def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
     return ProbeAnswer(action, words, trouble, remark)
 
 
-# ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
-
 SESSION = "selftest"
 _DROPPED = (SWITCH, "SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
 _PROJECTS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
@@ -259,18 +273,12 @@ def installed_commands(root: str) -> dict[str, str]:
     """The command that each agent's file holds for what comes before a tool."""
     found: dict[str, str] = {}
     for agent in AGENTS:
+        before = event_of(agent, BEFORE)
         for scope in scopes_of(agent, root):
             there = place(agent, scope, root)
-            try:
-                command = (
-                    there.commands().get(event_of(agent, BEFORE))
-                    if there.look().installed
-                    else None
-                )
-            except CannotChange:
-                command = None  # `standing` has the reason
-            if command is not None:
-                found.setdefault(agent, command)
+            with suppress(CannotChange):  # `standing` has the reason
+                if there.look().installed and (command := there.commands().get(before)):
+                    found.setdefault(agent, command)
     return found
 
 
@@ -306,27 +314,14 @@ def send_bytes(
     known["SWITCHGEAR_STORE"] = f"sqlite:///{hook.store}"
     if hook.config is not None:
         known["SWITCHGEAR_CONFIG"] = hook.config
-    try:
-        done = subprocess.run(  # noqa: S603  the agent runs it as well
-            ["/bin/sh", "-c", hook.command if line is None else line],
-            input=b"" if raw is None else raw,
-            cwd=hook.folder,
-            env=known,
-            capture_output=True,
-            timeout=float(TIMEOUT_S) * 2,
-            start_new_session=True,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return ProbeAnswer(trouble=f"it did not answer within {TIMEOUT_S * 2} s")
-    out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
-    return read(hook.agent, out, err, done.returncode)
+    command = hook.command if line is None else line
+    return _run_hook(
+        hook.agent, command, input=raw or b"", cwd=hook.folder, env=known, timeout=2.0 * TIMEOUT_S
+    )
 
 
 def event(hook: Hook, command: str, session: str = SESSION) -> bytes:
     """A shell command about to run, as the agent sends it."""
-    import json  # noqa: PLC0415  only a live test writes events
-
     payload: dict[str, Any] = sample(hook.agent, BEFORE, session, hook.folder)
     if hook.agent == "opencode":
         payload["input"]["tool"], payload["output"] = "bash", {"args": {"command": command}}
@@ -339,8 +334,6 @@ def event(hook: Hook, command: str, session: str = SESSION) -> bytes:
             payload.pop(name, None)
     return json.dumps(payload).encode()
 
-
-# ruff: noqa: PTH118  paths are texts, as in the hooks
 
 TIMES = 4
 """With cold and with filled caches, by the resident process and by the hook process itself."""

@@ -20,9 +20,9 @@ from switchgear._analysis.selftest.hook_trials import (
     send,
     throw_away,
 )
-from switchgear._analysis.selftest.library_scenarios import shared
-from switchgear._analysis.selftest.plan import SelftestScenario
-from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus, failed, hot, skipped
+from switchgear._analysis.selftest.library_scenarios import trip_for_others
+from switchgear._analysis.selftest.plan import SelftestScenario, by_name
+from switchgear._analysis.selftest.sandbox import Bench, GuardCase, GuardRow, hot
 from switchgear._core.errors import OverrideRefused, StoreError
 from switchgear._core.types import Acquire, Mode, Phase
 from switchgear._hooks.command import AGENTS
@@ -48,7 +48,7 @@ def attacked_hooks(bench: Bench) -> Iterator[GuardRow]:
     for number, agent in enumerate(commands or AGENTS):
         if agent_process(agent, os.getpid()) is not None:
             why = f"this runs inside {agent}, which a refusal could interrupt; use a terminal"
-            yield skipped(f"hook of {agent}", "rule breach", _HOOKS_PATH, why)
+            yield GuardCase(f"hook of {agent}", "rule breach", _HOOKS_PATH).skipped(why)
             continue
         yield from _agent(bench, agent, commands.get(agent), jam=number == 0 or agent in commands)
 
@@ -59,27 +59,26 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
     A jammed store takes its whole timeout, so one agent is enough where no hooks are installed.
     """
     guard, source = f"hook of {agent}", bench.config.source
+    stuck = GuardCase(guard, "same error", _HOOKS_PATH)
     for trial in (*TRIALS, *((jammed,) if jam else ())):
         with throw_away(agent, command, source) as hook:
             began_s = time.monotonic()
             found = trial(hook)
             seconds = time.monotonic() - began_s
+        case = GuardCase(guard, found.attack, _HOOKS_PATH)
         if found.wrong:
-            why = f"{found.wrong}; the command is {hook.command}"
-            yield failed(guard, found.attack, _HOOKS_PATH, why)
+            yield case.failed(f"{found.wrong}; the command is {hook.command}")
             return
-        yield GuardRow(
-            guard, found.attack, _HOOKS_PATH, found.by, found.sent, seconds, reason=found.reason
-        )
+        yield case.fired(found.by, found.sent, seconds, found.reason)
     if bench.config.interventions.escalate is not None:
         why = "a stuck session would start the agent that `interventions.escalate` names"
-        yield skipped(guard, "same error", _HOOKS_PATH, why)
+        yield stuck.skipped(why)
         return
     with throw_away(agent, command, source) as hook:
-        yield _stuck_session_row(hook, guard)
+        yield _stuck_session_row(hook, stuck)
 
 
-def _stuck_session_row(hook: Hook, guard: str) -> GuardRow:
+def _stuck_session_row(hook: Hook, case: GuardCase) -> GuardRow:
     """The same refused call, again and again, is a stuck agent: its session must open."""
     key, began_s = f"session/{SESSION}", time.monotonic()
     judged = ""
@@ -88,24 +87,21 @@ def _stuck_session_row(hook: Hook, guard: str) -> GuardRow:
             send(hook, BREACH)
             found = store.get(key)
             if found is None:
-                return failed(guard, "same error", _HOOKS_PATH, f"no {key!r} reached the store")
+                return case.failed(f"no {key!r} reached the store")
             readings = found.policy.readings(found.circuit.memories, store.now_s())
             pairs = list(zip(found.policy.detectors, readings, strict=True))
             judged = ", ".join(each.kind for each, _ in pairs)
             if found.circuit.phase is Phase.OPEN:
                 by = " + ".join(each.kind for each, reading in pairs if reading.heat >= 1)
-                reason, seconds = found.circuit.outage.reason, time.monotonic() - began_s
-                return GuardRow(
-                    guard, "same error", _HOOKS_PATH, by, number, seconds, reason=reason
-                )
+                seconds = time.monotonic() - began_s
+                return case.fired(by, number, seconds, found.circuit.outage.reason)
     why = f"the same refused call {_MOST_CALLS} times does not open {key!r}, judged by {judged}"
-    return skipped(guard, "same error", _HOOKS_PATH, why)
+    return case.skipped(why)
 
 
 _RUNS_PATH = "loop runner live"
 SPEED = 20.0
 _MOST_ITERATIONS = 12
-"""Iterations, at most."""
 
 
 class Live(NamedTuple):
@@ -151,15 +147,13 @@ def _run(bench: Bench, live: Live, place: Path) -> GuardRow:
         )
         result = runner.run()
         tripped = hot(runner.circuits.loop.readings())
-    guard = "run --budget" if live.end is ExitReason.BUDGET else "loop/*"
+    is_budget = live.end is ExitReason.BUDGET
+    case = GuardCase("run --budget" if is_budget else "loop/*", live.attack, _RUNS_PATH)
     if result.exit_reason is not live.end:
         why = f"the run ended as {result.exit_reason}, not {live.end}: {result.reason}"
-        return failed(guard, live.attack, _RUNS_PATH, why)
-    by = "budget" if live.end is ExitReason.BUDGET else tripped
-    state = result.state
-    return GuardRow(
-        guard, live.attack, _RUNS_PATH, by, state.iterations, state.seconds, reason=result.reason
-    )
+        return case.failed(why)
+    by, state = "budget" if is_budget else tripped, result.state
+    return case.fired(by, state.iterations, state.seconds, result.reason)
 
 
 _STORE_PATH = "store live"
@@ -169,63 +163,54 @@ _SQLITE = "sqlite:///"
 def attacked_store(bench: Bench) -> Iterator[GuardRow]:
     """A trip that two connections share, and an order without the token."""
     url = bench.store_url or f"{_SQLITE}{default_file(bench.root)}"
-    guard = f"store {redact(url)}"
+    case = GuardCase(f"store {redact(url)}", "dead provider", _STORE_PATH)
     file = url.removeprefix(_SQLITE) if url.startswith(_SQLITE) else None
     if url.startswith("memory:"):
-        yield skipped(
-            guard,
-            "dead provider",
-            _STORE_PATH,
-            "memory: is local to this process; nothing is shared",
-        )
+        yield case.skipped("memory: is local to this process; nothing is shared")
         return
-    if file is not None and not os.path.exists(os.path.expanduser(file)):  # noqa: PTH110, PTH111
+    if file is not None and not Path(file).expanduser().exists():
         why = "the file does not exist yet, and a test creates none; use Switchgear once"
-        yield skipped(guard, "dead provider", _STORE_PATH, why)
+        yield case.skipped(why)
         return
     name = f"selftest/{secrets.token_hex(6)}"
     try:
-        yield shared(url, name, guard, _STORE_PATH)
-        yield _agent_override_row(url, name, guard)
+        yield trip_for_others(url, name, case)
+        yield _agent_override_row(url, name, case._replace(attack="self-release"))
         if bench.token is not None:
-            yield _operator_override_row(url, name, guard, bench.token)
+            operator = case._replace(attack="operator's order")
+            yield _operator_override_row(url, name, operator, bench.token)
     except StoreError as error:
-        yield failed(guard, "dead provider", _STORE_PATH, str(error))
+        yield case.failed(str(error))
     finally:
         left = _remove_circuit(url, name)
     if left:
-        yield GuardRow(guard, "removed", _STORE_PATH, status=GuardStatus.SKIPPED, reason=left)
+        yield case._replace(attack="removed").skipped(left)
 
 
-def _agent_override_row(url: str, name: str, guard: str) -> GuardRow:
+def _agent_override_row(url: str, name: str, case: GuardCase) -> GuardRow:
     """An agent's order: where the store is sealed, it must be refused."""
-    attack = "self-release"
     with Panel(url) as panel:
         if panel.store.operator_digest() is None:
             why = "the store is not sealed: overrides need no token; `switchgear config seal`"
-            return skipped(guard, attack, _STORE_PATH, why)
+            return case.skipped(why)
         try:
             panel.order(name, by="an agent", why="I am fine", mode=Mode.HELD_CLOSED)
         except OverrideRefused as refused:
-            return GuardRow(guard, attack, _STORE_PATH, "operator token", 1, reason=str(refused))
-    return failed(guard, attack, _STORE_PATH, "an override without the token was accepted")
+            return case.fired("operator token", 1, reason=refused)
+    return case.failed("an override without the token was accepted")
 
 
-def _operator_override_row(url: str, name: str, guard: str, token: str) -> GuardRow:
+def _operator_override_row(url: str, name: str, case: GuardCase, token: str) -> GuardRow:
     """An operator's override with the configured token must take effect."""
     with Panel(url, token=token) as panel:
         try:
             panel.order(name, by="selftest", why="a trial", mode=Mode.HELD_OPEN)
         except OverrideRefused as refused:
-            return failed(
-                guard, "operator's order", _STORE_PATH, f"the token does not match: {refused}"
-            )
+            return case.failed(f"the token does not match: {refused}")
         verdict = panel.send(name, Acquire())
     if verdict.admitted:
-        return failed(
-            guard, "operator's order", _STORE_PATH, "the circuit is held open but admits calls"
-        )
-    return GuardRow(guard, "operator's order", _STORE_PATH, "held open", 1, reason=verdict.reason)
+        return case.failed("the circuit is held open but admits calls")
+    return case.fired("held open", 1, reason=verdict.reason)
 
 
 def _remove_circuit(url: str, name: str) -> str:
@@ -239,23 +224,18 @@ def _remove_circuit(url: str, name: str) -> str:
     return ""
 
 
-LIVE: dict[str, SelftestScenario] = {
-    scenario.name: scenario
-    for scenario in (
-        SelftestScenario(
-            "live-hooks",
-            "The installed hook command, in a temporary project.",
-            (attacked_hooks,),
-        ),
-        SelftestScenario(
-            "live-store",
-            "The configured store, with test circuits that are removed afterwards.",
-            (attacked_store,),
-        ),
-        SelftestScenario(
-            "live-runs",
-            "`switchgear run` with the demo agent in a temporary repository.",
-            (attacked_runs,),
-        ),
-    )
-}
+LIVE = by_name(
+    SelftestScenario(
+        "live-hooks", "The installed hook command, in a temporary project.", (attacked_hooks,)
+    ),
+    SelftestScenario(
+        "live-store",
+        "The configured store, with test circuits that are removed afterwards.",
+        (attacked_store,),
+    ),
+    SelftestScenario(
+        "live-runs",
+        "`switchgear run` with the demo agent in a temporary repository.",
+        (attacked_runs,),
+    ),
+)

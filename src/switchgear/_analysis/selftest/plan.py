@@ -12,8 +12,7 @@ from switchgear._analysis.selftest import (
     library_scenarios,
     loop_scenarios,
 )
-from switchgear._analysis.selftest import library_scenarios as shared_store
-from switchgear._analysis.selftest.sandbox import Bench, GuardRow, failed, skipped
+from switchgear._analysis.selftest.sandbox import Bench, GuardCase, GuardRow
 from switchgear._config import Config
 from switchgear._config.sections import Hooks
 from switchgear._core.types import Mode
@@ -22,21 +21,19 @@ from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import Interventions
 from switchgear._text.redact import redact
 
-_WORDS = {
-    Mode.HELD_CLOSED: "held closed",
-    Mode.SHADOW: "in shadow mode",
-}
+_WORDS = {Mode.HELD_CLOSED: "held closed", Mode.SHADOW: "in shadow mode"}
 
 
 def held(bench: Bench) -> Iterator[GuardRow]:
     """Circuits of the store that admit everything because of an override."""
-    open_doors = [circuit for circuit in bench.held if circuit.mode in _WORDS]
-    if not open_doors:
+    found = [circuit for circuit in bench.held if circuit.mode in _WORDS]
+    if not found:
         why = "no circuit is held closed or in shadow mode"
         yield GuardRow("modes", "any", "store", reason=why)
-    for circuit in open_doors:
+    for circuit in found:
         why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
-        yield failed(circuit.name, "any", "store", f"{why}. end it with `switchgear release`")
+        case = GuardCase(circuit.name, "any", "store")
+        yield case.failed(f"{why}; end it with `switchgear release`")
 
 
 def stored(bench: Bench) -> Iterator[GuardRow]:
@@ -52,39 +49,33 @@ def stored(bench: Bench) -> Iterator[GuardRow]:
         why = f"{there} cannot be written"
     else:
         return
-    yield failed(f"store {redact(url)}", "any", "store", f"{why}: name another place")
+    yield GuardCase(f"store {redact(url)}", "any", "store").failed(f"{why}: name another place")
 
 
 def installed(bench: Bench) -> Iterator[GuardRow]:
     """Hooks that are configured and not installed, or installed and cannot run."""
-    found = list(standings(bench.root))
-    if not found and wants_hooks(bench.config):
+    states = [
+        (agent, place(agent, scope, bench.root).look())
+        for agent in HOOKED
+        for scope in scopes_of(agent, bench.root)
+    ]
+    found = [(agent, state) for agent, state in states if state.installed]
+    case = GuardCase("hooks", "any", "hooks")
+    if not found and _wants_hooks(bench.config):
         why = "the configuration has rules for hooks, but no agent has them installed"
-        yield failed("hooks", "any", "hooks", f"{why}: `switchgear hooks install AGENT`")
+        yield case.failed(f"{why}: `switchgear hooks install AGENT`")
     elif not found:
-        yield skipped(
-            "hooks", "any", "hooks", "none are installed, and the configuration requires none"
-        )
-    for agent, standing in found:
-        why = _objection(standing)
-        if why:
+        yield case.skipped("none are installed, and the configuration requires none")
+    for agent, state in found:
+        name = f"hooks of {agent}"
+        if why := _objection(state):
             to_do = f"`switchgear hooks install {agent}`"
-            yield failed(f"hooks of {agent}", "any", "hooks", f"{why}: {to_do}")
+            yield case._replace(guard=name).failed(f"{why}: {to_do}")
         else:
-            events = len(standing.events)
-            yield GuardRow(f"hooks of {agent}", "installed", "hooks", reason=f"{events} events")
+            yield GuardRow(name, "installed", "hooks", reason=f"{len(state.events)} events")
 
 
-def standings(root: str) -> Iterator[tuple[str, InstallState]]:
-    """The agents whose hooks are installed, for the project or for the user."""
-    for agent in HOOKED:
-        for scope in scopes_of(agent, root):
-            standing = place(agent, scope, root).look()
-            if standing.installed:
-                yield agent, standing
-
-
-def wants_hooks(config: Config) -> bool:
+def _wants_hooks(config: Config) -> bool:
     named = any(rule.match.startswith(("session/", "op/")) for rule in config.circuits)
     is_configured = config.hooks != Hooks() or config.interventions != Interventions()
     return named or is_configured or config.timeouts.session_s is not None
@@ -111,88 +102,81 @@ class SelftestScenario(NamedTuple):
     acts: tuple[Attack, ...]
 
 
-SCENARIOS: dict[str, SelftestScenario] = {
-    scenario.name: scenario
-    for scenario in (
-        SelftestScenario(
-            "guards",
-            "Every row of `circuits`, every default and preset: each detector under its attack.",
-            (configured_guards.guards,),
+def by_name(*scenarios: SelftestScenario) -> dict[str, SelftestScenario]:
+    return {scenario.name: scenario for scenario in scenarios}
+
+
+SCENARIOS = by_name(
+    SelftestScenario(
+        "guards",
+        "Every row of `circuits`, every default and preset: each detector under its attack.",
+        (configured_guards.guards,),
+    ),
+    SelftestScenario(
+        "loop",
+        "An agent repeats the same call.",
+        (hook_scenarios.loop, loop_scenarios.loop),
+    ),
+    SelftestScenario(
+        "same-error",
+        "The same error, repeated.",
+        (hook_scenarios.same_error, loop_scenarios.same_error, fleet_scenarios.same_error),
+    ),
+    SelftestScenario(
+        "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
+    ),
+    SelftestScenario(
+        "output-decline",
+        "Output that becomes shorter and shorter.",
+        (loop_scenarios.output_decline,),
+    ),
+    SelftestScenario(
+        "hang",
+        "An agent that makes no more tool calls.",
+        (hook_scenarios.hang, loop_scenarios.hang, fleet_scenarios.hang),
+    ),
+    SelftestScenario(
+        "overspend",
+        "Spending beyond the budget.",
+        (library_scenarios.overspend, loop_scenarios.overspend, fleet_scenarios.overspend),
+    ),
+    SelftestScenario(
+        "dead-provider",
+        "A provider, or an operation, that fails every call.",
+        (
+            library_scenarios.dead_provider,
+            loop_scenarios.dead_provider,
+            fleet_scenarios.dead_provider,
+            hook_scenarios.dead_operation,
+            library_scenarios.shared_trip,
         ),
-        SelftestScenario(
-            "loop",
-            "An agent repeats the same call.",
-            (hook_scenarios.loop, loop_scenarios.loop),
-        ),
-        SelftestScenario(
-            "same-error",
-            "The same error, repeated.",
-            (hook_scenarios.same_error, loop_scenarios.same_error, fleet_scenarios.same_error),
-        ),
-        SelftestScenario(
-            "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
-        ),
-        SelftestScenario(
-            "output-decline",
-            "Output that becomes shorter and shorter.",
-            (loop_scenarios.output_decline,),
-        ),
-        SelftestScenario(
-            "hang",
-            "An agent that makes no more tool calls.",
-            (hook_scenarios.hang, loop_scenarios.hang, fleet_scenarios.hang),
-        ),
-        SelftestScenario(
-            "overspend",
-            "Spending beyond the budget.",
-            (library_scenarios.overspend, loop_scenarios.overspend, fleet_scenarios.overspend),
-        ),
-        SelftestScenario(
-            "dead-provider",
-            "A provider, or an operation, that fails every call.",
-            (
-                library_scenarios.dead_provider,
-                loop_scenarios.dead_provider,
-                fleet_scenarios.dead_provider,
-                hook_scenarios.dead_operation,
-                shared_store.trips,
-            ),
-        ),
-        SelftestScenario(
-            "slow-provider",
-            "A provider that answers too slowly.",
-            (library_scenarios.slow_provider, fleet_scenarios.slow_provider),
-        ),
-        SelftestScenario(
-            "rule-breach",
-            "Calls that break an absolute rule, each rule by itself.",
-            (
-                hook_scenarios.rule_breach,
-                library_scenarios.rule_breach,
-                fleet_scenarios.rule_breach,
-            ),
-        ),
-        SelftestScenario(
-            "self-release",
-            "An agent that tries to switch off its guard.",
-            (
-                hook_scenarios.self_release,
-                library_scenarios.self_release,
-                fleet_scenarios.self_release,
-            ),
-        ),
-        SelftestScenario(
-            "lock-convoy",
-            "Waiting for a lock that is never released.",
-            (library_scenarios.lock_convoy, fleet_scenarios.lock_convoy),
-        ),
-        SelftestScenario(
-            "standing",
-            "Disabled guards: circuits held closed or in shadow mode, an unwritable store, missing hooks.",
-            (held, stored, installed),
-        ),
-    )
-}
+    ),
+    SelftestScenario(
+        "slow-provider",
+        "A provider that answers too slowly.",
+        (library_scenarios.slow_provider, fleet_scenarios.slow_provider),
+    ),
+    SelftestScenario(
+        "rule-breach",
+        "Calls that break an absolute rule, each rule by itself.",
+        (hook_scenarios.rule_breach, library_scenarios.rule_breach, fleet_scenarios.rule_breach),
+    ),
+    SelftestScenario(
+        "self-release",
+        "An agent that tries to switch off its guard.",
+        (hook_scenarios.self_release, library_scenarios.self_release, fleet_scenarios.self_release),
+    ),
+    SelftestScenario(
+        "lock-convoy",
+        "Waiting for a lock that is never released.",
+        (library_scenarios.lock_convoy, fleet_scenarios.lock_convoy),
+    ),
+    SelftestScenario(
+        "standing",
+        "Disabled guards: circuits held closed or in shadow mode, an unwritable store, missing hooks.",
+        (held, stored, installed),
+    ),
+)
 """All of them, in the order in which they are shown."""
 
 
@@ -212,4 +196,4 @@ def shielded(act: Attack, bench: Bench, name: str) -> Iterator[GuardRow]:
         yield from act(bench)
     except Exception as error:  # noqa: BLE001  the test looks for guards that break
         why = f"the test failed: {type(error).__name__}: {error}"
-        yield failed(name, name, act.__module__.rsplit(".", 1)[-1], why)
+        yield GuardCase(name, name, act.__module__.rsplit(".", 1)[-1]).failed(why)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import HookFacts, Moment, Ruling
 from switchgear._agents.registry import dialect_of
+from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._config import Config
 from switchgear._core.errors import LockTimeout, Rejected
 from switchgear._core.policy import Policy
@@ -66,14 +67,30 @@ class GuardRow(NamedTuple):
         return f"{self.signals:,} {noun}, {duration(self.seconds)}"
 
 
-def failed(guard: str, attack: str, path: str, reason: str) -> GuardRow:
-    """A guard that cannot fire."""
-    return GuardRow(guard, attack, path, status=GuardStatus.FAILED, reason=reason)
+class GuardCase(NamedTuple):
+    """A guard to attack, and the path of the attack: makes the row of the result."""
 
+    guard: str
+    attack: str
+    path: str
 
-def skipped(guard: str, attack: str, path: str, reason: str) -> GuardRow:
-    """A guard that was not tried."""
-    return GuardRow(guard, attack, path, status=GuardStatus.SKIPPED, reason=reason)
+    def fired(
+        self, detector: str, signals: int, seconds: float = 0.0, reason: object = ""
+    ) -> GuardRow:
+        return GuardRow(*self, detector, signals, seconds, reason=str(reason))
+
+    def failed(self, reason: str) -> GuardRow:
+        return GuardRow(*self, status=GuardStatus.FAILED, reason=reason)
+
+    def skipped(self, reason: str) -> GuardRow:
+        return GuardRow(*self, status=GuardStatus.SKIPPED, reason=reason)
+
+    def unwatched(self, policy: Policy, kinds: Iterable[str]) -> GuardRow | None:
+        """The reason for skipping the attack: the policy has none of these detectors."""
+        if watchers(policy, kinds):
+            return None
+        found = ", ".join(detector.kind for detector in policy.detectors)
+        return self.skipped(f"{self.guard} has no detector for it, only {found}")
 
 
 NAME = "selftest"
@@ -86,19 +103,9 @@ _CALLS_WHEN_OPEN = 40
 def stand_in() -> Crew:
     """The agents to attack if none are configured: one with two models, and a second agent."""
     deputy = agent(name="deputy", owner=NAME, provider="third", model="small")
-    return crew(
-        [
-            agent(
-                name=NAME,
-                owner=NAME,
-                provider=FIRST,
-                model="large",
-                fallback_models=["second/large"],
-                fallback_chain=["deputy"],
-            ),
-            deputy,
-        ]
-    )
+    fallbacks = {"fallback_models": ["second/large"], "fallback_chain": ["deputy"]}
+    first = agent(name=NAME, owner=NAME, provider=FIRST, model="large", **fallbacks)
+    return crew([first, deputy])
 
 
 class VirtualFleet:
@@ -118,14 +125,9 @@ class VirtualFleet:
         def policy_for(name: str) -> Policy | None:
             return config.policy_for(name) or by_category(name)
 
-        panel = Panel(
-            store,
-            policies=policy_for,
-            operator_token_sha256=config.operator_token_sha256,
-            clock=clock,
-        )
-        self.fleet = Fleet(panel, self.crew, self.breakers, clock=clock)
-        self.panel = panel
+        token = config.operator_token_sha256
+        self.panel = Panel(store, policies=policy_for, operator_token_sha256=token, clock=clock)
+        self.fleet = Fleet(self.panel, self.crew, self.breakers, clock=clock)
 
     @property
     def first(self) -> FleetAgent:
@@ -144,7 +146,6 @@ class VirtualFleet:
 
     @property
     def story(self) -> str:
-        """The story that is attacked."""
         return next(iter(self.crew.stories), NAME)
 
     def category(self, circuit: str) -> Category:
@@ -255,15 +256,10 @@ FAILURES = (
     *("consecutive_failures", "failure_rate", "failure_share", "failures_in_window"),
     "same_error",
 )
-"""The detectors of failing calls."""
 LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation")
-"""The detectors of repeated calls."""
 SLOW = ("slow_calls", "slow_call_share", "latency_p95")
-"""The detectors of slow calls."""
 PATIENCE = 1000
 """Calls or iterations after which a guard counts as unable to fire."""
-
-
 OVERLOADED = "529 overloaded"
 """The error of a dead provider."""
 
@@ -309,13 +305,9 @@ class Bench(NamedTuple):
     def panel(self) -> tuple[Panel, FakeClock]:
         """A new panel in memory with the configured policies."""
         clock = FakeClock(EPOCH_S)
-        panel = Panel(
-            MemoryStore(clock=clock),
-            policies=self.config.policy_for,
-            operator_token_sha256=self.config.operator_token_sha256,
-            clock=clock,
-        )
-        return panel, clock
+        token, policies = self.config.operator_token_sha256, self.config.policy_for
+        store = MemoryStore(clock=clock)
+        return Panel(store, policies=policies, operator_token_sha256=token, clock=clock), clock
 
 
 def watchers(policy: Policy, kinds: Iterable[str]) -> list[str]:
@@ -329,22 +321,36 @@ def hot(readings: Mapping[str, Reading]) -> str:
     return " + ".join(kind for kind, reading in readings.items() if reading.heat >= 1)
 
 
-def blind(key: str, policy: Policy) -> str:
-    """The reason for skipping an attack that no detector of the policy recognises."""
-    kinds = ", ".join(detector.kind for detector in policy.detectors)
-    return f"{key} has no detector for it, only {kinds}"
+def reasons_of(breaker: CircuitBreaker) -> str:
+    return "; ".join(reading.reason for reading in breaker.readings().values())
 
 
-class Waited(NamedTuple):
-    """The result of waiting for a lock that is never released."""
+def until_refused(
+    case: GuardCase,
+    attempt: Callable[[int], object],
+    readings: Callable[[], Mapping[str, Reading]],
+    clock: Callable[[], float],
+) -> GuardRow | None:
+    """The row of the first attempt that is refused, after `PATIENCE` of them at most; `None`: none is.
 
-    looks: int
-    ended: Exception | None
-    """`None`: the lock was acquired although another owner holds it."""
+    `attempt` receives its number, from 1; one that is refused does not count.
+    """
+    began_s = clock()
+    for number in range(1, PATIENCE + 1):
+        try:
+            attempt(number)
+        except Rejected as refused:
+            return case.fired(hot(readings()), number - 1, clock() - began_s, refused)
+        except ProviderOutage:
+            continue
+    return None
 
 
-def wait_for_held_lock(panel: Panel, clock: FakeClock) -> Waited:
-    """One owner holds the lock `selftest`, another waits for it, for a day at most."""
+def wait_for_held_lock(panel: Panel, clock: FakeClock) -> tuple[int, Exception | None]:
+    """One owner holds the lock `selftest`, another waits for it, for a day at most.
+
+    Returns how often it looked, and the error at the end; `None`: it has the lock as well.
+    """
     panel.lock("selftest", owner="holder", lease_s=1e6).acquire()
     looks = 0
 
@@ -357,5 +363,5 @@ def wait_for_held_lock(panel: Panel, clock: FakeClock) -> Waited:
     try:
         waiting.acquire()
     except (LockTimeout, Rejected) as error:
-        return Waited(looks, error)
-    return Waited(looks, None)
+        return looks, error
+    return looks, None

@@ -5,13 +5,13 @@ of random numbers of its own, so that both sides see the same random events.
 """
 
 import math
-from bisect import insort_right
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from operator import itemgetter
+from itertools import count
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from switchgear._analysis.simulate.world import (
     BURN,
@@ -45,35 +45,24 @@ TAIL_S = 1200.0
 HALTS = ("budget", "failure_rate")
 
 
+@dataclass(slots=True)
 class Harm:
     """What one trouble did on one side."""
 
-    __slots__ = (
-        "circuits",
-        "detected_s",
-        "interval_s",
-        "last_s",
-        "micros",
-        "seconds",
-        "span",
-        "wasted",
-    )
-
-    def __init__(self, span: Span) -> None:
-        self.span = span
-        self.wasted = 0
-        """Calls that were doomed, or waits that were too long."""
-        self.micros = 0
-        self.seconds = 0.0
-        """What agents spent on them."""
-        self.detected_s: float | None = None
-        """When the first of its circuits opened."""
-        self.last_s = span.ends_s
-        """When the last call was harmed or refused because of it."""
-        self.interval_s = 0.0
-        """How long the circuits stayed open between two probes, at its end."""
-        self.circuits: set[str] = set()
-        """Its circuits that are open."""
+    span: Span
+    last_s: float
+    """When the last call was harmed or refused because of it."""
+    wasted: int = 0
+    """Calls that were doomed, or waits that were too long."""
+    micros: int = 0
+    seconds: float = 0.0
+    """What agents spent on them."""
+    detected_s: float | None = None
+    """When the first of its circuits opened."""
+    interval_s: float = 0.0
+    """How long the circuits stayed open between two probes, at its end."""
+    circuits: set[str] = field(default_factory=set)
+    """Its circuits that are open."""
 
     @property
     def still_open(self) -> bool:
@@ -96,7 +85,7 @@ class Tally:
         self.halted: set[str] = set()
         """Agents that a circuit of their own halted."""
         self.halted_well: set[str] = set()
-        self.harms = [Harm(span) for span in world.spans]
+        self.harms = [Harm(span, span.ends_s) for span in world.spans]
         self._open: dict[str, Harm] = {}
 
     def _slot(self, now_s: float) -> int:
@@ -113,29 +102,22 @@ class Tally:
         self.rerouted += other
         for harm in self.harms:
             span = harm.span
-            wasted = span.holds(begun_s) and self._wasted_cost(span, worker, provider, outcome)
-            if wasted:
+            if span.holds(begun_s) and self._is_wasted(span, worker, provider, outcome):
+                cost = outcome.cost_micros
                 self.doomed[slot] += 1
                 harm.wasted += 1
-                harm.micros += wasted[0]
+                harm.micros += cost - cost // BURN_TIMES if span.kind == BURN else cost
                 harm.seconds += outcome.seconds
                 harm.last_s = max(harm.last_s, begun_s + outcome.seconds)
 
-    def _wasted_cost(
-        self, span: Span, worker: str, provider: str, outcome: SimulatedOutcome
-    ) -> tuple[int] | None:
-        """The wasted cost of a call; `None`: it was not wasted."""
-        cost = outcome.cost_micros
+    def _is_wasted(self, span: Span, worker: str, provider: str, outcome: SimulatedOutcome) -> bool:
         if span.kind == OUTAGE:
-            return (cost,) if provider in span.about and outcome.provider_failed else None
+            return provider in span.about and outcome.provider_failed
         if span.kind == SLOW:
-            late = provider in span.about and outcome.seconds > self._late_s
-            return (cost,) if late else None
-        if worker not in span.about:
-            return None
-        if span.kind == POISON:
-            return None if outcome.ok else (cost,)
-        return (cost - cost // BURN_TIMES,) if span.kind == BURN else None
+            return provider in span.about and outcome.seconds > self._late_s
+        return worker in span.about and (
+            span.kind == BURN or (span.kind == POISON and not outcome.ok)
+        )
 
     def refuse(self, now_s: float) -> None:
         self.refused[self._slot(now_s)] += 1
@@ -244,30 +226,8 @@ class Waiting(NamedTuple):
     permit: Permit | None = None
 
 
-class Gate(Protocol):
-    """The interface of a side of the simulation."""
-
-    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
-        """The worker for a piece of work now; `tried`: how often each provider failed it."""
-
-    def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
-        """How it went."""
-
-    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
-        """How long to wait after a provider failed the work; `None`: give up."""
-
-    def queue(self, lock: str) -> Waiting | None:
-        """A place in the queue of a lock; `None`: refused, do other work."""
-
-    def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
-        """It waits for so long now, or has the lock at last; `False`: it must leave the queue."""
-
-    def heal(self, agent: str) -> None:
-        """An operator has looked at an agent and lets it work again."""
-
-
 class Unguarded:
-    """No breakers at all."""
+    """A side of the simulation without breakers."""
 
     def __init__(self, crew: Crew) -> None:
         self._providers = {
@@ -277,7 +237,10 @@ class Unguarded:
         self._first = {name: Chosen(name, those[0]) for name, those in self._providers.items()}
 
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
-        """The agent itself, on the first provider that has not failed it too often."""
+        """The worker for a piece of work now; `tried`: how often each provider failed it.
+
+        The agent itself, on the first provider that has not failed it too often.
+        """
         del story
         for provider in self._providers[agent] if tried else ():
             if tried.get(provider, 0) < TRIES:
@@ -285,10 +248,13 @@ class Unguarded:
         return self._first[agent]
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
-        """Does nothing."""
+        """Record how the work went."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
-        """Twice as long each time; at once with the next provider; until there is none."""
+        """How long to wait after a provider failed the work; `None`: give up.
+
+        Twice as long each time; at once with the next provider; until there is none.
+        """
         times = tried[chosen.provider]
         if times < TRIES:
             return FIRST_WAIT_S * 2.0 ** (times - 1)
@@ -296,17 +262,17 @@ class Unguarded:
         return None if all(tried.get(one, 0) >= TRIES for one in providers) else 0.0
 
     def queue(self, lock: str) -> Waiting | None:
-        """Every lane may wait."""
+        """A place in the queue of a lock; `None`: refused, do other work."""
         del lock
         return Waiting()
 
     def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
-        """For as long as it takes."""
+        """Whether to stay in the queue after this time; `has`: it has the lock at last."""
         del waiting, waited_s, has
         return True
 
     def heal(self, agent: str) -> None:
-        """Nothing was cut."""
+        """An operator has looked at an agent and lets it work again."""
 
 
 class ProviderDown(ConnectionError):
@@ -315,8 +281,8 @@ class ProviderDown(ConnectionError):
     status_code = 503
 
 
-class Guarded:
-    """The router and the circuits, as they are in a real fleet."""
+class Guarded(Unguarded):
+    """The other side: the router and the circuits, as they are in a real fleet."""
 
     def __init__(
         self,
@@ -326,6 +292,7 @@ class Guarded:
         clock: Clock,
         sink: Callable[[Event], object],
     ) -> None:
+        super().__init__(crew)
         judged_by = policies or policies_of(breakers, crew)
         self.panel = Panel(
             "memory:", policies=judged_by, sinks=[sink], clock=clock, keep=MOST_BREAKERS
@@ -401,77 +368,46 @@ class Guarded:
                 self.panel.breaker(name).reset(by="operator", why="the agent was fixed")
 
 
-Entry = tuple[Any, ...]
-"""When, what, and what it is given."""
-_time = itemgetter(0)
-
-
 class Agenda:
-    """Entries come out by time, and in the order they came where the time is the same.
-
-    Nothing may be put before what came out last.
-    """
-
-    __slots__ = ("_later", "_now", "_place", "_second", "_seconds")
+    """Entries come out by time, and in the order they came where the time is the same."""
 
     def __init__(self) -> None:
-        self._now: list[Entry] = []
-        """The entries of the current second, in order."""
-        self._place = 0
-        """How many of them have come out."""
-        self._second = -1
-        self._seconds: list[int] = []
-        self._later: dict[int, list[Entry]] = {}
-        """The entries of later seconds, as they came."""
+        self._entries: list[tuple[Any, ...]] = []
+        self._numbers = count()
 
     def put(self, at_s: float, work: Callable[..., Any], *given: Any) -> None:
-        entry = (at_s, work, *given)
-        second = int(at_s)
-        if second == self._second:
-            insort_right(self._now, entry, self._place, key=_time)
-        elif second in self._later:
-            self._later[second].append(entry)
-        else:
-            self._later[second] = [entry]
-            heappush(self._seconds, second)
+        heappush(self._entries, (at_s, next(self._numbers), work, *given))
 
-    def next(self) -> Entry | None:
-        """Remove and return the next event; `None`: there is none."""
-        if self._place == len(self._now):
-            if not self._seconds:
-                return None
-            self._second = heappop(self._seconds)
-            self._now = sorted(self._later.pop(self._second), key=_time)
-            self._place = 0
-        self._place += 1
-        return self._now[self._place - 1]
+    def next(self) -> tuple[Any, ...] | None:
+        """Remove and return the next entry: when, what, and what it is given; `None`: there is none."""
+        if not self._entries:
+            return None
+        at_s, _, *entry = heappop(self._entries)
+        return at_s, *entry
 
 
 WORK_TRIES = 3
 """How often an agent tries again what failed by its own fault."""
 WORK_RETRY_S = 5.0
-NOT_TRIED: Mapping[str, int] = {}
 MENDED_AFTER_S = 300.0
 """So long after a sick agent is well again an operator lets it work."""
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """One thing that an agent does at a time."""
 
-    __slots__ = ("agent", "failures", "name", "number", "pieces", "queued_s", "random", "shift", "tried", "waiting")  # fmt: skip
-
-    def __init__(self, world: World, number: int, place: int) -> None:
-        self.number = number
-        self.agent = world.names[number]
-        self.name = f"{self.agent}-{place}"
-        self.random = Random(f"{world.seed}/{self.name}")  # noqa: S311  no secret
-        self.pieces = 0
-        self.shift = 0
-        """How many stories were paused under it."""
-        self.tried: Mapping[str, int] = NOT_TRIED
-        self.failures = 0
-        self.queued_s = 0.0
-        self.waiting: Waiting | None = None
+    number: int
+    agent: str
+    name: str
+    random: Random
+    pieces: int = 0
+    shift: int = 0
+    """How many stories were paused under it."""
+    tried: Mapping[str, int] = field(default_factory=dict)
+    failures: int = 0
+    queued_s: float = 0.0
+    waiting: Waiting | None = None
 
     @property
     def story(self) -> str:
@@ -479,15 +415,13 @@ class Lane:
         return f"{self.name}-{self.pieces // STORY + self.shift}"
 
 
+@dataclass(slots=True)
 class Queue:
     """A lock: its holder and its waiters."""
 
-    __slots__ = ("behind", "held", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.held = False
-        self.behind: deque[Lane] = deque()
+    name: str
+    held: bool = False
+    behind: deque[Lane] = field(default_factory=deque)
 
 
 class Engine:
@@ -496,48 +430,45 @@ class Engine:
     def __init__(self, world: World, tally: Tally) -> None:
         self.now_s = 0.0
         self._world, self._tally = world, tally
-        self._gate: Gate
+        self._gate: Unguarded
         self._agenda = Agenda()
         self._queues: dict[str, Queue] = {}
 
     def clock(self) -> float:
         return self.now_s
 
-    def run(self, gate: Gate, on_hour: Callable[[float], object] | None = None) -> None:
+    def run(self, gate: Unguarded, on_hour: Callable[[float], object] | None = None) -> None:
         self._gate = gate
         world = self._world
         for number in range(world.agents):
             for place in range(world.lanes_of(number)):
-                lane = Lane(world, number, place)
+                name = f"{world.names[number]}-{place}"
+                random = Random(f"{world.seed}/{name}")  # noqa: S311  no secret
+                lane = Lane(number, world.names[number], name, random)
                 self._after(lane.random.random() * PAUSE_S * 2, Engine._begin, lane)
         for span in world.spans:
             if span.kind in {POISON, BURN}:
+                mended_s = span.ends_s + MENDED_AFTER_S
                 for name in sorted(span.about):
-                    self._after(span.ends_s + MENDED_AFTER_S, Engine._heal, name)
+                    self._after(mended_s, lambda _, name: gate.heal(name), name)
         if on_hour is not None:
             for hour in range(1, int(world.length_s / 3600) + 1):
-                self._after(hour * 3600.0, Engine._report_hour, on_hour, float(hour))
+                self._after(hour * 3600.0, lambda _, hour: on_hour(hour), float(hour))
         entry = self._agenda.next()
         while entry is not None and entry[0] <= world.length_s:
             self.now_s, work, *given = entry
             work(self, *given)
             entry = self._agenda.next()
 
-    def _after(self, seconds: float, work: Callable[..., None], *given: Any) -> None:
-        """Do something later; `work` is a function of the class, which is there anyway."""
+    def _after(self, seconds: float, work: Callable[..., object], *given: Any) -> None:
+        """Do something later; `work` receives the engine and what is given."""
         self._agenda.put(self.now_s + seconds, work, *given)
-
-    def _heal(self, name: str) -> None:
-        self._gate.heal(name)
-
-    def _report_hour(self, on_hour: Callable[[float], object], hour: float) -> None:
-        on_hour(hour)
 
     # A piece of work
 
     def _begin(self, lane: Lane) -> None:
         lane.pieces += 1
-        lane.tried = NOT_TRIED
+        lane.tried = {}
         lane.failures = 0
         if lane.pieces % LOCK_EVERY == 0 and not self._world.is_pooled(lane.number):
             self._queue(lane)
@@ -586,9 +517,7 @@ class Engine:
             self._tally.refuse(self.now_s)
             self._work(lane)
             return
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues[name] = Queue(name)
+        queue = self._queues.setdefault(name, Queue(name))
         lane.queued_s = self.now_s
         if queue.held:
             queue.behind.append(lane)

@@ -61,7 +61,6 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     )
 }
-"""The scenarios by name."""
 
 
 NORTH, SOUTH = "north", "south"

@@ -8,6 +8,7 @@ A filter that is not known here, or options of one that are not, give `None`: no
 
 from collections.abc import Callable, Iterator, Sequence
 
+from switchgear._rules.options import is_short, operands, options_in, with_next
 from switchgear._rules.patterns import ANY, word_set
 
 LONGEST = 65_536
@@ -36,17 +37,17 @@ def listed(program: str, rest: Sequence[str]) -> str | None:
     """What `find` or `ls` prints, as globs."""
     if program == "find":
         acts = {"-exec", "-execdir", "-ok", "-delete", "-ls"} & set(rest)
-        shown = next((value for name, value in _options(rest) if name == "-printf"), "%p")
+        shown = next((value for name, value in options_in(rest) if name == "-printf"), "%p")
         if acts or not any(sign in shown for sign in ("%p", "%P", "%f", "%h")):
             return None
         found = finds(rest)
         if "%h" in shown:
             found = [each.rpartition("/")[0] for each in found]
         return "\n".join(found)
-    letters = "".join(word for word in rest if word[:1] == "-" != word[1:2])
+    letters = "".join(word for word in rest if is_short(word))
     if "l" in letters or any(word.startswith("--") for word in rest):
         return None
-    plain = [word for word in rest if not word.startswith("-")]
+    plain = operands(rest)
     name = ANY if "a" in letters or "A" in letters else "*"
     if not plain:
         return name
@@ -69,7 +70,7 @@ def listed_below(program: str, rest: Sequence[str]) -> str | None:
     if program in _PRINTS_WORDS:
         skipped = 1 if program in _GREPS else 0
         letters = _letters(rest)
-        named = [word for word in rest if not word.startswith("-")][skipped:]
+        named = operands(rest)[skipped:]
         if program not in _GREPS or ("c" in letters and not {"r", "R"} & letters):
             return "\n".join(word for word in named if not word.startswith(("%", "+"))) or None
     if program == "git status" and (_letters(rest) & {"s"} or _has(rest, "--short", "--porcelain")):
@@ -115,19 +116,19 @@ def _listed_by(program: str, rest: Sequence[str]) -> str | None:
         return _found_by_fd(wanted, rest, star)
     if seeks and not {"L", "v"} & letters and not may_be_in_guard(wanted, in_settings=not hides):
         return None
-    kinds = [value for option, value in _options(rest) if option in {"-t", "--type"}]
+    kinds = [value for option, value in options_in(rest) if option in {"-t", "--type"}]
     if _has(rest, "--exclude-dir") or (kinds and kinds[0] not in _GUARD_KINDS):
         return None
     names = [
         value.replace("*", star)
-        for option, value in _options(rest)
+        for option, value in options_in(rest)
         if option in {"--include", "-g", "--glob", "--iglob", "-P"} and value[:1] != "!"
     ]
     return "\n".join(f"./**/{name}" for name in names or [star])
 
 
 def _found_by_fd(wanted: str, rest: Sequence[str], star: str) -> str | None:
-    ends = [value for option, value in _options(rest) if option in {"-e", "--extension"}]
+    ends = [value for option, value in options_in(rest) if option in {"-e", "--extension"}]
     if ends:
         return "\n".join(f"./**/{star}.{end}" for end in ends)
     name = wanted.strip("^$.*").replace("\\", "")
@@ -175,23 +176,11 @@ _GUARD_TEXT = _CONFIG_TEXT + (
 
 def _letters(rest: Sequence[str]) -> set[str]:
     """The letters of all short options."""
-    return {sign for word in rest if word[:1] == "-" != word[1:2] for sign in word[1:]}
+    return {sign for word in rest if is_short(word) for sign in word[1:]}
 
 
 def _has(rest: Sequence[str], *names: str) -> bool:
     return any(word.partition("=")[0] in names for word in rest)
-
-
-def _options(rest: Sequence[str]) -> list[tuple[str, str]]:
-    """Options with their values, attached or as the next word."""
-    found: list[tuple[str, str]] = []
-    for word, value in zip(rest, (*rest[1:], ""), strict=False):
-        name, equals, attached = word.partition("=")
-        if word.startswith("-"):
-            found.append((name, attached if equals else value))
-            if word[1:2] != "-" and len(word) > 2:
-                found.append((word[:2], word[2:]))
-    return found
 
 
 def _without_values(program: str, rest: Sequence[str]) -> Iterator[str]:
@@ -227,7 +216,7 @@ def _is_one_of(options: str) -> Callable[[str], bool]:
     """Whether a word is one of these options; a letter may be among others."""
     long = frozenset(word for word in options.split() if len(word) > 2)
     short = frozenset(word[1] for word in options.split() if len(word) == 2)
-    return lambda word: word in long or (word[:1] == "-" != word[1:2] and bool(short & set(word)))
+    return lambda word: word in long or (is_short(word) and bool(short & set(word)))
 
 
 _GUARD_KINDS = frozenset(("json", "yaml", "toml", "js", "ts", "config", "f", "d"))
@@ -264,7 +253,7 @@ def finds(rest: Sequence[str]) -> list[str]:
     name = "empty" if "-empty" in rest else ANY  # an empty name protects nothing
     names: list[str] = []
     path, before, depth = "", "", ""
-    for test, value in zip(rest, [*rest[1:], ""], strict=False):
+    for test, value in with_next(rest):
         if before in {"-not", "!"}:
             pass
         elif test in {"-name", "-iname"}:
@@ -290,8 +279,8 @@ def finds(rest: Sequence[str]) -> list[str]:
 
 def _grep(rest: list[str], text: str) -> str | None:
     """The lines that contain a text; globs are narrowed to it."""
-    plain = [word for word in rest if not word.startswith("-")]
-    letters = "".join(word for word in rest if word[:1] == "-" != word[1:2])
+    plain = operands(rest)
+    letters = "".join(word for word in rest if is_short(word))
     if not plain or "v" in letters:
         return text
     found: list[str] = []
@@ -397,7 +386,7 @@ def _text(data: bytes) -> str:
 def _cut_fields(rest: list[str], text: str) -> str | None:
     """`cut -d: -f2`: a field by its number; `cut -c4-`: the characters from a column on."""
     sign, number, columns = "\t", "", ""
-    for option, value in zip(rest, (*rest[1:], ""), strict=False):
+    for option, value in with_next(rest):
         if option.startswith("-d"):
             sign = option[2:] or value
         elif option.startswith("-f"):
@@ -432,7 +421,7 @@ def _last(line: str) -> str:
 
 def _fields(rest: list[str], text: str) -> str | None:
     """`awk '{print $2}'`."""
-    plain = [word for word in rest if not word.startswith("-")]
+    plain = operands(rest)
     code = plain[0].replace(" ", "") if plain else ""
     before, found, behind = code.partition("{print")
     field = behind.rstrip("};").lstrip("$")

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from switchgear._rules.interpreter_code import INTERPRETERS, code_of, printed_by
+from switchgear._rules.options import behind_options, operands, options_in
 from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
 from switchgear._rules.shell.filters import filtered, finds, listed, listed_below
@@ -197,7 +198,6 @@ class _Reader(WordReader):
         self.reads_loop = False
         """Whether lines of a text behind `done` are read by a `read` before it."""
         self.line_values: list[str] = []
-        """The lines."""
         self._names_read: list[str] = []
         self._depth = depth
         self._outer: list[tuple[str, dict[str, str]]] = []
@@ -445,15 +445,11 @@ class _Reader(WordReader):
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
     ) -> str | None:
         """The names that `xargs` or `read` takes from a file: by an option, `<`, or `cat FILE |`."""
-        for name, value in zip(words, [*words[1:], ""], strict=False):
-            if name in {"-a", "--arg-file"}:
-                return self._names_in(value)
-            if name.startswith("--arg-file="):
-                return self._names_in(name.partition("=")[2])
-            file = name[2:] if name[:2] == "-a" else value if name in {"-0a", "-ra", "-r0a"} else ""
-            attached = self._names_in(file) if file else None
-            if attached is not None:  # -afile
-                return attached
+        for name, value in options_in(words):
+            if name in {"-a", "--arg-file", "-0a", "-ra", "-r0a"}:
+                names = self._names_in(value)
+                if names is not None:
+                    return names
         for op, target in redirects:
             if op == "<":
                 return self._names_in(target)
@@ -462,7 +458,7 @@ class _Reader(WordReader):
 
     def _names_of_cat(self, command: ShellCommand) -> str | None:
         """The names in the files of a `cat FILE`."""
-        files = [word for word in command.words[1:] if not word.startswith("-")]
+        files = operands(command.words[1:])
         files += [target for op, target in command.redirects if op == "<"]
         if command.words[:1] not in {("cat",), ("sort",), ("head",), ("tail",), ("uniq",)}:
             return None
@@ -600,7 +596,7 @@ class _Reader(WordReader):
         )
         if is_array and known:
             value = parted(known)
-        names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
+        names = operands(rest) or ["REPLY"]
         self._names_read += names
         self._variables.update(dict.fromkeys(names, value))
         files = {FILE + join(command.cwd, path) for op, path in command.redirects if op == "<"}
@@ -789,7 +785,7 @@ def _known_output(command: ShellCommand, setting: Setting) -> str | None:
     if program.startswith(INTERPRETERS):
         return printed_by(code_of(command))
     if program == "xargs" and command.piped and UNKNOWN not in command.piped:
-        inner = _behind_xargs(rest)
+        inner = behind_options(tuple(rest), {"-n", "-I", "-P", "-L", "-d", "-E", "-s", "-a"})
         words = (*inner, *_words_read(command.piped))
         return (
             _known_output(command._replace(words=words, piped=None), setting) if inner else words[0]
@@ -864,16 +860,8 @@ def _words_read(text: str) -> list[str]:
     return found
 
 
-def _behind_xargs(rest: list[str]) -> list[str]:
-    """The command that `xargs` runs."""
-    at = 0
-    while at < len(rest) and rest[at].startswith("-"):
-        at += 2 if rest[at] in {"-n", "-I", "-P", "-L", "-d", "-E", "-s", "-a"} else 1
-    return rest[at:]
-
-
 def _part_of_path(program: str, rest: list[str]) -> str | None:
-    plain = [word for word in rest if not word.startswith("-")]
+    plain = operands(rest)
     if not plain or any(UNKNOWN in word for word in plain):
         return None
     if program == "dirname":

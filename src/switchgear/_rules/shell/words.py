@@ -22,7 +22,6 @@ MOST_CHARACTERS = 400_000
 MOST_STEPS = 60_000
 """Characters that mean something to a shell (blanks, quotes, dollars), of all texts of one call."""
 MOST_COMMANDS = 3_000
-"""Commands of one call."""
 MOST_LOOKS = 64
 """Folders of one call whose existence is checked."""
 DEEPEST = 12
