@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import stat
-import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -48,8 +47,6 @@ class SavedHooks(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """The result of a check of all files."""
-
     done: tuple[str, ...] = ()
     """Changes that were reverted, one line each."""
     failed: tuple[str, ...] = ()
@@ -119,7 +116,6 @@ def saved_in(folder: str) -> list[SavedHooks]:
 
 
 def _is_of(saved: SavedHooks, real: str) -> bool:
-    """Whether a copy holds for the project: its own, of a folder in it, or the user's."""
     if saved.scope == USER:
         return saved.path == _path(saved.agent, USER, real)
     return (saved.folder + os.sep).startswith(os.path.join(real, ""))
@@ -198,22 +194,20 @@ def _read_current(saved: SavedHooks) -> tuple[bytes | None, str]:
         return None, "was removed"
     except OSError as error:
         return None, f"cannot be reached ({error.strerror})"
-    wrong = "" if saved.linked else _wrong(saved.path, found.st_mode)
-    if wrong:
-        return None, wrong
+    if not saved.linked:
+        wrong = {
+            "was replaced by a link": os.path.realpath(saved.path) != saved.path,
+            "is no longer a file": not stat.S_ISREG(found.st_mode),
+            "was made unreadable": not found.st_mode & stat.S_IRUSR,
+        }
+        for what, is_so in wrong.items():
+            if is_so:
+                return None, what
     try:
         data = files.read(saved.path)
     except CannotChange as error:
         return None, f"cannot be read ({error.args[1]})"
     return data, "was removed" if data is None else ""
-
-
-def _wrong(path: str, mode: int) -> str:
-    if os.path.realpath(path) != path:
-        return "was replaced by a link"
-    if not stat.S_ISREG(mode):
-        return "is no longer a file"
-    return "" if mode & stat.S_IRUSR else "was made unreadable"
 
 
 def _text(data: bytes) -> str:
@@ -291,8 +285,6 @@ def _repair_switches(saved: SavedHooks) -> Iterator[str]:
 def _turned_on(hooked: HookSettings, path: str, text: str) -> str:
     """The settings without what switches hooks off; everything else as it is."""
     if path.endswith(".toml"):
-        with suppress(tomllib.TOMLDecodeError):
-            tomllib.loads(text)
         return _TOML_SWITCH.sub(r"\1true", text)
     mark = _MARK if text.startswith(_MARK) else ""
     text = text.removeprefix(_MARK)
