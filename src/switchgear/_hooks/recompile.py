@@ -71,7 +71,8 @@ def _made_by_us(root: str, place: str, *, during_call: bool | None) -> hook_conf
     found = _revert_changes(root, data, during_call=during_call)
     from switchgear._hooks.install.settings import wired  # noqa: PLC0415  only after a change
 
-    kept = {"format": hook_config.FORMAT} | ({} if data is None else data) | found
+    # Writing seals the file: what another program wrote must not get into it.
+    kept = {"format": hook_config.FORMAT} | (data if data and last is not None else {}) | found
     made = {"wired": wired(root)} | found
     # Before the files are read: one that changes in the meantime has another mark at the next event.
     kept_mark, made["mark"] = hook_config.signature(root, kept), hook_config.signature(root, made)
