@@ -274,13 +274,12 @@ class HookSettings(NamedTuple):
     def events(self) -> tuple[str, ...]:
         return (*self.tool_events, *self.other_events)
 
-    def file(self, scope: str, folder: str, environment: Mapping[str, str] | None = None) -> str:
+    def file(self, scope: str, folder: str) -> str:
         """The file of a scope, for the project in `folder`."""
         if scope in {PROJECT, LOCAL}:
             name = self.local_file if scope == LOCAL else self.project_file
             return os.path.join(os.path.abspath(folder), name)
-        known = os.environ if environment is None else environment
-        home = os.path.expanduser(known.get(self.home_variable) or self.user_folder)
+        home = os.path.expanduser(os.environ.get(self.home_variable) or self.user_folder)
         return os.path.join(os.path.abspath(home), self.user_file)
 
 

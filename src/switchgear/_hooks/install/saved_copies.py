@@ -21,7 +21,7 @@ from switchgear._agents.hook_protocol import USER, HookSettings
 from switchgear._hooks.install import edit, files, settings
 from switchgear._hooks.install.edit import NotJson, parse
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import HOOKED, is_ours, place, scopes_of
+from switchgear._hooks.install.settings import HOOKED, is_ours, place, scopes_of, switch_files
 from switchgear._system.files import read_private, state_folder, write_private
 
 LARGEST_RECORD = 2 * files.LARGEST_BYTES
@@ -62,7 +62,9 @@ def save(agent: str, scope: str, folder: str) -> None:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     linked = os.path.realpath(path) != path
     switched = tuple(
-        each for each in _switch_files(hooked, folder) if settings.switch_in(hooked, each)
+        each
+        for each in switch_files(hooked, os.path.realpath(folder))
+        if settings.switch_in(hooked, each)
     )
     _write(SavedHooks(agent, scope, os.path.realpath(folder), path, data, mode, linked, switched))
 
@@ -100,7 +102,7 @@ def watched(folder: str) -> list[str]:
     """The files whose change is noticed: those with a copy, and those that could switch hooks off."""
     found: list[str] = []
     for saved in saved_in(folder):
-        found += [saved.path, *_switch_files(HOOKED[saved.agent], saved.folder)]
+        found += [saved.path, *switch_files(HOOKED[saved.agent], saved.folder)]
     return sorted(set(found))
 
 
@@ -256,20 +258,9 @@ def _with_entries(now: bytes, good: bytes) -> bytes:
 # Switches
 
 
-def _switch_files(hooked: HookSettings, folder: str) -> list[str]:
-    """The files in which an agent looks for settings that switch all hooks off."""
-    if hooked.is_plugin:
-        return []
-    found: list[str] = []
-    for scope in hooked.scopes:
-        path = hooked.file(scope, os.path.realpath(folder))
-        found += [path, *settings.other_files(hooked, path)]
-    return sorted(set(found))
-
-
 def _repair_switches(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
-    for path in _switch_files(hooked, saved.folder):
+    for path in switch_files(hooked, saved.folder):
         switch = "" if path in saved.switched else settings.switch_in(hooked, path)
         if not switch:
             continue

@@ -279,23 +279,24 @@ _MARK = "\ufeff"
 
 def switched_off(agent: HookSettings, folder: str) -> str:
     """The setting and its file; empty: hooks are not switched off. Unreadable files count as not switching off."""
-    for scope in agent.scopes:
-        path = agent.file(scope, folder)
-        for each in (path, *other_files(agent, path)):
-            found = switch_in(agent, each)
-            if found:
-                return f"{found} in {each}"
+    for path in switch_files(agent, folder):
+        found = switch_in(agent, path)
+        if found:
+            return f"{found} in {path}"
     return ""
+
+
+def switch_files(agent: HookSettings, folder: str) -> list[str]:
+    """The files in which an agent looks for settings that switch all hooks off."""
+    paths = [] if agent.is_plugin else [agent.file(scope, folder) for scope in agent.scopes]
+    others = [os.path.join(os.path.dirname(path), agent.other_file) for path in paths]
+    return list(dict.fromkeys([*paths, *others] if agent.other_file else paths))
 
 
 def switch_in(agent: HookSettings, path: str) -> str:
     """The setting in one file by which the agent runs no hooks; empty: there is none."""
     switch_off = getattr(hooks_of(agent.name), "switch_off", None)
     return str(switch_off(_read(path))) if switch_off is not None else ""
-
-
-def other_files(agent: HookSettings, path: str) -> list[str]:
-    return [os.path.join(os.path.dirname(path), agent.other_file)] if agent.other_file else []
 
 
 def _read(path: str) -> dict[str, Any]:
