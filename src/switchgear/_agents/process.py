@@ -263,8 +263,6 @@ class AgentProcess:
         grace_s: float = 5.0,
         silence_s: float = 15.0,
         on_event: Callable[[StreamEvent], None] | None = None,
-        on_silence: Callable[[float], object] | None = None,
-        on_tick: Callable[[], object] | None = None,
         supervisors: SupervisorPool | None = None,
     ) -> None:
         self.agent = agent
@@ -276,8 +274,8 @@ class AgentProcess:
         self.grace_s = grace_s
         self.silence_s = silence_s
         self.on_event = on_event
-        self.on_silence = on_silence
-        self.on_tick = on_tick
+        self.on_silence: Callable[[float], object] | None = None
+        self.on_tick: Callable[[], object] | None = None
         self.is_paused = False
         self.supervisor: int | None = None
         """The process id of its supervisor; `None`: it has none yet."""

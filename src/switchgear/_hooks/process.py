@@ -107,6 +107,7 @@ def respond(
     - `stores`: the stores that the process has open already; default: none.
     """
     kept = stores or Stores()
+    opened: list[Store] = []  # closed only after the response
     committed: list[Event] = []
     places: list[str] = []
 
@@ -117,6 +118,7 @@ def respond(
 
             store = Recorder(store, committed)
             places.append(known.root)
+        opened.append(store)
         return store
 
     so_far = Pending(began_s, event)

@@ -339,15 +339,13 @@ class Resident:
             except OSError:
                 return
             pid = 0 if self._must_end() else _peer(line)
-            try:
-                if not pid or len(self._queue) >= MOST_QUEUED:
-                    raise ConnectionError("not served")
-                self._last_s = time.monotonic()
-                line.send(client.QUEUED, socket.MSG_DONTWAIT)
-            except OSError:
-                line.close()
-                continue
-            self._queue.append((line, pid))
+            with suppress(OSError):
+                if pid and len(self._queue) < MOST_QUEUED:
+                    self._last_s = time.monotonic()
+                    line.send(client.QUEUED, socket.MSG_DONTWAIT)
+                    self._queue.append((line, pid))
+                    continue
+            line.close()
 
     def _must_end(self) -> bool:
         """Whether it was ended, or another version is installed, which the next hook starts."""
@@ -522,9 +520,8 @@ class Resident:
 
     def _send(self, message: "Mapping[str, Any]") -> None:
         data = json.dumps(message).encode()
-        with suppress(
-            OSError
-        ):  # the resident is gone or busy: the session's next event tries again
+        # If the resident is gone or busy, the next event of the session tries again.
+        with suppress(OSError):
             if len(data) <= LARGEST_MESSAGE:
                 self._outbox.send(data)
 
