@@ -97,6 +97,7 @@ def _load(part: str) -> Any:
 
 
 AGENTS = {row.name: row for row in ROWS}
+_HOOKED = {row.hook_name: row for row in ROWS if row.hook_name}
 
 
 def agent_named(name: str) -> "Agent":
@@ -153,15 +154,12 @@ def transcript_formats() -> "Iterator[RecordingFormat]":
 
 def hook_names() -> tuple[str, ...]:
     """The agents that have hooks, a plugin or an extension, by the names of the hook command."""
-    return tuple(row.hook_name for row in ROWS if row.hook_name)
+    return tuple(_HOOKED)
 
 
 def hook_row(agent: str) -> AgentRow:
     """The row of an agent by its name in the hook command. Raises KeyError for another name."""
-    for row in ROWS:
-        if row.hook_name == agent and agent:
-            return row
-    raise KeyError(agent)
+    return _HOOKED[agent]
 
 
 def hooks_of(agent: str) -> "ModuleType":
