@@ -110,7 +110,7 @@ def run(errand: WorkAfterReply, pid: int | None) -> None:
 def start_help(
     escalate: str, evidence: str, subject: str, cwd: str = "", root: str | None = None
 ) -> str:
-    """Let the help take over, with the evidence in a file. Returns where its log is.
+    """Start the escalation agent, with the evidence in a file. Returns the path of its log.
 
     `escalate` is an agent's name or a command, `subject` the stuck agent; it works in `cwd`.
     """

@@ -17,7 +17,7 @@ The session's circuit decides whether it is stopped: while the circuit is open, 
 must not continue. The note adds the text for the agent, and what was tried.
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
-the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step_name` is `escalate`
+the watcher where `needs_watcher(notes, moment)`, and the escalation agent where `taken.step_name` is `escalate`
 (see `after_reply`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
 """
 
@@ -383,8 +383,8 @@ def take_escalation_step(
 ) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step for the score in the notes.
 
-    A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
-    to the caller, after the transaction: see `after_reply.start_help`.
+    A nudge lets the agent go on; every other step leaves the circuit open. The caller starts the
+    escalation agent, after the transaction: see `after_reply.start_help`.
     """
     return step_in(circuit, notes, plan, escalation.next_step_name(plan.step_names, notes.tried))
 
