@@ -171,7 +171,7 @@ def test_a_process_of_another_user_at_the_socket_is_reported_and_not_used(
 ) -> None:
     running()
     assert resident.obstacle() == ""
-    monkeypatch.setattr(client, "peer_user", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr(client, "peer", lambda _: (os.getpid(), os.geteuid() + 1))
     assert resident.status() is None
     assert f"another user ({os.geteuid() + 1})" in resident.obstacle()
     (found,) = doctor.resident_process()
@@ -317,9 +317,9 @@ def dying_worker(project: Path) -> Iterator[None]:
         line, _ = listener.accept()
         with line:
             line.sendall(client.READY)
-            sizes = resident._received(line, 16)
-            words = resident._received(line, int(sizes[:8], 16)).split(b"\0")
-            raw = resident._received(line, int(sizes[8:], 16))
+            sizes = client.received(line, 16)
+            words = client.received(line, int(sizes[:8], 16)).split(b"\0")
+            raw = client.received(line, int(sizes[8:], 16))
             agent, event = words[0].decode(), words[3].decode()
             respond(
                 *(agent, str(project), raw, time.monotonic(), lambda *_: 0), event=event, caller=0

@@ -29,7 +29,8 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
             score = score_of(POLICY, POLICY.readings(step.circuit.memories, tx.now_s))
             assert score is not None
             circuit = session.SessionCircuit(tx.apply, SUBJECT, POLICY)
-            notes, taken = session.stuck(circuit, notes, score, Interventions())
+            notes = session.left_to_hooks(notes, score)
+            notes, taken = session.take_escalation_step(circuit, notes, Interventions())
             step_names.append(taken.step_name)
         notes, words = session.deliver(notes, tx.now_s)
         tx.note = notes.dump()

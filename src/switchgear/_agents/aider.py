@@ -19,8 +19,6 @@ _PROVIDER = re.compile(r"^(?:litellm\.\w{1,60}|The API provider|Unable to connec
 
 
 class AiderReader(StreamReader):
-    """Reads what aider prints with `--no-pretty`."""
-
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
         self._edits = 0
@@ -28,7 +26,6 @@ class AiderReader(StreamReader):
         self._error: AgentError | None = None
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """The events of one line: a fact that the line reports, or text."""
         if match := _EDITED.match(text):
             self._edits += 1
             arguments = {"path": match[1], "edit": self._edits}

@@ -43,10 +43,11 @@ class NotUnderstood(Exception):
     """A line that the reader does not recognise. It never leaves the reader."""
 
 
-_MISREADINGS = (
+MISREADINGS = (
     *(NotUnderstood, ArithmeticError, AttributeError),
     *(LookupError, TypeError, ValueError, RecursionError),
 )
+"""What reading an unforeseen shape raises."""
 
 
 class Invocation(NamedTuple):
@@ -97,8 +98,9 @@ class StreamReader:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         try:
             return list(self.read_error_line(text) if stderr else self.read_line(text))
-        except _MISREADINGS:
-            self._not_understood(text)
+        except MISREADINGS:
+            self.unknown_lines += 1
+            self.output_chars += len(text)
             return []
 
     def close(self, exit_code: int | None = None) -> list[StreamEvent]:
@@ -163,13 +165,8 @@ class StreamReader:
         )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:
-        """The question at the end of the agent's last text, if there is one."""
         if question := asks(text):
             yield Question(question, by_tool=False)
-
-    def _not_understood(self, text: str) -> None:
-        self.unknown_lines += 1
-        self.output_chars += len(text)
 
 
 class JsonReader(StreamReader):

@@ -12,7 +12,6 @@ counts as output, wherever it is (`text`, `result`, `content`, `message`, `outpu
     {"type": "result", "text": "…", "success": true}
 """
 
-import json
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
@@ -20,7 +19,7 @@ from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument, money
 from switchgear._agents.events import AgentResult, Question, StreamEvent, complaint
-from switchgear._agents.fields import at, count, words
+from switchgear._agents.fields import at, count, parsed, words
 from switchgear._text.agent_text import clean, one_line
 
 PLACEHOLDER = "{prompt}"
@@ -50,7 +49,7 @@ class CommandReader(StreamReader):
         self._result: AgentResult | None = None
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        value = _object(text)
+        value = parsed(text) if text.lstrip().startswith(("{", "[")) else None
         if isinstance(value, dict) and at(value, "type") in _KINDS:
             yield from self._read(value)
         else:
@@ -154,16 +153,6 @@ class CommandAgent(Agent):
 
     def reader(self, *, model: str | None = None) -> StreamReader:
         return self._reader(model=model)
-
-
-def _object(text: str) -> object:
-    """A line as JSON: an object or a list; `None`: it is plain text."""
-    if not text.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _text_in(value: object, depth: int = 0) -> str:

@@ -301,7 +301,6 @@ def _step(tool: str, arguments: dict[str, Any]) -> Line:
 
 
 def _run_command(*argv: str) -> Line:
-    """Run a command, and report it as a tool step."""
     done = subprocess.run(  # noqa: S603 - our own arguments
         argv, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
     )

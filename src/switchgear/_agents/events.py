@@ -48,7 +48,6 @@ class ToolStep(NamedTuple):
     ok: bool | None
     """None: the stream ended before the outcome was known."""
     error: str | None
-    """Its error message if it failed, else None."""
     files_changed: tuple[str, ...] = ()
     """Files that this step changed, according to the agent: a claim, to be measured."""
     call_key: str = ""
@@ -59,7 +58,6 @@ class ToolStep(NamedTuple):
     output_key: str = ""
     """A digest of the output: equal for equal outputs."""
     output: str = ""
-    """The beginning and the end of the output."""
     agent: str = ""
     """Which sub-agent called it; empty: the agent itself."""
 
@@ -94,7 +92,6 @@ class AgentError(NamedTuple):
     kind: ErrorKind
     text: str
     status: int | None = None
-    """The HTTP status, if known."""
     retry_after_s: float | None = None
     final: bool = False
     """True: the agent gave up on it. False: it continues or tries again."""
@@ -120,11 +117,7 @@ StreamEvent = ToolStarted | ToolStep | TextOutput | Usage | AgentError | Questio
 
 def usage_by_model(events: Iterable[StreamEvent]) -> tuple[Usage, ...]:
     """The latest `Usage` of each model, in the order of their first mention."""
-    latest: dict[str | None, Usage] = {}
-    for event in events:
-        if isinstance(event, Usage):
-            latest[event.model] = event
-    return tuple(latest.values())
+    return tuple({event.model: event for event in events if isinstance(event, Usage)}.values())
 
 
 def total_usage(usages: Iterable[Usage]) -> Usage:

@@ -5,6 +5,7 @@ Every hook process imports this module, so it imports little itself.
 
 import json
 import math
+import re
 from typing import Any, NamedTuple
 
 LONGEST_RESULT = 20_000
@@ -38,6 +39,14 @@ class TokenCounts(NamedTuple):
     cache_write: int = 0
 
 
+def parsed(text: str | bytes) -> Any:
+    """A text as JSON; `None`: it is not valid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def at(value: object, *path: str) -> Any:
     """The value under these keys; `None` where there is none."""
     for key in path:
@@ -49,7 +58,7 @@ def at(value: object, *path: str) -> Any:
 
 def part(data: Any, name: str) -> dict[str, Any]:
     """The object under a key; empty where there is none."""
-    found = data.get(name) if isinstance(data, dict) else None
+    found = at(data, name)
     return found if isinstance(found, dict) else {}
 
 
@@ -124,9 +133,7 @@ def share(value: Any) -> float | None:
 
 def window_share(usage: Any) -> float | None:
     """The share of the context window in use, of `{"tokens", "contextWindow"}`."""
-    if not isinstance(usage, dict):
-        return None
-    tokens, window = number(usage.get("tokens")), number(usage.get("contextWindow"))
+    tokens, window = number(at(usage, "tokens")), number(at(usage, "contextWindow"))
     return min(tokens / window, 1.0) if tokens is not None and window else None
 
 
@@ -149,8 +156,6 @@ def exit_code(output: str | None) -> int | None:
     """
     if not output or "exit" not in (ends := f"{output[:100]}\n{output[-_EXIT_CHARS:]}").lower():
         return None
-    import re  # noqa: PLC0415  most outputs report no exit code
-
     _, code = command_output(output)
     if code is not None:
         return code
@@ -177,8 +182,6 @@ def command_output(text: str) -> tuple[str, int | None]:
     has_header = bool(marker) and head.startswith(_HEADER_STARTS)
     if not has_header and not (_ENVELOPE_MARK in text and text.startswith(_ENVELOPE_STARTS)):
         return text, None
-    import re  # noqa: PLC0415  most outputs have neither
-
     if not has_header:
         return re.sub(_ENVELOPE, "", text), None
     found = re.search(_HEADER_CODE, head)

@@ -21,8 +21,6 @@ _GAVE_UP = re.compile(
 
 
 class GooseReader(JsonReader):
-    """Reads the messages of one `goose run`."""
-
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """The events of a line; the banner's are none."""
         if not text.lstrip().startswith("{"):
@@ -74,8 +72,6 @@ class GooseReader(JsonReader):
 
 
 class Goose(Agent):
-    """The goose agent."""
-
     name = "goose"
     install = "npm install -g @aaif/goose"
     reader_class = GooseReader

@@ -18,13 +18,13 @@ Every hook process imports this module, so it imports little itself.
 
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from switchgear._agents import fields
-from switchgear._agents.fields import TokenCounts
+from switchgear._agents.fields import TokenCounts, at
+from switchgear._system.files import open_regular
 
 LONGEST_ID = 120
 """Characters kept of an identifier that an agent chose: it becomes part of a circuit's name."""
@@ -43,7 +43,6 @@ class Moment(StrEnum):
 
     SESSION_START = "session_start"
     PROMPT = "prompt"
-    """The agent received a prompt."""
     BEFORE_MODEL = "before_model"
     AFTER_MODEL = "after_model"
     BEFORE_TOOL = "before_tool"
@@ -80,7 +79,6 @@ class HookFacts(NamedTuple):
     args: Any = None
     """The tool's arguments: usually a mapping."""
     result: str | None = None
-    """What the tool returned, as text."""
     thought: str | None = None
     """What the agent wrote before it called the tool, where it reports that."""
     ok: bool | None = None
@@ -97,9 +95,7 @@ class HookFacts(NamedTuple):
     tokens: int | None = None
     """How many tokens the context holds, where only that is known."""
     cost_micros: int | None = None
-    """The cost in millionths of a dollar."""
     batch: tuple["HookFacts", ...] = ()
-    """The calls of a batch, each with its result."""
     transcript: str = ""
     """The transcript of the agent, or of the sub-agent that acts."""
     model: str = ""
@@ -141,14 +137,12 @@ class WorkAfterReply(NamedTuple):
     root: str
     cwd: str = ""
     watch: bool = False
-    """Whether the session needs a watcher."""
     escalate: str | None = None
     """The escalation agent that takes over, if one does."""
     evidence: str = ""
     notice: str = ""
     """A message for people, where the agent runs headless and would not show it."""
     opinion: str = ""
-    """A second opinion to request, as JSON."""
 
 
 class Ruling(NamedTuple):
@@ -178,7 +172,6 @@ class Reply(NamedTuple):
     interrupt: bool = False
     """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
     errand: WorkAfterReply | None = None
-    """Tasks after the reply."""
     refusal: str = ""
     """Why a tool call is refused; with exit code 2, this text is the answer if `stdout` cannot be written."""
 
@@ -256,9 +249,7 @@ class HookSettings(NamedTuple):
     named: bool = False
     """Whether the agent shows its hooks by names."""
     comments: bool = False
-    """Whether its settings may have comments."""
     byte_order_mark: bool = False
-    """Whether its settings may begin with a byte order mark."""
     other_file: str = ""
     """A file beside the settings that the agent reads too: hooks can be switched off in it."""
     trust: str = ""
@@ -283,13 +274,12 @@ class HookSettings(NamedTuple):
     def events(self) -> tuple[str, ...]:
         return (*self.tool_events, *self.other_events)
 
-    def file(self, scope: str, folder: str, environment: Mapping[str, str] | None = None) -> str:
+    def file(self, scope: str, folder: str) -> str:
         """The file of a scope, for the project in `folder`."""
         if scope in {PROJECT, LOCAL}:
             name = self.local_file if scope == LOCAL else self.project_file
             return os.path.join(os.path.abspath(folder), name)
-        known = os.environ if environment is None else environment
-        home = os.path.expanduser(known.get(self.home_variable) or self.user_folder)
+        home = os.path.expanduser(os.environ.get(self.home_variable) or self.user_folder)
         return os.path.join(os.path.abspath(home), self.user_file)
 
 
@@ -305,7 +295,6 @@ def plugin_reply(ruling: Ruling, facts: HookFacts | None = None) -> Reply:
 
 
 def plugin_action(reply: Mapping[str, Any]) -> tuple[str, str]:
-    """The action and the text that the plugin takes from a reply."""
     return str(reply.get("action", "")), str(reply.get("text", ""))
 
 
@@ -408,22 +397,17 @@ def read_event(
     """
     facts = common_facts(agent, data, moments)
     if facts.subagent and subagents and not data.get("agent_transcript_path"):
-        facts = facts._replace(transcript=_transcript_of_subagent(facts, subagents))
+        # Beside the transcript of the session; only the last event of a sub-agent names it.
+        folder, _, name = facts.transcript.rpartition("/")
+        session = name.removesuffix(".jsonl")
+        path = f"{folder}/{subagents.format(session=session)}/agent-{facts.subagent}.jsonl"
+        facts = facts._replace(transcript=path if session != name else "")
     if facts.moment is Moment.BATCH:
         calls = fields.objects(data.get("tool_calls"))
         return facts._replace(batch=tuple(_add_call_facts(facts, call) for call in calls[:100]))
     if facts.moment is Moment.BEFORE_TOOL or facts.moment is Moment.AFTER_TOOL:
         return _add_call_facts(facts, data)
     return facts._replace(context_used=fields.share(data.get("context_usage")))
-
-
-def _transcript_of_subagent(facts: HookFacts, subagents: str) -> str:
-    """The transcript of a sub-agent, beside that of the session; only its last event names it."""
-    folder, _, name = facts.transcript.rpartition("/")
-    session = name.removesuffix(".jsonl")
-    if session == name:
-        return ""
-    return f"{folder}/{subagents.format(session=session)}/agent-{facts.subagent}.jsonl"
 
 
 def _add_call_facts(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
@@ -440,9 +424,9 @@ def _add_call_facts(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
     ok: bool | None = True
     result = _returned(response)
     if facts.event == "PostToolUseFailure" or _is_error(data, response, result):
-        ok, error = False, error or _error_of(response, result)
+        ok, error = False, error or fields.text(at(response, "error")) or result or "failed"
         result = error if result is None else result
-    if data.get("is_interrupt") is True or _flag(response, "interrupted"):
+    if data.get("is_interrupt") is True or at(response, "interrupted") is True:
         ok, error = None, ""
     seconds = fields.milliseconds(data.get("duration_ms"))
     thought = thought_before(facts.transcript, facts.call_id)
@@ -476,22 +460,14 @@ def _returned(response: Any) -> str | None:
 
 
 def _is_error(data: Mapping[str, Any], response: Any, result: str | None) -> bool:
-    if data.get("status") == "error" or _flag(response, "is_error") or _flag(response, "isError"):
+    flags = (at(response, "is_error"), at(response, "isError"))
+    if data.get("status") == "error" or any(flag is True for flag in flags):
         return True
-    content = response.get("llmContent") if isinstance(response, dict) else result
+    content = at(response, "llmContent")
     code = fields.exit_code(content if isinstance(content, str) else result)
     if code is not None:
         return code != 0
     return isinstance(response, str) and response.startswith(("Error", "<tool_use_error>"))
-
-
-def _error_of(response: Any, result: str | None) -> str:
-    error = response.get("error") if isinstance(response, dict) else None
-    return error if isinstance(error, str) and error else result or "failed"
-
-
-def _flag(response: Any, name: str) -> bool:
-    return isinstance(response, dict) and response.get(name) is True
 
 
 def before_tool_reply(ruling: Ruling) -> Reply:
@@ -514,25 +490,20 @@ def action_of(reply: Mapping[str, Any]) -> tuple[str, str]:
     return ("warn", str(context)) if context else ("allow", "")
 
 
-def sample_event(event: str, session: str, folder: str, tool: str = "Read") -> dict[str, Any]:
+def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
     """An event of a sub-agent that reads a file."""
-    return {
+    event = {
         "session_id": session,
         "transcript_path": "",
         "cwd": folder,
-        "hook_event_name": event,
-        "tool_name": tool,
+        "hook_event_name": "PreToolUse" if before else "PostToolUse",
+        "tool_name": "Read",
         "tool_input": {"file_path": "README.md"},
         "tool_use_id": "doctor",
         "agent_id": SUBAGENT,
         "agent_type": SUBAGENT,
     }
-
-
-def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
-    if before:
-        return sample_event("PreToolUse", session, folder)
-    return {**sample_event("PostToolUse", session, folder), "tool_response": "a line"}
+    return event if before else {**event, "tool_response": "a line"}
 
 
 def switch_off(settings: Mapping[str, Any]) -> str:
@@ -591,29 +562,19 @@ def lines_since(path: str, offset: int) -> tuple[int, list[bytes]]:
 
 def parsed(line: bytes) -> dict[str, Any]:
     """A line as a JSON object; empty for anything else."""
-    try:
-        found: Any = json.loads(line.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return {}
+    found = fields.parsed(line.decode(errors="replace"))
     return found if isinstance(found, dict) else {}
 
 
 def _read_from(path: str, offset: int, most: int) -> tuple[int, bytes]:
     """The bytes of a file from `offset` on, `most` at most, and where they begin."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(open_regular(path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = min(max(offset, size - most), size)
+            return start, os.pread(file.fileno(), most, start)
     except (OSError, ValueError):
         return offset, b""
-    try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return offset, b""
-        start = min(max(offset, found.st_size - most), found.st_size)
-        return start, os.pread(file, most, start)
-    except OSError:
-        return offset, b""
-    finally:
-        os.close(file)
 
 
 def _calls(line: bytes, call_id: str) -> bool:
@@ -621,11 +582,9 @@ def _calls(line: bytes, call_id: str) -> bool:
     message = _message(line)
     if message.get("call_id") == call_id:
         return not str(message.get("type")).endswith("_output")
-    for part in _parts(message):
-        call = part.get("functionCall")
-        if part.get("id") == call_id or (isinstance(call, dict) and call.get("id") == call_id):
-            return True
-    return False
+    return any(
+        call_id in (part.get("id"), at(part, "functionCall", "id")) for part in _parts(message)
+    )
 
 
 def _text_of(message: dict[str, Any]) -> str:

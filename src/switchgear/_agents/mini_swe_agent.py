@@ -4,13 +4,12 @@ A heading names the author of what follows: the agent's, with the step and the c
 observation of the command that the agent put into a fenced block.
 """
 
-import json
 import re
 from collections.abc import Iterator
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
 from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
-from switchgear._agents.fields import at, count, items, micros, words
+from switchgear._agents.fields import at, count, items, micros, parsed, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -32,8 +31,6 @@ _LONGEST_BLOCK = 20_000
 
 
 class MiniReader(StreamReader):
-    """Reads what `mini` prints when it is piped."""
-
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
         self._block = ""
@@ -102,7 +99,6 @@ class Mini(Agent):
 
 
 def _last_fenced_block(lines: list[str]) -> str:
-    """The last fenced block of the agent's text: the command to run."""
     fences = [index for index, line in enumerate(lines) if line.startswith("```")]
     if len(fences) < 2:
         return ""
@@ -163,15 +159,15 @@ class _MiniSession(RunBuilder):
         self._number = 0
 
     def read_message(self, message: object) -> None:
-        role, at_s = word(at(message, "role")), moment(at(message, "extra", "timestamp"))
+        role, self.at_s = word(at(message, "role")), moment(at(message, "extra", "timestamp"))
         if role == "assistant":
-            self._answer(message, at_s)
+            self._answer(message)
         elif role in {"user", "tool"}:
-            self._outcome(message, at_s)
+            self._outcome(message)
         elif role not in {"system", "exit"}:
             self.unknown(role)
 
-    def _answer(self, message: object, at_s: float | None) -> None:
+    def _answer(self, message: object) -> None:
         text = words(at(message, "content"))
         usage = at(message, "extra", "response", "usage")
         sent, said = (count(at(usage, key)) for key in ("prompt_tokens", "completion_tokens"))
@@ -184,11 +180,11 @@ class _MiniSession(RunBuilder):
             self._number += 1
             key = call_id or self._number
             self._waiting.append(key)
-            self.call(key, "bash", {"command": command}, at_s)
+            self.call(key, "bash", {"command": command})
         if not (commands or blocks):
-            self.turn(at_s)
+            self.turn()
 
-    def _outcome(self, message: object, at_s: float | None) -> None:
+    def _outcome(self, message: object) -> None:
         key = at(message, "tool_call_id")
         if key not in self._waiting:
             key = self._waiting[0] if self._waiting else None
@@ -201,7 +197,7 @@ class _MiniSession(RunBuilder):
         code = int(match[1]) if match and not isinstance(code, int) else code
         output = _TAGS.sub("", _CODE.sub("", text)).strip("\n")
         ok = None if not isinstance(code, int) else code == 0
-        self.result(key, output, at_s, ok=ok)
+        self.result(key, output, ok=ok)
 
 
 def _commands(message: object) -> Iterator[tuple[object, str]]:
@@ -210,10 +206,7 @@ def _commands(message: object) -> Iterator[tuple[object, str]]:
         if isinstance(at(action, "command"), str):
             yield at(action, "tool_call_id"), at(action, "command")
     for call in items(at(message, "tool_calls")) if not actions else ():
-        try:
-            given = json.loads(str(at(call, "function", "arguments")))
-        except (ValueError, RecursionError):
-            continue
+        given = parsed(str(at(call, "function", "arguments")))
         if isinstance(at(given, "command"), str):
             yield at(call, "id"), at(given, "command")
 

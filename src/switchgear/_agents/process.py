@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Self, cast
 
 from switchgear._agents.base import Agent, Invocation, StreamReader
-from switchgear._agents.events import AgentResult, StreamEvent, Usage, usage_by_model
+from switchgear._agents.events import AgentResult, StreamEvent, Usage
 from switchgear._system.clock import AWAKE
 from switchgear._text.agent_text import clean
 
@@ -91,7 +91,6 @@ class SupervisorProcess:
                 job = job[pipe.write(job) :]
 
     def dismiss(self) -> None:
-        """End it without a job."""
         self._stdin.close()
         for ours in (self._job, self.control, self.status):
             os.close(ours)
@@ -106,13 +105,11 @@ class SupervisorPool:
         self._next: SupervisorProcess | None = None
 
     def take(self) -> SupervisorProcess:
-        """The idle supervisor, else a new one."""
         ready, self._next = self._next, None
-        if ready is None:
-            return SupervisorProcess()
-        if ready.is_there:
+        if ready is not None and ready.is_there:
             return ready
-        ready.dismiss()
+        if ready is not None:
+            ready.dismiss()
         return SupervisorProcess()
 
     def prepare(self) -> None:
@@ -122,7 +119,6 @@ class SupervisorPool:
                 self._next = SupervisorProcess()
 
     def close(self) -> None:
-        """End the idle supervisor."""
         ready, self._next = self._next, None
         if ready is not None:
             ready.dismiss()
@@ -158,7 +154,6 @@ class LineBuffer:
         self._keep(rest)
 
     def close(self) -> Iterator[bytes]:
-        """The last line, if it has no line end."""
         if self._size:
             yield self._take()
 
@@ -175,30 +170,22 @@ class LineBuffer:
         return line
 
 
-def end_marked(mark: str, *, lost: bool) -> list[int]:
-    """Kill every process with this `NAME=value` in its environment, if the supervisor was lost."""
-    killed: list[int] = []
-    needle = mark.encode()
-    while lost and (found := _find_marked(needle)):
+def end_marked(mark: str) -> None:
+    """Kill every process with this `NAME=value` in its environment, and those that they start meanwhile."""
+    killed: set[int] = set()
+    while found := _find_marked(mark.encode()) - killed:  # one that was killed once is the system's
         for pid in found:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-            killed.append(pid)
-        if set(found) <= set(killed[: -len(found)]):  # already killed once: the system has them
-            break
-    return killed
+        killed |= found
 
 
-def _find_marked(needle: bytes) -> list[int]:
-    found = []
+def _find_marked(needle: bytes) -> set[int]:
+    found = set()
     for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
+        with suppress(OSError):
             if needle in entry.read_bytes().split(b"\0"):
-                found.append(int(entry.parent.name))
-        except OSError:
-            continue
+                found.add(int(entry.parent.name))
     return found
 
 
@@ -276,8 +263,6 @@ class AgentProcess:
         grace_s: float = 5.0,
         silence_s: float = 15.0,
         on_event: Callable[[StreamEvent], None] | None = None,
-        on_silence: Callable[[float], object] | None = None,
-        on_tick: Callable[[], object] | None = None,
         supervisors: SupervisorPool | None = None,
     ) -> None:
         self.agent = agent
@@ -289,8 +274,8 @@ class AgentProcess:
         self.grace_s = grace_s
         self.silence_s = silence_s
         self.on_event = on_event
-        self.on_silence = on_silence
-        self.on_tick = on_tick
+        self.on_silence: Callable[[float], object] | None = None
+        self.on_tick: Callable[[], object] | None = None
         self.is_paused = False
         self.supervisor: int | None = None
         """The process id of its supervisor; `None`: it has none yet."""
@@ -323,7 +308,10 @@ class AgentProcess:
     def run(self) -> AgentRun:
         """Run the agent to its end. To be called once."""
         began_s = AWAKE()
-        if problem := self._missing():
+        if not self.cwd.is_dir():
+            raise ValueError(f"cwd is {str(self.cwd)!r}: it must be a directory")
+        program, path = self.invocation.argv[0], self.env.get("PATH", os.defpath)
+        if problem := _not_found(self.agent, program, self.cwd, path):
             self._close_control()
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
         supervisor = SupervisorProcess() if self._supervisors is None else self._supervisors.take()
@@ -340,14 +328,9 @@ class AgentProcess:
                     os.close(supervisor.status)
         finally:
             self._close_control()
-            end_marked(f"{MARK}={self.env[MARK]}", lost=not self._status)
+            if not self._status:  # the supervisor was killed
+                end_marked(f"{MARK}={self.env[MARK]}")
         return self._conclude(began_s)
-
-    def _missing(self) -> str:
-        if not self.cwd.is_dir():
-            raise ValueError(f"cwd is {str(self.cwd)!r}: it must be a directory")
-        path = self.env.get("PATH", os.defpath)
-        return _not_found(self.agent, self.invocation.argv[0], self.cwd, path)
 
     def _begin(self, supervisor: SupervisorProcess) -> None:
         with self._control:
@@ -416,14 +399,9 @@ class AgentProcess:
             self.on_silence(now_s - last_output_s)
 
     def _drain(self, descriptor: int, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
-        while True:
-            try:
-                chunk = os.read(descriptor, _CHUNK)
-            except BlockingIOError:
-                return
-            if not chunk:
-                return
-            self._read(chunk, lines, is_error)
+        with suppress(BlockingIOError):
+            while chunk := os.read(descriptor, _CHUNK):
+                self._read(chunk, lines, is_error)
 
     def _read(self, chunk: bytes, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
         self._bytes += len(chunk)
@@ -495,7 +473,7 @@ class AgentProcess:
             tail=clean(tail, 8_000),
             lines=self.reader.lines,
             unknown_lines=self.reader.unknown_lines,
-            usage=usage_by_model(self._usage.values()),
+            usage=tuple(self._usage.values()),
             result=self._result,
             problem=problem,
         )

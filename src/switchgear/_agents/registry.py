@@ -3,11 +3,11 @@
 A hook process imports this module and its own agent's hooks, nothing else of the agents.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from switchgear._agents.fields import TokenCounts
-from switchgear._agents.hook_protocol import AnswerUsage, Dialect, HookSettings
+from switchgear._agents.hook_protocol import AnswerUsage, Dialect, HookSettings, parsed
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,7 +30,6 @@ class AgentRow(NamedTuple):
     aliases: tuple[str, ...] = ()
     """Other names by which people call it in `switchgear hooks`."""
     programs: tuple[str, ...] = ()
-    """The names of its process."""
     headless: tuple[str, ...] = ()
     """The words of a command line with which it runs without a full-screen interface."""
     reports_cost: bool = False
@@ -97,27 +96,8 @@ def _load(part: str) -> Any:
     return getattr(found, name) if name else found
 
 
-class _Agents(Mapping[str, "Agent"]):
-    """The agents by name, each made when it is looked up."""
-
-    def __getitem__(self, name: str) -> "Agent":
-        for row in ROWS:
-            if row.name == name:
-                agent: Agent = _load(row.agent)()
-                return agent
-        raise KeyError(name)
-
-    def __contains__(self, name: object) -> bool:
-        return any(row.name == name for row in ROWS)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(row.name for row in ROWS)
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-
-AGENTS: Mapping[str, "Agent"] = _Agents()
+AGENTS = {row.name: row for row in ROWS}
+_HOOKED = {row.hook_name: row for row in ROWS if row.hook_name}
 
 
 def agent_named(name: str) -> "Agent":
@@ -129,11 +109,9 @@ def agent_named(name: str) -> "Agent":
     'codex'
     """
     base, _, scenario = name.partition(":")
-    if base == "demo" and scenario:
-        demo: Agent = _load("demo:Demo")(scenario)
-        return demo
-    if name in AGENTS:
-        return AGENTS[name]
+    if name in AGENTS or (base == "demo" and scenario):
+        agent: Agent = _load(AGENTS[base].agent)(*filter(None, [scenario]))
+        return agent
     import difflib  # noqa: PLC0415  only for a wrong name
 
     near = difflib.get_close_matches(name, AGENTS, n=1)
@@ -154,7 +132,7 @@ def agent_of_command(command: str) -> "Agent":
 
     plain = CommandAgent(command)
     if plain.program in AGENTS and any("json" in part for part in plain.argv):
-        return CommandAgent(command, AGENTS[plain.program].reader)
+        return CommandAgent(command, agent_named(plain.program).reader)
     return plain
 
 
@@ -176,15 +154,12 @@ def transcript_formats() -> "Iterator[RecordingFormat]":
 
 def hook_names() -> tuple[str, ...]:
     """The agents that have hooks, a plugin or an extension, by the names of the hook command."""
-    return tuple(row.hook_name for row in ROWS if row.hook_name)
+    return tuple(_HOOKED)
 
 
 def hook_row(agent: str) -> AgentRow:
     """The row of an agent by its name in the hook command. Raises KeyError for another name."""
-    for row in ROWS:
-        if row.hook_name == agent and agent:
-            return row
-    raise KeyError(agent)
+    return _HOOKED[agent]
 
 
 def hooks_of(agent: str) -> "ModuleType":
@@ -207,8 +182,6 @@ def hook_settings(agent: str) -> HookSettings:
 
 def usages_in(agent: str, lines: list[bytes]) -> Iterator[AnswerUsage]:
     """The answers that the lines of a transcript report, in order. Never raises."""
-    from switchgear._agents.hook_protocol import parsed  # noqa: PLC0415  its hooks have it
-
     hooks = hooks_of(agent)
     mark: bytes | None = getattr(hooks, "USAGE_MARK", None)
     if mark is None:

@@ -213,7 +213,6 @@ def descendants() -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, of all its threads."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:

@@ -7,6 +7,7 @@ The escalation agent is a separate process, which no hook waits for. Its input i
 and in a file; it inherits the environment of the hook.
 """
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -75,8 +76,6 @@ def hand_over(root: str, committed: list[Event]) -> None:
     """Start a separate process that passes the events to the sinks; the caller does not wait."""
     if not committed:
         return
-    import json  # noqa: PLC0415  seldom
-
     from switchgear._core.wire import dump_event  # noqa: PLC0415  seldom
 
     events = [dump_event(event) for event in committed[-MOST_EVENTS:]]
@@ -111,7 +110,7 @@ def run(errand: WorkAfterReply, pid: int | None) -> None:
 def start_help(
     escalate: str, evidence: str, subject: str, cwd: str = "", root: str | None = None
 ) -> str:
-    """Let the help take over, with the evidence in a file. Returns where its log is.
+    """Start the escalation agent, with the evidence in a file. Returns the path of its log.
 
     `escalate` is an agent's name or a command, `subject` the stuck agent; it works in `cwd`.
     """
@@ -121,9 +120,7 @@ def start_help(
     name = digest(f"{subject}\0{evidence}\0{os.getpid()}")
     path, log = (os.path.join(folder, f"{name}.{kind}") for kind in ("txt", "log"))
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, evidence.encode(errors="replace"))
-    finally:
-        os.close(file)
+    with open(file, "wb") as opened:
+        opened.write(evidence.encode(errors="replace"))
     start_detached("escalation_agent", cwd or root or os.getcwd(), escalate, path, log)
     return log

@@ -69,21 +69,16 @@ def run() -> None:
             reply = ask(resident, words, received[0], began_s)
             if reply is not None:
                 os._exit(write(*reply))
-        _decide_here(words, received, began_s)
+        import gc  # noqa: PLC0415
+
+        gc.disable()  # the process ends before there is garbage worth collecting
+        from switchgear._hooks.process import main  # noqa: PLC0415
+
+        event = event_id(began_s)
+        main(words, b"".join(received), began_s, _write_last, _start_resident, event=event)
     except BaseException as error:  # noqa: BLE001  see above
         refuse(f"{type(error).__name__}: {error}", received)
     refuse("it ended without a response", received)
-
-
-def _decide_here(words: "list[str]", received: "list[bytes]", began_s: float) -> None:
-    """Decide the event in this process, then start a resident process. Does not return."""
-    import gc  # noqa: PLC0415
-
-    gc.disable()  # the process ends before there is garbage worth collecting
-    from switchgear._hooks.process import main  # noqa: PLC0415
-
-    raw = received[0] if received else b""
-    main(words, raw, began_s, _write_last, _start_resident, event=event_id(began_s))
 
 
 def _start_resident() -> None:
@@ -119,9 +114,7 @@ def socket_name() -> str:
     except OSError:
         space = ""
     about = f"{os.path.abspath(__file__)}\0{sys.executable}\0{sys.hexversion}"
-    number = (
-        0xCBF29CE484222325  # FNV-1a: importing `hashlib` would take longer than everything else
-    )
+    number = 0xCBF29CE484222325  # FNV-1a: importing `hashlib` would take longer than all the rest
     for byte in f"{about}\0{sys.getfilesystemencoding()}\0{space}".encode(errors="replace"):
         number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
     return f"{number:016x}"
@@ -155,7 +148,7 @@ def connect(path: str, suffix: str = "") -> "Any":
     try:
         line.settimeout(WORKER_S if suffix else CONNECT_S)
         line.connect(address(folder, path, socket_name() + suffix))
-        if peer_user(line) == os.geteuid():
+        if peer(line)[1] == os.geteuid():
             return line
     except OSError:
         pass
@@ -165,14 +158,17 @@ def connect(path: str, suffix: str = "") -> "Any":
     return None
 
 
-def peer_user(line: "Any") -> int:
-    """The user at the other end of a connection; the current user where only the folder identifies it."""
+def peer(line: "Any") -> "tuple[int, int]":
+    """The process and the user at the other end of a connection.
+
+    -1 and the current user where only the folder identifies them.
+    """
     import _socket  # noqa: PLC0415
 
     if not hasattr(_socket, "SO_PEERCRED"):
-        return os.geteuid()
-    peer = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
-    return int.from_bytes(peer[4:8], sys.byteorder)
+        return -1, os.geteuid()
+    found = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    return int.from_bytes(found[:4], sys.byteorder), int.from_bytes(found[4:8], sys.byteorder)
 
 
 def worker_suffix(root: str, environ: "list[bytes]") -> str:
@@ -213,21 +209,13 @@ def ask(
     if head is None:
         line.close()
         return None
-    try:
-        reply = _exchange(line, head, raw)
-        is_busy_worker = line.gettimeout() == WORKER_S
-    finally:
-        line.close()
-    if reply is not None or not is_busy_worker:
-        return reply
-    for path in folders():
+    reply = exchange(line, head, raw, LAST_S + 1.0)
+    is_busy_worker = line.gettimeout() == WORKER_S
+    for path in folders() if reply is None and is_busy_worker else ():
         line = connect(path)
         if line is not None:
-            try:
-                return _exchange(line, head, raw)
-            finally:
-                line.close()
-    return None
+            return exchange(line, head, raw, LAST_S + 1.0)
+    return reply
 
 
 def _head(words: "list[str]", began_s: float) -> "bytes | None":
@@ -241,50 +229,44 @@ def _head(words: "list[str]", began_s: float) -> "bytes | None":
     return head if is_good else None
 
 
-def _exchange(line: "Any", head: bytes, raw: bytes) -> "tuple[int, bytes, bytes, bytes] | None":
-    try:
-        return exchange(line, head, raw, LAST_S + 1.0)
-    except TimeoutError:
-        raise  # it may decide the event yet
-    except OSError:
-        return None
-
-
 def exchange(
     line: "Any", head: bytes, raw: bytes, wait_s: float
 ) -> "tuple[int, bytes, bytes, bytes] | None":
-    """Send a request once a process is ready for it, and read the response. Raises OSError.
+    """Send a request once a process is ready for it, read the response, and close the connection.
 
-    TimeoutError means that the request was sent.
+    `None`: the other end did not decide it. Raises TimeoutError if the request was sent, and may
+    be decided yet.
     """
+    sent = False
     try:
         state = line.recv(1)
         if state == QUEUED:
             line.settimeout(QUEUE_S)
             state = line.recv(1)
-    except TimeoutError:
+        if state != READY:
+            return None
+        line.settimeout(wait_s)
+        sent = True
+        line.sendall(b"%08x%08x" % (len(head), len(raw)) + head + raw)
+        sizes = received(line, 32)
+        code, out, err, refusal = (int(sizes[at : at + 8], 16) for at in (0, 8, 16, 24))
+        body = received(line, out + err + refusal)
+    except OSError as error:
+        if sent and isinstance(error, TimeoutError):
+            raise
         return None
-    if state != READY:
-        return None
-    line.settimeout(wait_s)
-    line.sendall(b"%08x%08x" % (len(head), len(raw)) + head + raw)
-    sizes = received(line, 32)
-    if sizes is None:
-        return None
-    code, out, err, refusal = (int(sizes[at : at + 8], 16) for at in (0, 8, 16, 24))
-    body = received(line, out + err + refusal)
-    if body is None:
-        return None
+    finally:
+        line.close()
     return code, body[:out], body[out : out + err], body[out + err :]
 
 
-def received(line: "Any", size: int) -> "bytes | None":
-    """Read exactly this many bytes; `None`: the other end closed the connection before."""
+def received(line: "Any", size: int) -> bytes:
+    """Read exactly this many bytes. Raises ConnectionError if the other end closes before."""
     parts: list[bytes] = []
     while size:
         part = line.recv(min(size, 1 << 16))
         if not part:
-            return None
+            raise ConnectionError("closed")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -7,7 +7,7 @@ agent puts the ruling into its words.
 """
 
 import os
-from collections.abc import Mapping
+from typing import Any
 
 from switchgear._agents.hook_protocol import (
     DEFAULT_WINDOW,
@@ -70,227 +70,12 @@ from switchgear._text.redact import redact
 _GIVEN_BACK = Signal()
 
 
-class GuardedAgent:
-    """One hook call inside its transaction. Used by one thread, once."""
-
-    def __init__(
-        self, inside: Transaction, facts: HookFacts, known: HookConfig, warns: frozenset[str]
-    ) -> None:
-        self.tx = inside
-        self.facts = facts
-        self.known = known
-        self.warns = facts.event in warns
-        self.session = session.note_name(facts.session)
-        self.lane_name = facts.subagent
-        self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
-        self.notes = session.Notes.load(inside.note)
-        self.state: CallsState = open_calls.load(self.notes.more)
-        self.warnings: list[str] = []
-        self._policies: dict[str, Policy] = {}
-        self.evidence = ""
-        """The evidence for the escalation agent, if it was called just now."""
-        self.opinion_request = ""
-        """The second opinion to request after the reply, as JSON."""
-
-    # Messages
-
-    def apply(self, key: str, message: Acquire | Record | Override) -> Step:
-        return self.tx.apply(key, self.policy(key), message)
-
-    def policy(self, key: str) -> Policy:
-        policy = self._policies.get(key)
-        if policy is None:
-            policy = self._policies[key] = self.known.policy_for(key)
-        return policy
-
-    def session_circuit(self) -> session.SessionCircuit:
-        """The circuit of the whole session, whichever of its agents acts."""
-        return session.SessionCircuit(self.tx.apply, self.session, self.policy(self.session))
-
-    def remark(self, key: str, kind: EventKind, why: str) -> None:
-        self.apply(key, Override("switchgear", why, kind=kind))
-
-    def set_lane(self, lane: CallLane) -> None:
-        self.state = self.state.with_lane(self.lane_name, lane)
-
-    def story(self) -> str | None:
-        """The circuit of the story that the work belongs to, if the user gave it a policy."""
-        key = f"story/{self.known.story}" if self.known.story else None
-        return key if key and self.known.is_configured(key) else None
-
-    # What it has used
-
-    def read_usage(self) -> None:
-        """Add the context and cost that the transcript has gained since the last hook to the facts."""
-        facts, known = self.facts, self.known
-        if not facts.transcript:
-            return
-        from switchgear._hooks.usage import Reader, charge  # noqa: PLC0415  not before a tool
-
-        books = self.state.books
-        model = facts.model or books.get("", Book()).model  # sub-agents may not name theirs
-        reader = Reader(
-            *(facts.agent, facts.transcript, bool(self.lane_name), model),
-            self.notes.began_s or self.tx.now_s,
-            os.path.dirname(default_file(known.root)),
-            known.context_tokens,
-        )
-        book = books.get(self.lane_name, Book())
-        read, bill = charge(book, reader, self.tx.now_s)
-        if read != book:
-            self.state = self.state.with_book(self.lane_name, read)
-        self._report_unpriced(bill.unpriced)
-        used = bill.context_used if facts.context_used is None else facts.context_used
-        cost = bill.cost_micros if facts.cost_micros is None else facts.cost_micros
-        self.facts = facts._replace(context_used=used, cost_micros=cost)
-
-    def _report_unpriced(self, models: Mapping[str, str]) -> None:
-        """Leave an event for each model whose usage cannot be charged to the story, once per model."""
-        story = self.story()
-        for model, why in models.items():
-            if story and model not in self.state.unpriced:
-                unpriced = (*self.state.unpriced, model)[-MOST_LANES:]
-                self.state = self.state._replace(unpriced=unpriced)
-                self.remark(story, EventKind.UNDECIDED, f"not charged: {redact(why)}")
-
-    # The step of an agent
-
-    def record_step(self) -> None:
-        """Record the finished calls on the agent's circuit, as one step."""
-        lane = self.state.lane(self.lane_name)
-        if not lane.parts:
-            return
-        signal = open_calls.step_of(lane.parts)
-        self.set_lane(lane._replace(parts=(), permits={}))
-        if self.has_second_opinion():
-            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
-
-            opinions.remember(self, signal)
-        step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
-        if not self.lane_name:
-            heat = step.verdict.heat
-            self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
-        if signal.files_changed and not self.lane_name:
-            self.notes = session.progressed(self.notes)
-        self.judge(step)
-        if self.has_second_opinion() and not session.has_opened(step):
-            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
-
-            if opinions.ends_delay(self):
-                self._step_in()
-
-    def has_second_opinion(self) -> bool:
-        """Whether an opinion is requested before this agent is stopped."""
-        watched = bool(os.environ.get(session.WATCHED))
-        return self.known.second_opinion is not None and not self.lane_name and not watched
-
-    def return_step_permit(self) -> None:
-        """Return the permit of a step that has no open call left."""
-        lane = self.state.lane(self.lane_name)
-        if not lane.parts and not self.state.in_lane(self.lane_name):
-            self.give_back(lane.permits)
-            self.set_lane(lane._replace(permits={}))
-
-    def judge(self, step: Step) -> None:
-        """Escalate if the circuit has just opened; warn if its heat has risen."""
-        self.warn_if_warmer(step)
-        if self.has_second_opinion():
-            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
-
-            opinions.request_opinion_if_hot(self, step)
-        if not session.has_opened(step):
-            return
-        key = step.circuit.key
-        if self.lane_name:
-            lane = self.state.lane(self.lane_name)
-            self.set_lane(lane._replace(stopped=refusal(key, step.verdict)))
-            return
-        score = self._score(step)
-        if score is None or os.environ.get(session.WATCHED):
-            return
-        self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
-        if self.opinion_request:
-            return  # requested just now: the next call takes the step, with or without the opinion
-        self._step_in()
-
-    def _score(self, step: Step) -> Score | None:
-        """What an escalation step answers; `None`: the session's own policy decides alone.
-
-        A policy of the user's that does not weigh its detectors has its own recovery; only what
-        the progress detectors see is escalated then.
-        """
-        key, now_s = step.circuit.key, self.tx.now_s
-        policy = self.policy(key)
-        readings = policy.readings(step.circuit.memories, now_s)
-        score = score_of(policy, readings)
-        if score is not None:
-            return score
-        listed = {detector.kind for detector in self.known.listed_policy(key).detectors}
-        pairs = zip(policy.detectors, readings, strict=True)
-        if any(reading.heat >= 1 and detector.kind in listed for detector, reading in pairs):
-            return None
-        return grounds_of(policy, readings)
-
-    def take_pending_step(self) -> None:
-        """Take the escalation step that a watcher has left to the hooks."""
-        if self.notes.untended and not os.environ.get(session.WATCHED):
-            self._step_in()
-
-    def _step_in(self) -> None:
-        plan: Interventions | None = self.known.interventions
-        if self.has_second_opinion():
-            from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
-
-            plan = opinions.plan_with_opinion(self, self.known.interventions)
-        if plan is None:
-            return  # the stop is delayed
-        self.notes, taken = session.take_escalation_step(self.session_circuit(), self.notes, plan)
-        if taken.step_name == ESCALATE:
-            self.evidence = self.notes.stop or ""
-
-    def warn_if_warmer(self, step: Step) -> None:
-        """Add a warning if the heat of the circuit is above that of the last warning."""
-        key, verdict = step.circuit.key, step.verdict
-        told = dict(self.state.told)
-        last = told.pop(key, 0.0)
-        if verdict.phase is Phase.TRIPPING:
-            if not self.warns or verdict.heat <= last:
-                return
-            self.warnings.append(verdict.reason)
-            told[key] = verdict.heat
-        if told != self.state.told:
-            self.state = self.state._replace(told=dict([*told.items()][-MOST_LANES:]))
-
-    # Open calls
-
-    def give_up_expired(self) -> None:
-        for call in self.state.calls:
-            if call.until_s <= self.tx.now_s:
-                began = duration(self.tx.now_s - call.began_s)
-                self.give_up(call, f"it began {began} ago, and no result was reported")
-
-    def give_up(self, call: OpenCall, why: str) -> None:
-        """Give up a call whose end will not be reported. It is counted, and an event is left."""
-        key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
-        self.state = self.state.without(call)
-        self.give_back(call.permits)
-        self.apply(key, Record(_GIVEN_BACK))
-        self.remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
-
-    def give_back(self, permits: Granted) -> None:
-        """Return the permits of probes; an ordinary permit holds nothing."""
-        for key, permit in permits.items():
-            if permit.probe:
-                self.apply(key, Record(_GIVEN_BACK, permit))
-
-
 def refuses(verdict: Verdict) -> bool:
     """Whether a circuit blocks everything below it; a probe in progress belongs to the parent."""
     return not verdict.admitted and verdict.phase is not Phase.HALF_OPEN
 
 
 def refusal(key: str, verdict: Verdict, advice: str = "") -> str:
-    """The text of a refusal: the reason, the wait, and what to do."""
     held = verdict.reason.startswith("held open")
     stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
     wait = verdict.retry_after_s
@@ -337,7 +122,7 @@ def decide(
         wait_for(store, name, known.root)
 
     def work(inside: Transaction) -> tuple[Ruling, WorkAfterReply | None]:
-        decision = _EventDecision(inside, facts, known, warns)
+        decision = EventDecision(inside, facts, known, warns)
         again = decision.state.answer_to(event)
         if again is not None:
             return again
@@ -356,15 +141,210 @@ def rule_refusal(broken: str) -> Ruling:
     return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
 
-class _EventDecision(GuardedAgent):
-    """Applies one event of an agent to its circuits. Used by one thread, once."""
+class EventDecision:
+    """Applies one event of an agent to its circuits, inside a transaction. Used by one thread, once."""
 
-    errand: WorkAfterReply | None = None
-    """Tasks after the reply."""
-    notice: str = ""
-    """The notice about a stop, shown once."""
-    files: str | None = None
-    """A key of the files that the call has written, as they are now."""
+    def __init__(
+        self, inside: Transaction, facts: HookFacts, known: HookConfig, warns: frozenset[str]
+    ) -> None:
+        self.tx = inside
+        self.facts = facts
+        self.known = known
+        self.warns = facts.event in warns
+        self.session = session.note_name(facts.session)
+        self.lane_name = facts.subagent
+        self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
+        self.notes = session.Notes.load(inside.note)
+        self.state: CallsState = open_calls.load(self.notes.more)
+        self.warnings: list[str] = []
+        self._policies: dict[str, Policy] = {}
+        self.evidence = ""
+        """The evidence for the escalation agent, if it was called just now."""
+        self.opinion_request = ""
+        """The second opinion to request after the reply, as JSON."""
+        self.errand: WorkAfterReply | None = None
+        self.notice = ""
+        """The notice about a stop, shown once."""
+        self.files: str | None = None
+        """A key of the files that the call has written, as they are now."""
+
+    # Messages
+
+    def apply(self, key: str, message: Acquire | Record | Override) -> Step:
+        return self.tx.apply(key, self.policy(key), message)
+
+    def policy(self, key: str) -> Policy:
+        policy = self._policies.get(key)
+        if policy is None:
+            policy = self._policies[key] = self.known.policy_for(key)
+        return policy
+
+    def session_circuit(self) -> session.SessionCircuit:
+        """The circuit of the whole session, whichever of its agents acts."""
+        return session.SessionCircuit(self.tx.apply, self.session, self.policy(self.session))
+
+    def remark(self, key: str, kind: EventKind, why: str) -> None:
+        self.apply(key, Override("switchgear", why, kind=kind))
+
+    def set_lane(self, lane: CallLane) -> None:
+        self.state = self.state.with_lane(self.lane_name, lane)
+
+    def story(self) -> str | None:
+        """The circuit of the story that the work belongs to, if the user gave it a policy."""
+        key = f"story/{self.known.story}" if self.known.story else None
+        return key if key and self.known.is_configured(key) else None
+
+    # What it has used
+
+    def read_usage(self) -> None:
+        """Add the context and cost that the transcript has gained since the last hook to the facts.
+
+        A model whose usage cannot be charged to the story leaves an event, once.
+        """
+        facts, known = self.facts, self.known
+        if not facts.transcript:
+            return
+        from switchgear._hooks.usage import Reader, charge  # noqa: PLC0415  not before a tool
+
+        books = self.state.books
+        model = facts.model or books.get("", Book()).model  # sub-agents may not name theirs
+        reader = Reader(
+            *(facts.agent, facts.transcript, bool(self.lane_name), model),
+            self.notes.began_s or self.tx.now_s,
+            os.path.dirname(default_file(known.root)),
+            known.context_tokens,
+        )
+        book = books.get(self.lane_name, Book())
+        read, bill = charge(book, reader, self.tx.now_s)
+        if read != book:
+            self.state = self.state.with_book(self.lane_name, read)
+        story = self.story()
+        for name, why in bill.unpriced.items():
+            if story and name not in self.state.unpriced:
+                unpriced = (*self.state.unpriced, name)[-MOST_LANES:]
+                self.state = self.state._replace(unpriced=unpriced)
+                self.remark(story, EventKind.UNDECIDED, f"not charged: {redact(why)}")
+        used = bill.context_used if facts.context_used is None else facts.context_used
+        cost = bill.cost_micros if facts.cost_micros is None else facts.cost_micros
+        self.facts = facts._replace(context_used=used, cost_micros=cost)
+
+    # The step of an agent
+
+    def record_step(self) -> None:
+        """Record the finished calls on the agent's circuit, as one step."""
+        lane = self.state.lane(self.lane_name)
+        if not lane.parts:
+            return
+        signal = open_calls.step_of(lane.parts)
+        self.set_lane(lane._replace(parts=(), permits={}))
+        opinions = self._opinions()
+        if opinions is not None:
+            opinions.remember(self, signal)
+        step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
+        if not self.lane_name:
+            heat = step.verdict.heat
+            self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
+        if signal.files_changed and not self.lane_name:
+            self.notes = session.progressed(self.notes)
+        self.judge(step)
+        if opinions is not None and not session.has_opened(step) and opinions.ends_delay(self):
+            self._step_in()
+
+    def _opinions(self) -> Any:
+        """The module `opinions`, if an opinion is requested before this agent is stopped; else `None`."""
+        if self.known.second_opinion is None or self.lane_name or os.environ.get(session.WATCHED):
+            return None
+        from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
+
+        return opinions
+
+    def return_step_permit(self) -> None:
+        """Return the permit of a step that has no open call left."""
+        lane = self.state.lane(self.lane_name)
+        if not lane.parts and not self.state.in_lane(self.lane_name):
+            self.give_back(lane.permits)
+            self.set_lane(lane._replace(permits={}))
+
+    def judge(self, step: Step) -> None:
+        """Escalate if the circuit has just opened; warn if its heat has risen."""
+        self.warn_if_warmer(step)
+        opinions = self._opinions()
+        if opinions is not None:
+            opinions.request_opinion_if_hot(self, step)
+        if not session.has_opened(step):
+            return
+        key = step.circuit.key
+        if self.lane_name:
+            lane = self.state.lane(self.lane_name)
+            self.set_lane(lane._replace(stopped=refusal(key, step.verdict)))
+            return
+        score = self._score(step)
+        if score is None or os.environ.get(session.WATCHED):
+            return
+        self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
+        if self.opinion_request:
+            return  # requested just now: the next call takes the step, with or without the opinion
+        self._step_in()
+
+    def _score(self, step: Step) -> Score | None:
+        """What an escalation step answers; `None`: the session's own policy decides alone.
+
+        A policy of the user's that does not weigh its detectors has its own recovery; only what
+        the progress detectors see is escalated then.
+        """
+        key, now_s = step.circuit.key, self.tx.now_s
+        policy = self.policy(key)
+        readings = policy.readings(step.circuit.memories, now_s)
+        score = score_of(policy, readings)
+        if score is not None:
+            return score
+        listed = {detector.kind for detector in self.known.listed_policy(key).detectors}
+        pairs = zip(policy.detectors, readings, strict=True)
+        if any(reading.heat >= 1 and detector.kind in listed for detector, reading in pairs):
+            return None
+        return grounds_of(policy, readings)
+
+    def _step_in(self) -> None:
+        plan: Interventions | None = self.known.interventions
+        opinions = self._opinions()
+        if opinions is not None:
+            plan = opinions.plan_with_opinion(self, plan)
+        if plan is None:
+            return  # the stop is delayed
+        self.notes, taken = session.take_escalation_step(self.session_circuit(), self.notes, plan)
+        if taken.step_name == ESCALATE:
+            self.evidence = self.notes.stop or ""
+
+    def warn_if_warmer(self, step: Step) -> None:
+        """Add a warning if the heat of the circuit is above that of the last warning."""
+        key, verdict = step.circuit.key, step.verdict
+        told = dict(self.state.told)
+        last = told.pop(key, 0.0)
+        if verdict.phase is Phase.TRIPPING:
+            if not self.warns or verdict.heat <= last:
+                return
+            self.warnings.append(verdict.reason)
+            told[key] = verdict.heat
+        if told != self.state.told:
+            self.state = self.state._replace(told=dict([*told.items()][-MOST_LANES:]))
+
+    # Open calls
+
+    def give_up(self, call: OpenCall, why: str) -> None:
+        """Give up a call whose end will not be reported. It is counted, and an event is left."""
+        key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
+        self.state = self.state.without(call)
+        self.give_back(call.permits)
+        self.apply(key, Record(_GIVEN_BACK))
+        self.remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
+
+    def give_back(self, permits: Granted) -> None:
+        """Return the permits of probes; an ordinary permit holds nothing."""
+        for key, permit in permits.items():
+            if permit.probe:
+                self.apply(key, Record(_GIVEN_BACK, permit))
+
+    # The whole event
 
     def rule(self, looked: CallInspection | None, *, watched: bool) -> Ruling:
         """Record the facts and return the ruling. `watched`: the session gets a watcher."""
@@ -385,7 +365,9 @@ class _EventDecision(GuardedAgent):
         elif self.known.tampered and facts.moment is not Moment.SESSION_START:
             self.notes = self.notes._replace(stop=tampering_text(self.known.tampered))
             session.open_if_stopped(self.session_circuit(), self.notes)
-        self.give_up_expired()
+        for call in [call for call in self.state.calls if call.until_s <= now_s]:
+            began = duration(now_s - call.began_s)
+            self.give_up(call, f"it began {began} ago, and no result was reported")
         if facts.moment not in _ASKING:
             self.read_usage()
             facts = self.facts
@@ -406,7 +388,10 @@ class _EventDecision(GuardedAgent):
         ruling = self._answer(ruling)
         session.open_if_stopped(self.session_circuit(), self.notes)
         if ruling.action is Action.STOP and ruling.whole:
-            ruling = ruling._replace(for_user=self._for_user(ruling.text))
+            reason = self.apply(self.session, _LOOK).verdict.reason or ruling.text
+            escalate = self.known.interventions.escalate is not None
+            about = stopped_for_people(facts.session, reason, escalate=escalate, agent=facts.agent)
+            ruling = ruling._replace(for_user=about)
             if not self.notes.announced:
                 self.notice = ruling.for_user
                 self.notes = self.notes._replace(announced=True)
@@ -430,14 +415,6 @@ class _EventDecision(GuardedAgent):
             project=self.known.root, task=self.known.story or task, last_step=last
         )
 
-    def _for_user(self, text: str) -> str:
-        """The text about a stop for people: the reason, and what to do next."""
-        reason = self.apply(self.session, _LOOK).verdict.reason or text
-        escalate = self.known.interventions.escalate is not None
-        return stopped_for_people(
-            self.facts.session, reason, escalate=escalate, agent=self.facts.agent
-        )
-
     def _set_errand(self, *, watched: bool) -> None:
         """Request a watcher, the escalation agent, a notice or a second opinion, where needed."""
         facts, known = self.facts, self.known
@@ -459,7 +436,8 @@ class _EventDecision(GuardedAgent):
         lane = self.state.lane(self.lane_name)
         if lane.parts and not lane.batches:
             self.record_step()  # one of several that overlapped never reported
-        self.take_pending_step()
+        if self.notes.untended and not os.environ.get(session.WATCHED):
+            self._step_in()  # a watcher has left the step to the hooks
         refused = self._ruling_if_stopped() or self._acquire_step()
         if refused is not None:
             return refused
@@ -489,7 +467,6 @@ class _EventDecision(GuardedAgent):
         return deny(text)
 
     def _ruling_if_stopped(self) -> Ruling | None:
-        """The ruling if the agent, or its parent, was stopped already."""
         self.notes = session.over(self.notes, self.tx.now_s)
         self.notes = session.released(self.session_circuit(), self.notes)
         if self.notes.stop is not None:
@@ -570,12 +547,9 @@ class _EventDecision(GuardedAgent):
             if key == RULES:  # the call was admitted: whatever came of it, it broke no rule
                 own = Signal(ok=True)
             self.apply(key, Record(own, permit))
-        self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
-
-    def _failing(self, kind: str, facts: HookFacts) -> str | None:
-        """A key of the tests that fail, if the call was a test run."""
         judged = kind == inspect_call.SHELL and self.known.interventions.progress
-        return failing_tests_of(facts) if judged else None
+        failing = failing_tests_of(facts) if judged else None
+        self._add_part(signal._replace(state=self.files, failing_tests=failing))
 
     def _add_part(self, signal: Signal) -> None:
         """Add a finished or refused call to the step; record the step if it is complete."""
@@ -602,18 +576,13 @@ class _EventDecision(GuardedAgent):
                 self.state = self.state.without(call)
         self.record_step()
         self.return_step_permit()
-        if self.facts.moment is Moment.AGENT_STOP:
-            self._sub_agent_ended()
+        facts, spawn = self.facts, inspect_call.AGENT_SPAWN
+        if facts.moment is Moment.AGENT_STOP:
             self.state = self.state.with_lane(self.lane_name, None)
-
-    def _sub_agent_ended(self) -> None:
-        """Record how a sub-agent ended, unless the call that started it is open and will report it."""
-        if any(call.kind == inspect_call.AGENT_SPAWN for call in self.state.calls):
-            return
-        facts = self.facts
-        signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
-        if signal.ok is not None:
-            self.apply(f"op/{inspect_call.AGENT_SPAWN}", Record(signal))
+            # Unless the call that started the sub-agent is open: that will report how it ended.
+            if facts.ok is not None and all(call.kind != spawn for call in self.state.calls):
+                signal = Signal(ok=facts.ok, error=None if facts.ok else facts.error)
+                self.apply(f"op/{spawn}", Record(signal))
 
     def _record_measurements(self) -> None:
         """Record the cost and context of an event that is not a call."""
@@ -634,7 +603,6 @@ class _EventDecision(GuardedAgent):
     # Words
 
     def _answer(self, ruling: Ruling) -> Ruling:
-        """The ruling, with the pending messages for the agent."""
         if ruling.text:
             return ruling
         if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:

@@ -21,21 +21,14 @@ def start_detached(module: str, folder: str, *arguments: str, given: bytes = b""
         os.waitpid(os.posix_spawn(python, argv, os.environ, file_actions=nothing), 0)
         return
     reading, writing = os.pipe()
-    try:
-        actions = [*nothing, (os.POSIX_SPAWN_DUP2, reading, 0)]
-        child = os.posix_spawn(python, argv, os.environ, file_actions=actions)
-        os.close(reading)
-        reading = -1
-        left = given
-        while left:
-            left = left[os.write(writing, left) :]
-        os.close(writing)
-        writing = -1
-        os.waitpid(child, 0)
-    finally:
-        for end in (reading, writing):
-            if end >= 0:
-                os.close(end)
+    with open(writing, "wb") as pipe:
+        try:
+            actions = [*nothing, (os.POSIX_SPAWN_DUP2, reading, 0)]
+            child = os.posix_spawn(python, argv, os.environ, file_actions=actions)
+        finally:
+            os.close(reading)
+        pipe.write(given)
+    os.waitpid(child, 0)
 
 
 def _main(words: list[str]) -> int:

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
                 folder, who, evidence, lambda text: print(text, file=file, flush=True)
             )
         except (OSError, ValueError) as error:
-            print(f"[end] the help {who!r} could not be run: {error}", file=file)
+            print(f"[end] the escalation agent {who!r} could not be run: {error}", file=file)
             return 1
 
 

@@ -99,7 +99,6 @@ def _project(root: str) -> str:
 
 
 def _git_folder(project: str) -> str:
-    """The folder of git itself; a worktree has a file that names it."""
     place = os.path.join(project, ".git")
     if os.path.isdir(place):
         return place

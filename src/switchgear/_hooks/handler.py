@@ -31,7 +31,6 @@ from switchgear._hooks.inspect_call import CallInspection, look_at
 from switchgear._hooks.undecided import Pending, in_dialect
 from switchgear._stores.base import Store
 from switchgear._stores.url import FOLDER, default_file
-from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import tampering_text
 from switchgear._system.files import state_folder
 from switchgear._text.redact import redact
@@ -53,14 +52,6 @@ def built_in(root: str) -> HookConfig:
     rules = [rule for group in BUILTIN.values() for rule in group]
     return HookConfig(
         store=f"sqlite:///{store}",
-        circuits=(),
-        own=0,
-        on_trouble="admit",
-        lease_s=0.0,
-        story=None,
-        context_tokens=None,
-        session_s=None,
-        interventions=Interventions(),
         rules=dump_rules((*rules, *GUARD_RULES, SHARED_STORE)),
         protected=(
             os.path.join(os.path.dirname(store), "**"),
@@ -190,7 +181,12 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  a defect of Switchgear must not stop an agent
-        ruling = _without_circuits(agent, error, open_store, so_far, known)
+        why = redact(_describe_error(error))
+        ruling = so_far.ruling(why)
+        if isinstance(error, StoreError):  # waiting again would take as long
+            undecided.spill(_folder(root), agent, so_far.reasons(why))
+        else:
+            _record_undecided(agent, so_far.reasons(why), open_store, known)
     if so_far.refusal is not None and ruling.action not in REFUSING:
         ruling = so_far.refusal
     reply = in_dialect(dialect, facts, ruling)
@@ -216,7 +212,6 @@ def _configuration(root: str, *, during_call: bool = False) -> tuple[HookConfig,
 
 
 def _inspect(facts: HookFacts, known: HookConfig, so_far: Pending) -> CallInspection | None:
-    """Inspect a call before it is made; `None`: it cannot be analysed, and is refused."""
     if facts.moment is not Moment.BEFORE_TOOL:
         so_far.judged(None)
         return None
@@ -247,31 +242,18 @@ def _circuits(
         raise BadInput("its effects cannot be determined")
     store = open_store(known)
     undecided.fold_spill(_folder(known.root), store, known.policy_for)
-    if known.changed:
-        _record_change(known.root, known, store, facts)
+    if known.changed or known.tampered:
+        from switchgear._hooks import recompile  # noqa: PLC0415  only after a change
+
+        changed = recompile.take_change(known.root) if known.changed else ""
+        for text in filter(None, (changed, "; ".join(known.tampered))):
+            seen = redact(f"{text}; seen by session/{facts.session} at {facts.event}")
+            undecided.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, seen)
     warns = dialect_of(facts.agent).warns
-    if not known.tampered:
-        return decide(facts, known, store, warns, errands, looked=looked, event=event)
-    _remark_change("; ".join(known.tampered), known, store, facts)
     ruling = decide(facts, known, store, warns, errands, looked=looked, event=event)
-    from switchgear._hooks.recompile import take_tampering  # noqa: PLC0415  only after a change
-
-    take_tampering(known.root, known.tampered)
+    if known.tampered:
+        recompile.take_tampering(known.root, known.tampered)
     return ruling
-
-
-def _record_change(root: str, known: HookConfig, store: Store, facts: HookFacts) -> None:
-    """Leave an event about a change of the configuration, once."""
-    from switchgear._hooks.recompile import take_change  # noqa: PLC0415  only after a change
-
-    changed = take_change(root)
-    if changed:
-        _remark_change(changed, known, store, facts)
-
-
-def _remark_change(changed: str, known: HookConfig, store: Store, facts: HookFacts) -> None:
-    seen = redact(f"{changed}; seen by session/{facts.session} at {facts.event}")
-    undecided.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, seen)
 
 
 def refused_unread(
@@ -301,7 +283,7 @@ def overdue(agent: str, so_far: Pending) -> Reply:
         why = "the circuits could not be consulted in time: the store is busy or slow"
     ruling = so_far.ruling(why)
     if so_far.root is not None:
-        _spill(so_far.root, agent, why, so_far.refusal)
+        undecided.spill(_folder(so_far.root), agent, so_far.reasons(why))
     return so_far.reply(agent, ruling)
 
 
@@ -358,34 +340,13 @@ def whole_project(folder: str) -> str:
     return os.path.dirname(home) if os.path.basename(home) == FOLDER else folder
 
 
-def _without_circuits(
-    agent: str, error: Exception, open_store: Opener, so_far: Pending, known: HookConfig
-) -> Ruling:
-    """The ruling when the circuits cannot be consulted; it is counted."""
-    why = redact(_describe_error(error))
-    ruling = so_far.ruling(why)
-    if isinstance(error, StoreError):  # waiting again would take as long
-        _spill(known.root, agent, why, so_far.refusal)
-    else:
-        _record_undecided(agent, _join_reasons(so_far.refusal, why), open_store, known)
-    return ruling
-
-
 def _record_undecided(agent: str, why: str, open_store: Opener, known: HookConfig) -> None:
     """Count an undecided call in the store, or in a file beside it if the store is unavailable."""
     try:
         policy = known.policy_for(undecided.hooks_circuit(agent))
         undecided.record_undecided(open_store(known), policy, agent, redact(why))
     except Exception:  # noqa: BLE001  the store is what cannot be reached
-        _spill(known.root, agent, why, None)
-
-
-def _spill(root: str, agent: str, why: str, refusal: Ruling | None) -> None:
-    undecided.spill(_folder(root), agent, _join_reasons(refusal, why), wait=False)
-
-
-def _join_reasons(refusal: Ruling | None, why: str) -> str:
-    return why if refusal is None else f"{refusal.text} {why}"
+        undecided.spill(_folder(known.root), agent, why)
 
 
 def _describe_error(error: Exception) -> str:

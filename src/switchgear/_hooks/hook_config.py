@@ -15,18 +15,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from switchgear._agents.fields import parsed
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.policy import Policy
 from switchgear._detectors.policy_wire import load_policy
-from switchgear._stores.url import default_file
+from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._stuck.escalation import Interventions
+from switchgear._stuck.score import session_policy
 from switchgear._system.files import read_private, state_folder, write_private, write_whole
+from switchgear._text.fingerprint import digest
 
 FORMAT = 4
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
 MOST_KEPT = 8
-"""Configurations that a process keeps."""
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
 STORE_VARIABLE = "SWITCHGEAR_STORE"
 STORY_VARIABLE = "SWITCHGEAR_STORY"
@@ -41,22 +43,20 @@ class HookConfig(NamedTuple):
     """The configuration that a hook needs. Immutable."""
 
     store: str
-    """The URL of the store."""
-    circuits: Sequence[Sequence[Any]]
-    """Globs and policies as they are stored, in order: the user's, then the defaults."""
-    own: int
-    """The number of the user's own."""
-    on_trouble: str
-    lease_s: float
-    story: str | None
-    context_tokens: int | None
-    session_s: float | None
-    interventions: Interventions
+    root: str
     rules: Sequence[Any]
     protected: Sequence[str]
     """Paths of this installation that belong to the guard."""
-    root: str
-    """The project that is guarded."""
+    circuits: Sequence[Sequence[Any]] = ()
+    """Globs and policies as they are stored, in order: the user's, then the defaults."""
+    own: int = 0
+    """The number of the user's own."""
+    on_trouble: str = "admit"
+    lease_s: float = 0.0
+    story: str | None = None
+    context_tokens: int | None = None
+    session_s: float | None = None
+    interventions: Interventions = Interventions()
     second_opinion: Mapping[str, Any] | None = None
     """The second opinion to request before a stuck agent is stopped; `None`: none."""
     listens: bool = False
@@ -78,18 +78,12 @@ class HookConfig(NamedTuple):
         at = self._index(name)
         if not name.startswith(SESSION):
             return self._policy_at(at)
-        from switchgear._stuck.score import session_policy  # noqa: PLC0415  not every hook needs it
-
         progress = None
         if self.interventions.progress:
             progress = self._index(f"progress/{name.removeprefix(SESSION)}")
 
-        def make() -> Policy:
-            return session_policy(
-                self._policy_at(at), None if progress is None else self._policy_at(progress)
-            )
-
-        return self._once((at, progress), make)
+        more = None if progress is None else self._policy_at(progress)
+        return self._once((at, progress), lambda: session_policy(self._policy_at(at), more))
 
     def listed_policy(self, name: str) -> Policy:
         """The policy of the first match, without the additions for sessions."""
@@ -113,15 +107,16 @@ class HookConfig(NamedTuple):
         return found
 
     def is_configured(self, name: str) -> bool:
-        """Whether the user has given this circuit a policy."""
         return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
 
-    def rules_about(self, deed: Any) -> tuple[Any, ...]:
-        """The absolute rules that a deed could break."""
-        from switchgear._rules.rules import load_rules_about  # noqa: PLC0415  before a tool
+    def broken_rule(self, deed: Any, place: Any, only: str = "") -> str | None:
+        """The absolute rule that a deed breaks, of those whose names begin with `only`."""
+        from switchgear._rules.rules import judge_effects, load_rules_about  # noqa: PLC0415  before a tool
 
         made: dict[int, Any] = self._once("rules", dict)
-        return load_rules_about(list(self.rules), deed, made)
+        rules = load_rules_about(list(self.rules), deed, made)
+        broken = judge_effects((rule for rule in rules if rule.name.startswith(only)), deed, place)
+        return None if broken is None else str(broken)
 
 
 class Unconfigured(SwitchgearError):
@@ -172,20 +167,21 @@ def _mark(place: str) -> tuple[int, ...] | None:
 
 def is_current(root: str, place: str, data: Mapping[str, Any], *, during_call: bool | None) -> bool:
     """Whether a compiled configuration is up to date: no source has changed, and no repair is pending."""
-    if data.get("mark") != signature(root, data) or not is_whole(data):
+    if data.get("mark") != signature(root, data):
         return False
     if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
         return False
-    return is_sealed(place)
+    return is_valid(place, data)
 
 
-def is_sealed(place: str) -> bool:
-    """Whether a compiled file is the one that was written last, by its time of change and inode.
+def is_valid(place: str, data: Mapping[str, Any]) -> bool:
+    """Whether a file holds a configuration, and was written last by Switchgear.
 
-    The seal is in the user's state folder: a file that another program wrote is recompiled.
+    By its time of change and inode, which the seal in the user's state folder has: a file that
+    another program wrote or damaged is recompiled.
     """
     try:
-        return read_private(_seal_of(place), 200) == _seal(place)
+        return "store" in data and read_private(_seal_of(place), 200) == _seal(place)
     except OSError:
         return False
 
@@ -196,8 +192,6 @@ def _seal(place: str) -> bytes:
 
 
 def _seal_of(place: str) -> str:
-    from switchgear._text.fingerprint import digest  # noqa: PLC0415
-
     return os.path.join(state_folder("guard"), f"compiled-{digest(place)}")
 
 
@@ -219,12 +213,13 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     Every place above where one could lie, the file that a variable names, Switchgear itself, and
     the settings in which there was a hook when `data` was compiled.
     """
-    from switchgear._core import policy  # noqa: PLC0415  any file of the package changes with the version
-
     named = os.environ.get(CONFIG_VARIABLE, "")
-    own = _user_places()
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    # The user's own configuration, and the records of trusted files.
+    own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]] + [state_folder("trust")]
     places = [*([named] if named else []), *_places(root), *own]
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     marks: list[list[Any]] = [[FORMAT, root, *own]]  # another HOME has other protected files
     wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
     package = (ours, os.path.join(ours, "_hooks"), os.path.join(ours, "_breaker", "presets.py"))
@@ -236,14 +231,6 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
         # The time of change, because that of modification can be set to what it was.
         marks.append([path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode])
     return marks
-
-
-def _user_places() -> list[str]:
-    """Possible places of the user's own configuration, and of the records of trusted files."""
-    told = os.environ.get("XDG_CONFIG_HOME", "")
-    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
-    own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]]
-    return [*own, state_folder("trust")]
 
 
 def _places(root: str) -> list[str]:
@@ -266,10 +253,7 @@ def read(place: str) -> dict[str, Any] | None:
 
 def read_own(place: str) -> Any:
     """The JSON in a file that only this user could have written; `None`: there is none."""
-    try:
-        return json.loads(read_private(place, LARGEST_BYTES) or b"null")
-    except (ValueError, RecursionError):
-        return None
+    return parsed(read_private(place, LARGEST_BYTES) or b"null")
 
 
 def write(place: str, data: dict[str, Any]) -> None:
@@ -284,35 +268,8 @@ def write(place: str, data: dict[str, Any]) -> None:
 
 def make_folder(place: str) -> None:
     """The folder of a Switchgear file, private to this user and not in git. Raises OSError."""
-    from switchgear._stores.url import keep_out_of_git  # noqa: PLC0415  only after a change
-
     keep_out_of_git(os.path.dirname(place))
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-
-
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "store": str,
-    "circuits": list,
-    "own": int,
-    "on_trouble": str,
-    "lease_s": (int, float),
-    "interventions": dict,
-    "rules": list,
-    "protected": list,
-}
-
-
-def is_whole(data: Mapping[str, Any]) -> bool:
-    """Whether a compiled configuration has its parts; a damaged one is rebuilt."""
-    parts = data.get("rules", ()), data.get("protected", ())
-    return (
-        all(isinstance(data.get(name), kind) for name, kind in _TYPES.items())
-        and all(isinstance(rule, dict) for rule in parts[0])
-        and all(isinstance(path, str) for path in parts[1])
-        and data["interventions"].keys() == set(Interventions._fields)
-        and isinstance(data.get("second_opinion"), dict | None)
-        and {"story", "context_tokens", "session_s"} <= data.keys()
-    )
 
 
 def loaded(data: dict[str, Any], root: str) -> HookConfig:
@@ -329,8 +286,6 @@ def loaded(data: dict[str, Any], root: str) -> HookConfig:
 
 def _fill_variables(url: str) -> str:
     """The URL with its variables replaced; the compiled file does not contain their values."""
-    if "${" not in url:
-        return url
     for part in url.split("${")[1:]:
         name = part.partition("}")[0]
         url = url.replace(f"${{{name}}}", os.environ.get(name, ""))

@@ -1,6 +1,5 @@
 """Facts about a call: its operation, its files, the rule it would break, what it changed."""
 
-import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -89,7 +88,6 @@ _NOTHING = ("", "(empty)", "(none)", "(no output)")
 
 
 def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None) -> Signal:
-    """The signal of a call for its session."""
     return Signal(
         ok=facts.ok,
         seconds=seconds,
@@ -173,9 +171,7 @@ def error_line(facts: HookFacts) -> str:
 LARGEST_BYTES = 1_000_000
 """A larger file is identified by its size and time."""
 LARGEST_SCRIPT = 16_384
-"""Maximum size in bytes of a script that is checked."""
 LARGEST_PATCH = 262_144
-"""Maximum size in bytes of a patch that is checked."""
 MOST_SCRIPTS = 4
 TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
 """One of these is in every summary of tests: most outputs need no closer look."""
@@ -198,14 +194,13 @@ def look_at(facts: HookFacts, known: HookConfig) -> CallInspection:
     """What a call would do, and the rule that it would break, if any."""
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
     from switchgear._rules.effects import call_effects, types_into_shell  # noqa: PLC0415  only before a tool
-    from switchgear._rules.rules import judge_effects  # noqa: PLC0415
 
     is_before = facts.moment is Moment.BEFORE_TOOL
     typed = is_before and types_into_shell(facts.tool, facts.args) is not None
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
     deed = call_effects(facts.tool, facts.args, place)
     broken: object = (
-        judge_effects(known.rules_about(deed), deed, place)
+        known.broken_rule(deed, place)
         or (typed and _rule_broken_by_input(facts, known, place))
         or _rule_broken_by_json(facts, known, place)
         or _rule_broken_by_kill(deed.commands)
@@ -216,8 +211,7 @@ def look_at(facts: HookFacts, known: HookConfig) -> CallInspection:
         text = _orders_in(script)
         if text and not broken:
             inner = call_effects(facts.tool, {"command": text}, place)
-            own = [rule for rule in known.rules_about(inner) if rule.name.startswith("guard/")]
-            broken = None if inner.unread else judge_effects(own, inner, place)
+            broken = None if inner.unread else known.broken_rule(inner, place, "guard/")
     if is_before and not broken and facts.agent == "codex":  # the one that writes to shells
         from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
 
@@ -232,29 +226,19 @@ def _broken_rule(
 ) -> str | None:
     """The rule that a call breaks, of those whose names begin with `only`."""
     from switchgear._rules.effects import call_effects  # noqa: PLC0415  only before a tool
-    from switchgear._rules.rules import judge_effects  # noqa: PLC0415
 
-    deed = call_effects(tool, inputs, place)
-    rules = [rule for rule in known.rules_about(deed) if rule.name.startswith(only)]
-    broken = judge_effects(rules, deed, place)
-    return None if broken is None else str(broken)
+    return known.broken_rule(call_effects(tool, inputs, place), place, only)
 
 
 def _rule_broken_by_json(facts: HookFacts, known: HookConfig, place: "Place") -> str | None:
     """The rule that JSON objects inside text inputs break; some agents send arguments that way."""
     args = facts.args
-    texts = [args] if isinstance(args, str) else ()
-    if isinstance(args, dict):
-        texts = [text for key in _ENCODED if isinstance(text := args.get(key), str)]
-    for text in texts:
-        if text.lstrip().startswith("{"):
-            try:
-                inputs = json.loads(text)
-            except (ValueError, RecursionError):
-                continue
-            broken = _broken_rule(facts.tool, inputs, known, place)
-            if broken is not None:
-                return broken
+    for given in [args, *(fields.at(args, key) for key in _ENCODED)]:
+        text = fields.text(given)
+        inputs = fields.parsed(text) if text.lstrip().startswith("{") else None
+        broken = None if inputs is None else _broken_rule(facts.tool, inputs, known, place)
+        if broken is not None:
+            return broken
     return None
 
 
@@ -301,7 +285,6 @@ def _rule_broken_by_git_clean(deed: "Effects", known: HookConfig, place: "Place"
     if not deed.sweeps:
         return None
     from switchgear._hooks.git_state import swept  # noqa: PLC0415  seldom
-    from switchgear._rules.rules import judge_effects  # noqa: PLC0415
 
     name = swept(deed.sweeps, known.root)
     if name:
@@ -311,9 +294,7 @@ def _rule_broken_by_git_clean(deed: "Effects", known: HookConfig, place: "Place"
     inside = (known.root.rstrip("/") + "/", "//", "/**/")
     outside = tuple(where for where in cleaned if not f"{where}/".startswith(inside))
     inner = deed._replace(deletes=outside)
-    rules = [rule for rule in known.rules_about(inner) if rule.name == "deletes/outside"]
-    broken = judge_effects(rules, inner, place) if inner.deletes else None
-    return None if broken is None else str(broken)
+    return known.broken_rule(inner, place, "deletes/outside") if outside else None
 
 
 def _rule_broken_by_patch(patches: Sequence[str], known: HookConfig, place: "Place") -> str | None:
@@ -362,18 +343,12 @@ def state_after(facts: HookFacts, known: HookConfig) -> str | None:
 def _contents(path: str) -> str:
     """The name of a file and a digest of its contents."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return f"{path}: none"
-    try:
-        found = os.fstat(file)
+        found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES:
             return f"{path}: {found.st_size} {found.st_mtime_ns}"
-        return f"{path}: {digest(os.pread(file, LARGEST_BYTES, 0).decode('latin-1'))}"
-    except OSError:
-        return f"{path}: unreadable"
-    finally:
-        os.close(file)
+        return f"{path}: {digest(read_regular(path, LARGEST_BYTES).decode('latin-1'))}"
+    except (OSError, ValueError) as error:
+        return f"{path}: {type(error).__name__}"
 
 
 def failing_tests_of(facts: HookFacts) -> str | None:
@@ -390,11 +365,10 @@ def failing_tests_of(facts: HookFacts) -> str | None:
 
 def _texts_in(result: str) -> str:
     """The texts of a result that is a JSON object; a truncated object is returned as it is."""
-    try:
-        texts = [text for text in json.loads(result).values() if isinstance(text, str)]
-    except (ValueError, RecursionError):
+    found = fields.parsed(result)
+    if found is None:
         return result.replace("\\n", "\n")
-    return "\n".join(texts)
+    return "\n".join(text for text in found.values() if isinstance(text, str))
 
 
 def call_id(facts: HookFacts) -> str:

@@ -6,6 +6,8 @@ cannot be identified for sure is not signalled.
 """
 
 import os
+import signal
+import time
 from collections.abc import Sequence
 from stat import S_ISREG
 
@@ -127,7 +129,6 @@ def is_headless(agent: str, words: Sequence[str]) -> bool:
 
 
 def _has_screen(pid: int) -> bool:
-    """Whether a process writes to a terminal, as far as known."""
     try:
         return os.readlink(f"/proc/{pid}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
     except OSError:
@@ -146,15 +147,10 @@ def show_headless(agent: str, text: str, pid: int | None) -> bool:
     if not is_headless(agent, found[2]) and _has_screen(pid):
         return False
     try:
-        file = _error_output(pid)
+        with open(_error_output(pid), "wb", buffering=0) as file:
+            os.write(file.fileno(), f"{text}\n".encode(errors="replace"))
     except OSError:
         return False
-    try:
-        os.write(file, f"{text}\n".encode(errors="replace"))
-    except OSError:
-        return False
-    finally:
-        os.close(file)
     return True
 
 
@@ -193,18 +189,16 @@ def pause(pid: int, began: str) -> int:
 
     `began` is when it began (`began_at`): another process may have its number by now.
     """
-    return _signal_tree(pid, began, "SIGSTOP")
+    return _signal_tree(pid, began, signal.SIGSTOP)
 
 
 def resume(pid: int, began: str) -> int:
     """Continue what `pause` suspended. Returns the number of processes; 0: the process is gone."""
-    return _signal_tree(pid, began, "SIGCONT")
+    return _signal_tree(pid, began, signal.SIGCONT)
 
 
 def signal_children(pid: int, *, suspend: bool) -> int:
     """Suspend or continue all descendants of a process. Returns their number."""
-    import signal  # noqa: PLC0415  only for an operator
-
     return _send_signal(_descendants(pid), signal.SIGSTOP if suspend else signal.SIGCONT)
 
 
@@ -217,12 +211,10 @@ def began_at(pid: int) -> str:
         return ""
 
 
-def _signal_tree(pid: int, began: str, name: str) -> int:
-    import signal  # noqa: PLC0415  only for an operator
-
+def _signal_tree(pid: int, began: str, number: int) -> int:
     if not began or began_at(pid) != began:
         return 0
-    return _send_signal([pid, *_descendants(pid)], getattr(signal, name))
+    return _send_signal([pid, *_descendants(pid)], number)
 
 
 def _send_signal(pids: Sequence[int], number: int) -> int:
@@ -275,21 +267,17 @@ def interrupt(agent: str, pid: int) -> None:
 
 
 def _interrupt_later(agent: str, pid: int) -> None:
-    from signal import SIGINT  # noqa: PLC0415  only needed to send
-    from time import sleep  # noqa: PLC0415
-
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)  # nothing waits for the end of the output
-    sleep(GRACE_S)
+    time.sleep(GRACE_S)
     found = _process_info(pid)
     if found is not None and found[1] == os.getuid() and is_agent(agent, found[2]):
-        os.kill(pid, SIGINT)
+        os.kill(pid, signal.SIGINT)
 
 
 def _process_info(pid: int) -> tuple[int, int, list[str]] | None:
-    """The parent, the user and the command line of a process."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             fields = dict(line.partition(":")[::2] for line in file)

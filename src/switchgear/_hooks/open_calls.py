@@ -17,7 +17,6 @@ from switchgear._core.types import AgentStep, Permit, Signal
 MOST_CALLS = 64
 """Open calls of a session; beyond that the oldest is given up."""
 MOST_PARTS = 32
-"""Maximum number of calls in one step."""
 MOST_LANES = 32
 MOST_ANSWERS = 16
 """Maximum number of events of a session whose rulings are kept."""
@@ -86,7 +85,6 @@ class CallsState(NamedTuple):
         return self._replace(calls=(*others, call))
 
     def found(self, call_id: str, lane: str) -> OpenCall | None:
-        """The oldest open call with this id."""
         for call in self.calls:
             if call.id == call_id and call.lane == lane:
                 return call
@@ -137,19 +135,12 @@ class CallsState(NamedTuple):
 
 
 def dump(state: CallsState) -> dict[str, Any]:
-    return {
-        "open": [
-            [*call[:7], _dump_permits(call.permits), call.context_used] for call in state.calls
-        ],
-        "lanes": {
-            name: [[*map(_dump_part, parts)], _dump_permits(permits), *rest]
-            for name, (parts, permits, *rest) in state.lanes.items()
-        },
-        "told": dict(state.told),
-        "books": {name: [*book] for name, book in state.books.items()},
-        "unpriced": list(state.unpriced),
-        "answers": dict(state.answers),
+    """The state as `json` can write it: named tuples become lists."""
+    lanes = {
+        name: [[*map(_dump_part, parts)], *rest] for name, (parts, *rest) in state.lanes.items()
     }
+    facts = state._asdict()
+    return {"open": facts.pop("calls"), **facts, "lanes": lanes}
 
 
 def load(data: Mapping[str, Any]) -> CallsState:
@@ -213,10 +204,6 @@ def _last(texts: list[str | None]) -> str | None:
 def _sum(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _dump_permits(permits: Granted) -> dict[str, list[Any]]:
-    return {key: list(permit) for key, permit in permits.items()}
 
 
 def _load_permits(data: Mapping[str, Any]) -> Permits:

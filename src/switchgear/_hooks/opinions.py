@@ -23,7 +23,7 @@ from switchgear._stuck.escalation import NUDGE, Interventions, next_step_name
 from switchgear._system.files import make_private_folder, read_private, write_private
 
 if TYPE_CHECKING:
-    from switchgear._hooks.decide import GuardedAgent
+    from switchgear._hooks.decide import EventDecision
 
 FOLDER = "opinions"
 BY = "second opinion"
@@ -35,22 +35,21 @@ LONGEST_S = 150
 
 
 def folder_of(root: str) -> str:
-    """The folder with requests and answers of a project."""
     return os.path.join(os.path.dirname(default_file(root)), FOLDER)
 
 
-def settings_of(agent: "GuardedAgent") -> SecondOpinion:
+def settings_of(agent: "EventDecision") -> SecondOpinion:
     return SecondOpinion(**(agent.known.second_opinion or {}))
 
 
-def remember(agent: "GuardedAgent", signal: Signal) -> None:
+def remember(agent: "EventDecision", signal: Signal) -> None:
     """Keep a step for the evidence, and count down a delay that was granted."""
     notes = agent.notes
     left = 0 if signal.files_changed else notes.delay_left
     agent.notes = notes._replace(recent=opinion.with_step(notes.recent, signal), delay_left=left)
 
 
-def ends_delay(agent: "GuardedAgent") -> bool:
+def ends_delay(agent: "EventDecision") -> bool:
     """Count one step of a delay; returns whether the stop that was delayed is due now."""
     left = agent.notes.delay_left
     if left <= 0:
@@ -59,7 +58,7 @@ def ends_delay(agent: "GuardedAgent") -> bool:
     return left == 1
 
 
-def request_opinion_if_hot(agent: "GuardedAgent", step: Step) -> None:
+def request_opinion_if_hot(agent: "EventDecision", step: Step) -> None:
     """Request an opinion after this reply, once per incident, if the session is hot enough."""
     settings = settings_of(agent)
     heat = step.verdict.heat
@@ -97,7 +96,7 @@ def wait_for(store: Store, name: str, root: str) -> None:
         time.sleep(_LOOK_S)
 
 
-def plan_with_opinion(agent: "GuardedAgent", plan: Interventions) -> Interventions | None:
+def plan_with_opinion(agent: "EventDecision", plan: Interventions) -> Interventions | None:
     """The plan for the next escalation step; `None`: the stop is delayed, and no step is taken."""
     notes, settings = agent.notes, settings_of(agent)
     if not notes.opinion:

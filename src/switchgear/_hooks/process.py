@@ -8,7 +8,7 @@ import _thread
 import os
 import time
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
@@ -19,6 +19,9 @@ from switchgear._hooks.hook_config import HookConfig, use_all_modules
 from switchgear._hooks.undecided import CIRCUITS_S, Pending
 from switchgear._stores.base import Store
 from switchgear._stores.url import keep_out_of_git, sqlite_file
+
+if TYPE_CHECKING:
+    from switchgear._hooks.resident import Resident
 
 LOOK_S = 0.25
 """How often the thread looks whether the deadline has moved."""
@@ -56,21 +59,6 @@ Write = Callable[[int, bytes, bytes, bytes], int]
 """Writes a response (exit code, standard output, standard error, refusal); returns the exit code."""
 
 
-class Watches(Protocol):
-    """Watches sessions while no hook of them is called."""
-
-    def needs(self, root: str, session: str) -> bool:
-        """Whether the session of the project is not watched yet."""
-        ...
-
-    def add(self, root: str, session: str, pid: int | None, *, posted: bool) -> None:
-        """Watch a session; `pid` is the process of the agent, if it is known.
-
-        `posted`: its events come over HTTP, so its process is not known.
-        """
-        ...
-
-
 def main(
     words: list[str],
     raw: bytes,
@@ -91,15 +79,9 @@ def main(
         os._exit(write(2, b"", usage.encode(), b""))  # any other code would approve the call
 
     root = words[2] if len(words) == 3 else None
-    left_open = Stores()  # until the process ends: see `respond`
-    os._exit(
-        respond(
-            *(agent, root, raw, began_s, write),
-            event=event,
-            stores=left_open,
-            afterwards=afterwards,
-        )
-    )
+    left_open = Stores()  # until the process ends
+    about = (agent, root, raw, began_s, write)
+    os._exit(respond(*about, event=event, stores=left_open, afterwards=afterwards))
 
 
 def respond(
@@ -111,7 +93,7 @@ def respond(
     *,
     caller: int | None = None,
     event: str = "",
-    watches: Watches | None = None,
+    watches: "Resident | None" = None,
     stores: "Stores | None" = None,
     afterwards: Callable[[], object] = lambda: None,
 ) -> int:
@@ -121,17 +103,16 @@ def respond(
 
     - `caller`: the process whose ancestor the agent is; default: this one; `NO_CALLER`: there is none.
     - `event`: identifies the event, see `client.event_id`; default: it is decided only here.
-    - `watches`: what watches sessions; without it no session is watched.
+    - `watches`: watches sessions while no hook of them is called; without it no session is watched.
     - `stores`: the stores that the process has open already; default: none.
     """
-    # Left open: closing the last connection to a file would copy its log into it and wait for the
-    # disk, at each hook. SQLite does so by itself when the log has grown.
-    opened: list[Store] = []
+    kept = stores or Stores()
+    opened: list[Store] = []  # closed only after the response
     committed: list[Event] = []
     places: list[str] = []
 
     def opening(known: HookConfig) -> Store:
-        store = open_store(known) if stores is None else stores.open(known)
+        store = kept.open(known)
         if known.listens:
             from switchgear._hooks.after_reply import Recorder  # noqa: PLC0415  seldom configured
 
@@ -208,7 +189,11 @@ def has_store(known: HookConfig) -> bool:
 
 
 class Stores:
-    """The SQLite stores that a process keeps open for further events. Used by one thread."""
+    """The SQLite stores that a process keeps open for further events. Used by one thread.
+
+    They stay open until it ends: closing the last connection to a file would copy its log into it and
+    wait for the disk, at each hook. SQLite does so by itself when the log has grown.
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[tuple[int, int], Store]] = {}

@@ -6,11 +6,12 @@ by each of them. A change is kept in the file until a hook has recorded it as an
 the rules and edits what guards it is at least seen.
 """
 
+import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from switchgear._core.errors import SwitchgearError
@@ -33,12 +34,9 @@ _NOTICES = "untrusted"
 
 def recompiled(root: str, place: str, *, during_call: bool | None = None) -> hook_config.HookConfig:
     """What holds now for the project at `root`; see `hook_config.config_of`. Raises `Unconfigured`."""
-    lock = _lock_file(place)
-    try:
+    with _lock_file(place) as lock:
         made = _made_by_another(lock, root, place, during_call=during_call)
         return made or _made_by_us(root, place, during_call=during_call)
-    finally:
-        _let_go(lock)
 
 
 def _made_by_another(
@@ -62,17 +60,19 @@ def _made_by_another(
 def _made_by_us(root: str, place: str, *, during_call: bool | None) -> hook_config.HookConfig:
     data = hook_config.read(place)
     mark = hook_config.signature(root, data)
-    whole = data is not None and hook_config.is_whole(data)
-    if data is not None and hook_config.is_current(root, place, data, during_call=during_call):
-        return hook_config.loaded(data, root)
-    last = hook_config.loaded(data, root) if data is not None and whole else None
+    last = None
+    if data is not None and hook_config.is_valid(place, data):
+        last = hook_config.loaded(data, root)
+        if hook_config.is_current(root, place, data, during_call=during_call):
+            return last
     why = _known_to_be_broken(data, mark)
     if why:
         raise hook_config.Unconfigured(why, last)
     found = _revert_changes(root, data, during_call=during_call)
     from switchgear._hooks.install.settings import wired  # noqa: PLC0415  only after a change
 
-    kept = {"format": hook_config.FORMAT} | ({} if data is None else data) | found
+    # Writing seals the file: what another program wrote must not get into it.
+    kept = {"format": hook_config.FORMAT} | (data if data and last is not None else {}) | found
     made = {"wired": wired(root)} | found
     # Before the files are read: one that changes in the meantime has another mark at the next event.
     kept_mark, made["mark"] = hook_config.signature(root, kept), hook_config.signature(root, made)
@@ -82,7 +82,8 @@ def _made_by_us(root: str, place: str, *, during_call: bool | None) -> hook_conf
         hook_config.write(place, kept | {"broken": [kept_mark, str(error), time.time()]})
         raise hook_config.Unconfigured(str(error), last) from error
     made["changed"] = _changes(data, made)
-    if data is not None and whole and data.get("mark") == mark and _differs(data, made):
+    same = data is None or all(data.get(name) == made[name] for name in made.keys() - _APART)
+    if data is not None and data.get("mark") == mark and not same:  # from the same sources
         made["tampered"].append(f"{place} was changed by another program: it was recompiled")
     hook_config.write(place, made)
     return hook_config.loaded(made, root)
@@ -114,11 +115,6 @@ def _revert_changes(
     }
 
 
-def _differs(data: dict[str, Any], made: dict[str, Any]) -> bool:
-    """Whether a compiled file differs from what is compiled from the same sources."""
-    return any(data.get(name) != made[name] for name in made.keys() - _APART)
-
-
 def take_tampering(root: str, reported: Sequence[str]) -> None:
     """Mark these changes as recorded: they are not reported again."""
     with _lock_compiled(root) as (place, data):
@@ -139,14 +135,11 @@ def take_change(root: str) -> str:
 @contextmanager
 def _lock_compiled(root: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """The compiled file of a project and its content, which no other process changes in the meantime."""
-    place = hook_config.place_of(root)
-    lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
-    try:
+    place, give_up_s = hook_config.place_of(root), time.monotonic() + WAIT_S
+    with _lock_file(place) as lock:
         while not _is_ours(lock) and time.monotonic() < give_up_s:
             time.sleep(0.02)
         yield place, hook_config.read(place)
-    finally:
-        _let_go(lock)
 
 
 def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> str:
@@ -166,14 +159,11 @@ def _compile_config(root: str) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
-    """The changes in words; unreported ones come first."""
     if before is None or "store" not in before:
         return ""
     names = sorted(name for name in now.keys() - _APART if before.get(name) != now[name])
-    notices: list[str] = []
-    if _NOTICES in names:
-        names.remove(_NOTICES)
-        notices = [str(each) for each in now[_NOTICES]]
+    notices = [str(each) for each in now[_NOTICES]] if _NOTICES in names else []
+    names = [name for name in names if name != _NOTICES]
     gone = [path for path in before.get("wired", ()) if path not in now["wired"]]
     if gone:
         from switchgear._hooks.install.saved_copies import is_forgotten  # noqa: PLC0415  only after a change
@@ -190,10 +180,8 @@ def _is_ours(lock: int | None) -> bool:
     """Whether the lock was acquired; true where locks are impossible."""
     if lock is None:
         return True
-    from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415  only after a change
-
     try:
-        flock(lock, LOCK_EX | LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -206,15 +194,16 @@ def _made_at(place: str) -> int:
         return 0
 
 
-def _lock_file(place: str) -> int | None:
-    try:
+@contextmanager
+def _lock_file(place: str) -> Iterator[int | None]:
+    """The open file of the lock; `None`: there can be none."""
+    lock = None
+    with suppress(OSError):
         hook_config.make_folder(place)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(f"{place}.lock", flags, 0o600)
-    except OSError:
-        return None
-
-
-def _let_go(lock: int | None) -> None:
-    if lock is not None:
-        os.close(lock)
+        lock = os.open(f"{place}.lock", flags, 0o600)
+    try:
+        yield lock
+    finally:
+        if lock is not None:
+            os.close(lock)

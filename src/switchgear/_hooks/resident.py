@@ -15,6 +15,7 @@ the same project and environment; hooks connect to it directly.
   another one.
 """
 
+import errno
 import fcntl
 import gc
 import json
@@ -81,7 +82,6 @@ STATUS = b"?status"
 """Instead of an agent: a request for the status of the resident process."""
 
 Key = tuple[str, str]
-"""A project and a session."""
 Response = tuple[int, bytes, bytes, bytes]
 """Exit code, standard output, standard error, and what is written there if the output cannot be."""
 
@@ -144,15 +144,11 @@ def status() -> "dict[str, Any] | None":
     """The facts about the running resident process; `None`: there is none that answers."""
     for path in client.folders():
         line = client.connect(path)
-        if line is None:
-            continue
-        try:
-            reply = client.exchange(line, STATUS, b"", 5.0)
-            return None if reply is None else {**json.loads(reply[1]), "folder": path}
-        except (OSError, ValueError):
+        if line is not None:
+            with suppress(OSError, ValueError):
+                reply = client.exchange(line, STATUS, b"", 5.0)
+                return None if reply is None else {**json.loads(reply[1]), "folder": path}
             return None
-        finally:
-            line.close()
     return None
 
 
@@ -223,7 +219,7 @@ def _foreign_socket(path: str) -> str:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
             line.settimeout(client.CONNECT_S)
             line.connect(client.address(folder, path, client.socket_name()))
-            user = client.peer_user(line)
+            user = client.peer(line)[1]
     except OSError:
         return ""  # none runs
     finally:
@@ -243,7 +239,6 @@ class Resident:
         self._listener = listener
         self._lock = lock
         self._file = file
-        """The path of the socket."""
         self._inode = os.stat(file).st_ino
         self._idle_s = idle_s
         self._pid = os.getpid()
@@ -291,7 +286,6 @@ class Resident:
         self._stopping = True
 
     def _wait_ms(self, now_s: float) -> int:
-        """Milliseconds until there is something to do."""
         due_s = now_s + PRESENCE_S
         if not self._answering:
             due_s = min(due_s, self._last_s + self._idle_s)
@@ -318,11 +312,9 @@ class Resident:
             return False
 
     def _empty_pipe(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             while os.read(self._wake, 4096):
                 pass
-        except BlockingIOError:
-            return
 
     def _reap(self) -> None:
         while self._answering or self._looking:
@@ -346,22 +338,22 @@ class Resident:
                 line, _ = self._listener.accept()
             except OSError:
                 return
-            now_s = time.monotonic()
-            if now_s >= self._checked_s + CHECK_S:
-                self._checked_s = now_s
-                if _are_other(self._files):
-                    self._stopping = True  # another version is installed: the hook starts it
-            pid = 0 if self._stopping else _peer(line)
-            if not pid or len(self._queue) >= MOST_QUEUED:
-                line.close()
-                continue
-            self._last_s = now_s
-            try:
-                line.send(b"q", socket.MSG_DONTWAIT)
-            except OSError:
-                line.close()
-                continue
-            self._queue.append((line, pid))
+            pid = 0 if self._must_end() else _peer(line)
+            with suppress(OSError):
+                if pid and len(self._queue) < MOST_QUEUED:
+                    self._last_s = time.monotonic()
+                    line.send(client.QUEUED, socket.MSG_DONTWAIT)
+                    self._queue.append((line, pid))
+                    continue
+            line.close()
+
+    def _must_end(self) -> bool:
+        """Whether it was ended, or another version is installed, which the next hook starts."""
+        now_s = time.monotonic()
+        if now_s >= self._checked_s + CHECK_S:
+            self._checked_s = now_s
+            self._stopping |= _are_other(self._files)
+        return self._stopping
 
     def _answer(self, now_s: float) -> None:
         """Fork a process for each waiting connection, up to the limit."""
@@ -410,7 +402,7 @@ class Resident:
             return
         gc.enable()
         suffix = client.worker_suffix(os.fsdecode(context[0]), context[1:])
-        listener = _bind(self._file + suffix)
+        listener = _bind(self._file + suffix, 64)
         if listener is None:
             return
         inode = os.stat(self._file + suffix).st_ino
@@ -430,11 +422,7 @@ class Resident:
             except OSError:
                 return
             signal.alarm(LONGEST_S)
-            now_s = time.monotonic()
-            if now_s >= self._checked_s + CHECK_S:
-                self._checked_s = now_s
-                self._stopping = _are_other(self._files)
-            if self._stopping or os.getppid() != self._pid:
+            if self._must_end() or os.getppid() != self._pid:
                 line.close()
                 return
             pid = _peer(line)
@@ -454,11 +442,11 @@ class Resident:
 
         line.settimeout(REQUEST_S)
         line.sendall(client.READY)
-        sizes = _received(line, 16)
+        sizes = client.received(line, 16)
         head_size, raw_size = int(sizes[:8], 16), int(sizes[8:], 16)
         if head_size > client.LARGEST_CONTEXT or raw_size > client.LARGEST_BYTES + 1:
             return None
-        head, raw = _received(line, head_size), _received(line, raw_size)
+        head, raw = client.received(line, head_size), client.received(line, raw_size)
 
         def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
             sizes = (code, len(out), len(err), len(refusal))
@@ -522,36 +510,27 @@ class Resident:
 
     def add(self, root: str, session: str, pid: int | None, *, posted: bool) -> None:
         """Have the resident process watch a session; used by the processes that answer events."""
-        from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
+        from switchgear._hooks.session_check import WatchedProcess  # noqa: PLC0415
 
         found = None if pid is None else WatchedProcess.of(pid)
-        now_s = time.monotonic()
-        self._sessions[root, session] = WatchedSession(
-            found, root, session, {}, now_s, now_s, posted=posted
-        )
-        about = {"root": root, "session": session, "agent": found, "posted": posted}
         environ = dict(os.environ) if found is not None or posted else {}
+        about = {"root": root, "session": session, "agent": found, "posted": posted}
+        self._note({**about, "environ": environ})
         self._send({**about, "environ": environ})
 
     def _send(self, message: "Mapping[str, Any]") -> None:
         data = json.dumps(message).encode()
-        try:
+        # If the resident is gone or busy, the next event of the session tries again.
+        with suppress(OSError):
             if len(data) <= LARGEST_MESSAGE:
                 self._outbox.send(data)
-        except OSError:
-            return  # the resident is gone or busy: the next event of the session tries again
 
     def _receive(self) -> None:
-        """Process the messages of the forked processes."""
-        while True:
-            try:
+        with suppress(OSError):  # until there is none left
+            while True:
                 data = self._inbox.recv(LARGEST_MESSAGE)
-            except OSError:
-                return
-            try:
-                self._note(json.loads(data))
-            except (ValueError, TypeError, KeyError):
-                continue
+                with suppress(ValueError, TypeError, KeyError):
+                    self._note(json.loads(data))
 
     def _note(self, facts: "dict[str, Any]") -> None:
         from switchgear._hooks.session_check import WatchedProcess, WatchedSession  # noqa: PLC0415
@@ -614,56 +593,37 @@ class Resident:
             )
 
 
-def _received(line: socket.socket, size: int) -> bytes:
-    """Read exactly this many bytes. Raises OSError if the other end closes before: the client then decides itself."""
-    data = client.received(line, size)
-    if data is None:
-        raise ConnectionError("closed")
-    return data
-
-
-def _bind(file: str) -> socket.socket | None:
-    """A socket that listens at this path; `None`: another process does."""
+def _bind(file: str, queue: int) -> socket.socket | None:
+    """A socket that listens at this path, for this user alone; `None`: another process does."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
     try:
         if _is_abandoned(file):
             os.unlink(file)
-        _bind_private(listener, file)
-        listener.listen(64)
+        listener.bind(file)
+        listener.listen(queue)
     except OSError:
         listener.close()
         return None
-    return listener
-
-
-def _bind_private(listener: socket.socket, file: str) -> None:
-    """Create a socket that only this user can connect to. Raises OSError."""
-    before = os.umask(0o177)
-    try:
-        listener.bind(file)
     finally:
         os.umask(before)
+    return listener
 
 
 def _is_abandoned(file: str) -> bool:
     """Whether there is a socket at this path at which no process listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.setblocking(False)
-        try:
-            line.connect(file)
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
+        with suppress(OSError):
+            return line.connect_ex(file) == errno.ECONNREFUSED
     return False
 
 
 def _peer(line: socket.socket) -> int:
     """The id of the process at the other end; 0: it is not served, see the module docstring."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return -1  # only the folder identifies its owner; its process is unknown
-    peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, user = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
+    pid, user = client.peer(line)
+    if pid < 0:
+        return pid  # only the folder identifies its owner; its process is unknown
     if user != os.geteuid() or not pid:
         return 0
     try:
@@ -738,14 +698,14 @@ def main(path: str, name: str) -> None:
     os.write(lock, f"{os.getpid()}\n".encode())
     folder = client.open_folder(path)
     _load()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     file = client.address(folder, path, name)
     for left in os.listdir(folder):  # by one that was killed, and by its workers
         if left == name or left.startswith(f"{name}-"):
             with suppress(OSError):
                 os.unlink(left, dir_fd=folder)
-    _bind_private(listener, file)
-    listener.listen(MOST_QUEUED)
+    listener = _bind(file, MOST_QUEUED)
+    if listener is None:
+        return
     gc.collect()
     gc.freeze()  # what forked processes share is not written to
     value = os.environ.get(client.SWITCH, "")

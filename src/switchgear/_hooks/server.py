@@ -30,7 +30,8 @@ from threading import BoundedSemaphore, Lock
 from time import monotonic
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_protocol import Reply
+from switchgear._agents.fields import parsed
+from switchgear._agents.hook_protocol import BadInput, Reply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
 from switchgear._hooks.after_reply import Recorder, hand_over, start_help
@@ -59,7 +60,7 @@ PATIENCE_S = 10.0
 IDLE_S = 60.0
 """How long a connection without a request is kept."""
 MOST_AT_ONCE = 64
-"""Maximum number of requests decided at the same time; more get a retry status."""
+"""Maximum number of requests decided at the same time; more are refused."""
 MOST_CONNECTIONS = 192
 """Connections that are open at the same time; for one more, the slowest sender is closed."""
 LET_GO_S = 2.0
@@ -71,10 +72,7 @@ LONGEST_STRANGER = 256 * 1024
 """Bytes of a body without a valid token that are read, only to find out which event it is."""
 MOST_DROPPED = 64 * 1024 * 1024
 """Bytes of a too large body that are still read, and dropped."""
-
-
 _NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
-
 
 Ask = Callable[[str, str, bytes, float], tuple[int, bytes, bytes, bytes] | None]
 """Agent, project, input and time of arrival to exit code, output, error output and refusal."""
@@ -270,7 +268,6 @@ class _Line:
             self.since_s = monotonic()
 
     def decide(self, agent: str, so_far: Pending) -> None:
-        """Mark the request as complete and being decided."""
         with self._lock:
             self.is_sending, self._asked = False, (agent, so_far)
             self.since_s = monotonic()
@@ -322,7 +319,6 @@ class _BodyReader(RawIOBase):
         self._until_s = None
 
     def allow(self, seconds: float) -> None:
-        """Set the deadline to this many seconds from now."""
         self._until_s = monotonic() + seconds
 
     @property
@@ -352,7 +348,6 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "switchgear"
     sys_version = ""
     _unread = 0
-    """Unread bytes of a body."""
 
     def setup(self) -> None:
         """Responses are small, and clients wait for them."""
@@ -423,7 +418,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         refused = self._header_error()
         if refused is not None:
-            self._reply(refused)
+            self._reply(_error(*refused))
         elif self.path == "/health":
             body = json.dumps({"ok": True, "root": self.server.root, "pid": os.getpid()})
             self._reply(Answer(200, body.encode()))
@@ -431,18 +426,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(_error(404, "there is no such page"))
 
     def do_POST(self) -> None:
-        """Answer a hook call. Whatever is wrong with it, the agent gets a reply that it obeys."""
         afterwards: list[Callable[[], object]] = []
         agent = self.path.removeprefix("/hooks/")
         refused = self._header_error()
         if refused is None and (agent not in AGENTS or agent == self.path):
-            why = f"the path must be /hooks/ and one of {', '.join(AGENTS)}"
-            refused = _error(404, why)
+            refused = (404, f"the path must be /hooks/ and one of {', '.join(AGENTS)}")
         try:
             if refused is None:
                 given = self._hook(agent, afterwards)
             else:
-                given = self._undecided_answer(agent, refused)
+                given = self._undecided_answer(agent, refused[1])
         except TimeoutError:
             raise
         except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
@@ -455,43 +448,41 @@ class _Handler(BaseHTTPRequestHandler):
         if self._unread:
             self._let_go()
 
-    def _undecided_answer(self, agent: str, refused: Answer) -> Answer:
+    def _undecided_answer(self, agent: str, why: str) -> Answer:
         """The answer to a call that is not checked; only its event name is read."""
         self.close_connection = True
         length = self._length() or 0
-        why = json.loads(refused.body)["error"]
         if length > LONGEST_STRANGER:
             self._unread = length
             return refusal(agent, why)
         agent = agent if agent in AGENTS else AGENTS[0]
-        try:
-            data = json.loads(self.rfile.read(length))
-        except (ValueError, RecursionError):
-            data = None
-        if dialect_of(agent).is_surely_not_before_a_tool(data):
+        if dialect_of(agent).is_surely_not_before_a_tool(parsed(self.rfile.read(length))):
             return Answer(200, json.dumps({"systemMessage": f"switchgear: {why}"}).encode())
         return refusal(agent, why)
 
-    def _header_error(self) -> Answer | None:
-        """The error for a request that is rejected by its headers; `None`: it is accepted."""
+    def _header_error(self) -> tuple[int, str] | None:
+        """The status and the reason of a rejection by headers; `None`: the request is accepted."""
         allowed = {f"{HOST}:{self.server.port}", f"localhost:{self.server.port}"}
         if self.headers.get("Host", "").lower() not in allowed:
-            return _error(403, "the Host must be this machine: 127.0.0.1 and the port")
+            return 403, "the Host must be this machine: 127.0.0.1 and the port"
         if self.headers.get("Origin") is not None:
-            return _error(403, "requests from web pages are refused")
+            return 403, "requests from web pages are refused"
         if not self.server.has_token(self.headers.get("Authorization")):
-            return _error(401, "the header 'Authorization: Bearer TOKEN' is missing or wrong")
+            return 401, "the header 'Authorization: Bearer TOKEN' is missing or wrong"
         return None
 
     def _hook(self, agent: str, afterwards: list[Callable[[], object]]) -> Answer:
         """Decide a call; `afterwards` receives the tasks to do once it is answered."""
-        raw = self._body(agent)
-        if isinstance(raw, Answer):
-            return raw
-        if not self.server.places.acquire(blocking=False):
-            return self._refused_unread(
-                agent, 0, f"{MOST_AT_ONCE} requests are being answered already"
-            )
+        try:
+            raw = self._body(agent)
+            if not self.server.places.acquire(blocking=False):
+                raise BadInput(f"{MOST_AT_ONCE} requests are being answered already")
+        except BadInput as error:
+            self.close_connection = True
+            so_far, opening = Pending(), self.server.open_store
+            self._line.decide(agent, so_far)
+            why = str(error)
+            return _answer(agent, refused_unread(agent, why, self.server.root, opening, so_far))
         began_s, committed = monotonic(), list[Event]()
         try:
             self._line.decide(agent, Pending(began_s + LATER_S))
@@ -501,8 +492,12 @@ class _Handler(BaseHTTPRequestHandler):
             afterwards.append(self.server.start_resident)
             so_far = Pending(event=event_id(began_s))
             self._line.decide(agent, so_far)
-            opening = self._recording(committed)
-            reply = answer(agent, raw, self.server.root, opening, so_far)
+
+            def recording(known: HookConfig) -> Store:
+                store = self.server.open_store(known)
+                return Recorder(store, committed) if known.listens else store
+
+            reply = answer(agent, raw, self.server.root, recording, so_far)
         except TimeoutError:
             return refusal(agent, "the resident process did not reply in time")
         finally:
@@ -516,34 +511,21 @@ class _Handler(BaseHTTPRequestHandler):
             afterwards.append(lambda: run_errand(errand, None))
         return _answer(agent, reply)
 
-    def _recording(self, committed: list[Event]) -> Opener:
-        """An opener of the store that records events, if something receives them."""
-
-        def opening(known: HookConfig) -> Store:
-            store = self.server.open_store(known)
-            return Recorder(store, committed) if known.listens else store
-
-        return opening
-
-    def _body(self, agent: str) -> bytes | Answer:
-        """The body of a hook call, or the answer if it cannot be read."""
+    def _body(self, agent: str) -> bytes:
+        """The body of a hook call. Raises `BadInput` if it cannot be read."""
         length = self._length()
         if length is None:
-            why = "the header Content-Length is missing, or no number"
-            return self._refused_unread(agent, 0, why)
+            raise BadInput("the header Content-Length is missing or is not a number")
         if length > LARGEST_BYTES:
-            return self._refused_unread(
-                agent, length, f"{agent} sent an invalid event: {TOO_LARGE}"
-            )
+            self._unread = length
+            raise BadInput(f"{agent} sent an invalid event: {TOO_LARGE}")
         try:
             raw = self.rfile.read(length)
         except TimeoutError:
             why = f"{agent} took longer than {PATIENCE_S:g} s to send its request"
-            return self._refused_unread(agent, 0, why)
+            raise BadInput(why) from None
         if len(raw) < length:
-            return self._refused_unread(
-                agent, 0, f"{agent} closed the connection during its request"
-            )
+            raise BadInput(f"{agent} closed the connection during its request")
         return raw
 
     def _length(self) -> int | None:
@@ -552,15 +534,6 @@ class _Handler(BaseHTTPRequestHandler):
         if "Transfer-Encoding" in self.headers:
             return None
         return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
-
-    def _refused_unread(self, agent: str, length: int, why: str) -> Answer:
-        """The answer to a call whose body is not read; it is reported and counted as well."""
-        self.close_connection = True
-        self._unread = length
-        so_far = Pending()
-        self._line.decide(agent, so_far)
-        opening = self.server.open_store
-        return _answer(agent, refused_unread(agent, why, self.server.root, opening, so_far))
 
     def _let_go(self) -> None:
         """Read the rest of a request, so that the client can read its answer."""

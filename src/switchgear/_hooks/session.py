@@ -7,7 +7,8 @@ a value in, a value out. The hook engine calls, in this order and in one transac
     notes = Notes.load(tx.note)
     notes = attend(notes, moment, now_s, …)         # every hook call, before anything is checked
     notes = user_message(circuit, notes)             # when the user wrote a message
-    notes, taken = stuck(circuit, notes, …)          # when `has_opened(step)` of the session
+    notes = left_to_hooks(notes, score)             # when `has_opened(step)` of the session
+    notes, taken = take_escalation_step(circuit, notes, …)
     notes = progressed(notes)                       # when files were measured to have changed
     notes, words = deliver(notes, now_s)            # when the answer can carry a text
     tx.note = notes.dump()
@@ -16,7 +17,7 @@ The session's circuit decides whether it is stopped: while the circuit is open, 
 must not continue. The note adds the text for the agent, and what was tried.
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
-the watcher where `needs_watcher(notes, moment)`, and the help where `taken.step_name` is `escalate`
+the watcher where `needs_watcher(notes, moment)`, and the escalation agent where `taken.step_name` is `escalate`
 (see `after_reply`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
 """
 
@@ -85,7 +86,6 @@ def _machine() -> str:
 
 
 LONGEST_REASON = 500
-"""Maximum length of the reason for a stop in the circuit."""
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 _LOOK = Record(Signal(count=0))
 MOST_PENDING = 8
@@ -155,7 +155,6 @@ class Notes(NamedTuple):
 
     @property
     def warned_over(self) -> bool:
-        """Whether its time is over."""
         return timeouts.OVER in self.warned
 
     def dump(self) -> str:
@@ -175,20 +174,15 @@ class Notes(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The messages that the next hook delivers."""
-
     texts: tuple[str, ...] = ()
     stop: str | None = None
 
 
 def note_name(session: str) -> str:
-    """The name of a session's note, for `Store.transact`."""
     return f"session/{session}"
 
 
 class SessionCircuit(NamedTuple):
-    """The circuit of a session inside a transaction."""
-
     apply: Apply
     key: str
     policy: Policy
@@ -222,7 +216,6 @@ def is_stopped(circuit: Circuit) -> bool:
 
 
 def state_of(notes: Notes, circuit: Circuit) -> State:
-    """The state of a session, by its circuit and its notes."""
     if notes.ended:
         return State.ENDED
     if is_stopped(circuit):
@@ -331,7 +324,6 @@ def silent_s(notes: Notes, now_s: float) -> float:
 
 
 def remind(notes: Notes, text: str) -> Notes:
-    """The notes with one more pending text for the agent."""
     return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
 
 
@@ -381,17 +373,6 @@ def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
         circuit.send(Record(Signal(violation=why)))
 
 
-def stuck(
-    circuit: SessionCircuit, notes: Notes, score: Score, plan: Interventions
-) -> tuple[Notes, escalation.StepTaken]:
-    """Take the next escalation step: the session's circuit has just opened.
-
-    A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
-    to the caller, after the transaction: see `after_reply.start_help`.
-    """
-    return take_escalation_step(circuit, left_to_hooks(notes, score), plan)
-
-
 def left_to_hooks(notes: Notes, score: Score) -> Notes:
     """The notes of a session whose circuit has just opened: its next hook takes the escalation step."""
     return notes._replace(untended=True, points=score.points, indicators=score.evidence)
@@ -400,7 +381,11 @@ def left_to_hooks(notes: Notes, score: Score) -> Notes:
 def take_escalation_step(
     circuit: SessionCircuit, notes: Notes, plan: Interventions
 ) -> tuple[Notes, escalation.StepTaken]:
-    """Take the next escalation step for the score in the notes."""
+    """Take the next escalation step for the score in the notes.
+
+    A nudge lets the agent go on; every other step leaves the circuit open. The caller starts the
+    escalation agent, after the transaction: see `after_reply.start_help`.
+    """
     return step_in(circuit, notes, plan, escalation.next_step_name(plan.step_names, notes.tried))
 
 
@@ -431,23 +416,16 @@ def step_in(
     tried = notes.tried if step_name in notes.tried else (*notes.tried, step_name)
     task = circuit.key.removeprefix(note_name(""))
     seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
-    return after_escalation_step(notes._replace(tried=tried), taken, seen, plan), taken
-
-
-def after_escalation_step(
-    notes: Notes, taken: escalation.StepTaken, seen: texts.Stuck, plan: Interventions
-) -> Notes:
-    """The notes after an escalation step, with the texts for the agent."""
-    notes = notes._replace(untended=False)
-    if taken.step_name == escalation.NUDGE:
-        return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint))
-    if taken.step_name == escalation.SKIP:
-        return notes._replace(stop=texts.stopped(seen, "The task is given up as blocked."))
-    tried = (*taken.tried, taken.step_name)
-    fresh = remind(notes, texts.fresh_start(seen, tried))
-    who = plan.helper[:1].upper() + plan.helper[1:]
-    what = "It must start over." if taken.step_name == escalation.RESET else f"{who} takes over."
-    return fresh._replace(stop=texts.stopped(seen, what))
+    notes = notes._replace(tried=tried, untended=False)
+    if goes_on:
+        return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint)), taken
+    if step_name == escalation.SKIP:
+        what = "The task is given up as blocked."
+    else:
+        notes = remind(notes, texts.fresh_start(seen, (*taken.tried, step_name)))
+        who = plan.helper[:1].upper() + plan.helper[1:]
+        what = "It must start over." if step_name == escalation.RESET else f"{who} takes over."
+    return notes._replace(stop=texts.stopped(seen, what)), taken
 
 
 def progressed(notes: Notes) -> Notes:
@@ -458,10 +436,10 @@ def progressed(notes: Notes) -> Notes:
 def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:
     """The messages for the agent, each once; `stop` is repeated while it applies."""
     notes, warning = _time(notes, now_s)
-    waiting = notes.pending if notes.stop is None else ()  # only a new prompt starts over
-    texts = (*waiting, warning) if warning else waiting
-    notes = notes._replace(pending=() if notes.stop is None else notes.pending)
-    return notes, Words(texts, notes.stop)
+    warnings = (warning,) if warning else ()
+    if notes.stop is not None:  # only a new prompt starts over
+        return notes, Words(warnings, notes.stop)
+    return notes._replace(pending=()), Words((*notes.pending, *warnings))
 
 
 def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
@@ -491,5 +469,5 @@ def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
         return notes
     limit_s, used_s = notes.limit_s + seconds, now_s - notes.began_s
     still = timeouts.still_given(used_s, limit_s, notes.warned)
-    over = timeouts.OVER in notes.warned and timeouts.OVER not in still
+    over = notes.warned_over and timeouts.OVER not in still
     return notes._replace(limit_s=limit_s, warned=still, stop=None if over else notes.stop)

@@ -50,13 +50,10 @@ def _limits(policy: Policy) -> list[float]:
 
 
 class Look(NamedTuple):
-    """The result of one check."""
-
     notes: Notes
     known: bool = True
     """Whether this process is responsible; false if there are no notes, or another process watches it."""
     taken: StepTaken | None = None
-    """The step that was taken now."""
     interrupts: bool = False
     """Whether the agent must be stopped now: no hook of it may come for a long time."""
     every_s: float = LEAST_S / 3
@@ -64,16 +61,13 @@ class Look(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether there is nothing left to watch."""
         return not self.known or self.notes.ended
 
 
 class Transacts(Protocol):
     """The part of a store that a check needs."""
 
-    def transact(self, name: str, work: Callable[[Transaction], Look], /) -> Look:
-        """Apply `work` to a circuit and its note in one transaction."""
-        ...
+    def transact(self, name: str, work: Callable[[Transaction], Look], /) -> Look: ...
 
 
 def at_work(store: Store) -> list[str]:
@@ -169,15 +163,15 @@ def _record_silence(
     if not sessions.has_opened(step):
         return Look(notes)
     score = grounds_of(policy, policy.readings(step.circuit.memories, tx.now_s))
+    notes = sessions.left_to_hooks(notes, score)
     if plan is None:
-        return Look(sessions.left_to_hooks(notes, score))
+        return Look(notes)
     circuit = sessions.SessionCircuit(tx.apply, subject, policy)
-    notes, taken = sessions.stuck(circuit, notes, score, plan)
+    notes, taken = sessions.take_escalation_step(circuit, notes, plan)
     return Look(notes, taken=taken)
 
 
 FIND_S = 30.0
-"""How often to look for sessions."""
 LONGEST = 1000
 """Maximum number of watched sessions; the oldest are dropped."""
 
@@ -219,7 +213,6 @@ class Rounds:
             self._under_way.start()
 
     def make(self, now_s: float) -> None:
-        """Find sessions, and check those that are due."""
         if now_s >= self._find_due_s:
             self._find_due_s = now_s + FIND_S
             with suppress(Exception):  # the store may be gone for a while
@@ -266,23 +259,16 @@ class WatchedProcess(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> "WatchedProcess":
-        """The process that has this id now."""
         return cls(pid, began_at(pid))
 
     @property
     def lives(self) -> bool:
-        try:
-            os.kill(self.pid, 0)
-        except (OSError, OverflowError):
-            return False
-        return began_at(self.pid) == self.began
+        return sessions.lives(self.pid) and began_at(self.pid) == self.began
 
     def send(self, number: signal.Signals) -> None:
         if self.lives:
-            try:
+            with suppress(OSError):
                 os.kill(self.pid, number)
-            except OSError:
-                return
 
 
 class WatchedSession(NamedTuple):
@@ -293,7 +279,6 @@ class WatchedSession(NamedTuple):
     root: str
     session: str
     environ: Mapping[str, str]
-    """The environment of its hooks."""
     since_s: float
     due_s: float
     failures: int = 0
@@ -314,20 +299,15 @@ class WatchedSession(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """The outcome of one check."""
-
     session: WatchedSession
     ends: str = ""
     """Why the session is no longer watched; empty: it is."""
 
 
-LookAtSession = Callable[[WatchedSession], Look]
-
-
 def visit(
     watched: WatchedSession,
     now_s: float,
-    look: LookAtSession,
+    look: Callable[[WatchedSession], Look],
     help_: Callable[[WatchedSession, str], object],
 ) -> Visit:
     """Look at a session once, and act on what is found.
@@ -408,7 +388,6 @@ def look_at(watched: WatchedSession, watcher: int) -> Look:
 
 
 def start_help(watched: WatchedSession, evidence: str) -> None:
-    """Start the escalation agent, where one is configured."""
     escalate = hook_config.config_of(watched.root).interventions.escalate
     if escalate:
         after_reply.start_help(escalate, evidence, watched.session, root=watched.root)
@@ -425,6 +404,6 @@ def mark_ended(watched: WatchedSession, watcher: int) -> None:
 
 def end(inside: Transaction, watcher: int) -> None:
     """Mark the session of a transaction as over, unless another process watches it."""
-    notes = sessions.Notes.load(inside.note)
+    notes = Notes.load(inside.note)
     if notes.watcher == watcher:
         inside.note = notes._replace(ended=True, watcher=None).dump()

@@ -4,10 +4,12 @@ In a small file in Switchgear's own folder of the project, not in the store: rul
 store can be reached. Only sessions that write to running shells have one.
 """
 
+import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import HookFacts
@@ -24,8 +26,6 @@ _IGNORED = "\x04\x07\x0c\x11\x13\x1a\x1c"
 
 
 class Typed(NamedTuple):
-    """The input that a shell has received."""
-
     text: str
     """Complete lines, and the one that is being typed."""
     unread: str = ""
@@ -43,8 +43,10 @@ def typed(before: str, keys: str) -> Typed:
     unread = ""
     for key in _keys(keys):
         if key in _ENDS:
-            unread = unread or _why_unread(line)
-            done.append(line.replace(_MOVED, "") + "\n")
+            whole = line.replace(_MOVED, "")
+            if _MOVED in line and whole.strip():
+                unread = unread or "a line with cursor keys cannot be checked; send it without them"
+            done.append(whole + "\n")
             line = ""
         else:
             line = _apply_key(line, key)
@@ -88,13 +90,6 @@ def _apply_key(line: str, key: str) -> str:
     return line + key if key.isprintable() else line + _MOVED
 
 
-def _why_unread(line: str) -> str:
-    """Why a line cannot be read: it contains text and cursor keys. Empty: it can be read."""
-    if _MOVED not in line or not line.replace(_MOVED, "").strip():
-        return ""
-    return "a line with cursor keys cannot be checked; send it without them"
-
-
 LONGEST_START = 4_000
 OLD_S = 7 * 86_400.0
 """Age at which the input of an abandoned session is removed."""
@@ -133,12 +128,9 @@ def keep_start(facts: HookFacts, root: str) -> None:
         return
     start = {"command": text[:LONGEST_START]}
     start |= {key: args[key] for key in ("workdir", "cwd") if isinstance(args.get(key), str)}
-    try:
-        with _saved_input(facts, root) as kept:
-            starts = [each for each in kept["starts"] if each != start]
-            kept["starts"] = [*starts, start][-MOST_SHELLS:]
-    except (OSError, ValueError):
-        return
+    with suppress(OSError, ValueError), _saved_input(facts, root) as kept:
+        starts = [each for each in kept["starts"] if each != start]
+        kept["starts"] = [*starts, start][-MOST_SHELLS:]
 
 
 def piece(facts: HookFacts, root: str) -> Piece | None:
@@ -162,30 +154,18 @@ def piece(facts: HookFacts, root: str) -> Piece | None:
 
 
 def keep_piece(facts: HookFacts, root: str) -> None:
-    """Remember a piece that was admitted. Never raises."""
+    """Remember a piece that `piece` has found and that was admitted. Never raises."""
     name = types_into_shell(facts.tool, facts.args)
-    if name is None:
-        return
-    keys = typed_keys(facts.args[name])
-    try:
-        with _saved_input(facts, root) as kept:
-            shell = _shell_of(facts.args)
-            before = kept["shells"].pop(shell, "")
-            kept["shells"][shell] = typed(before, keys).text
-            while len(kept["shells"]) > MOST_SHELLS:
-                del kept["shells"][next(iter(kept["shells"]))]
-    except (OSError, ValueError):
-        return
+    with suppress(OSError, ValueError), _saved_input(facts, root) as kept:
+        shells, shell = kept["shells"], _shell_of(facts.args)
+        shells[shell] = typed(shells.pop(shell, ""), typed_keys(facts.args[name])).text
+        while len(shells) > MOST_SHELLS:
+            del shells[next(iter(shells))]
 
 
 def _shell_of(args: Any) -> str:
     found = next((args[key] for key in _SHELL_IDS if key in args), "") if type(args) is dict else ""
     return str(found)[:120]
-
-
-def _path(facts: HookFacts, root: str) -> str:
-    folder = os.path.dirname(default_file(root))
-    return os.path.join(folder, f"shell-input-{facts.agent}-{facts.session}.json")
 
 
 @contextmanager
@@ -194,13 +174,11 @@ def _saved_input(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
 
     Raises OSError or ValueError where it cannot be read, locked or written.
     """
-    import fcntl  # noqa: PLC0415  few sessions write to a running shell
-    import time  # noqa: PLC0415
-
-    path = _path(facts, root)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    folder = os.path.dirname(default_file(root))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(path, flags, 0o600)
+    name = f"shell-input-{facts.agent}-{facts.session}.json"
+    file = os.open(os.path.join(folder, name), flags, 0o600)
     try:
         until_s = time.monotonic() + LOCKED_S
         while True:
@@ -213,7 +191,7 @@ def _saved_input(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
                 time.sleep(0.01)
         raw = os.read(file, LARGEST_FILE)
         if not raw:
-            _remove_old(os.path.dirname(path), time.time())
+            _remove_old(folder, time.time())
         kept = _check_saved(json.loads(raw)) if raw else {"shells": {}, "starts": []}
         before = json.dumps(kept)
         yield kept

@@ -16,6 +16,7 @@ from switchgear._config.trust import Trusted, content, digest_of, is_lost, is_ow
 from switchgear._hooks.install import saved_copies
 from switchgear._hooks.install.saved_copies import Repaired
 from switchgear._measure.saved_refs import common_dir, remembered_refs, write_refs
+from switchgear._system.files import read_regular
 
 TIMEOUT_S = 5.0
 _LARGEST_PACKED = 50_000_000
@@ -28,11 +29,7 @@ def watched_refs(root: str) -> list[str]:
     if git is None or not refs:
         return []
     folders = {os.path.dirname(os.path.join(git, name)) for name in refs}
-    return [
-        *sorted(folders),
-        os.path.join(git, "refs/switchgear"),
-        os.path.join(git, "packed-refs"),
-    ]
+    return [*sorted(folders), f"{git}/refs/switchgear", f"{git}/packed-refs"]
 
 
 def repair_refs(root: str) -> Repaired:
@@ -61,7 +58,6 @@ def repair_refs(root: str) -> Repaired:
 
 
 def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
-    """The current commits of references, read from git's own files."""
     found: dict[str, str] = {}
     try:
         with open(os.path.join(git, "packed-refs"), encoding="utf-8", errors="replace") as file:
@@ -73,15 +69,12 @@ def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
         pass  # nothing is packed
     for name in refs:
         try:
-            handle = os.open(os.path.join(git, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+            data = read_regular(os.path.join(git, name), 200)
+        except FileNotFoundError:
             continue
-        try:
-            found[name] = os.read(handle, 200).decode(errors="replace").strip()
         except OSError:
-            found[name] = ""
-        finally:
-            os.close(handle)
+            data = b""
+        found[name] = data.decode(errors="replace").strip()
     return found
 
 
@@ -101,8 +94,6 @@ def _run_git(git: str, *words: str) -> bool:
 
 
 class Found(NamedTuple):
-    """The result of a check."""
-
     reverted: tuple[str, ...]
     failed: tuple[str, ...]
     """What could not be reverted, and why: the session is stopped until it can be."""
@@ -199,7 +190,6 @@ def _with_table(now: str, good: str) -> str:
 
 
 def _tables(text: str) -> list[str]:
-    """The text, split before each table header."""
     parts = [""]
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("["):
@@ -209,11 +199,5 @@ def _tables(text: str) -> list[str]:
 
 
 def _is_ours(part: str) -> bool:
-    header = (
-        part.split("]", maxsplit=1)[0]
-        .replace(" ", "")
-        .replace('"', "")
-        .replace("'", "")
-        .lstrip("[")
-    )
+    header = "".join(sign for sign in part.partition("]")[0] if sign not in " \"'").lstrip("[")
     return header == "tool.switchgear" or header.startswith("tool.switchgear.")

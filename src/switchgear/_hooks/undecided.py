@@ -20,6 +20,7 @@ from switchgear._agents.hook_protocol import (
     Moment,
     Reply,
     Ruling,
+    plugin_reply,
 )
 from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind, Override, Record, Signal
@@ -34,7 +35,6 @@ ADMIT, REFUSE = "admit", "refuse"
 
 
 def hooks_circuit(agent: str) -> str:
-    """The circuit that counts the undecided calls of an agent."""
     return f"hooks/{agent}"
 
 
@@ -68,8 +68,6 @@ def reply_without_event(agent: str, ruling: Ruling) -> Reply:
     Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
     """
     if agent in {"opencode", "pi"}:
-        from switchgear._agents.hook_protocol import plugin_reply  # noqa: PLC0415  only these
-
         return plugin_reply(ruling)
     refused = ruling.action in REFUSING
     text = ruling.text if refused else ruling.remark
@@ -93,10 +91,10 @@ def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -
     store.transact(key, lambda inside: inside.apply(key, policy, event))
 
 
-def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
+def spill(folder: str, agent: str, why: str) -> None:
     """Save the note until the store is back. Never raises: it was reported already.
 
-    `wait`: wait for a concurrent reader or writer; else they are not kept.
+    It is not kept while another process reads or writes the notes: no hook waits for that.
     """
     line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()
     try:
@@ -104,7 +102,7 @@ def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(os.path.join(folder, SPILL), flags, 0o600)
         try:
-            _lock(file, wait=wait)
+            _lock(file)
             if os.fstat(file).st_size < LARGEST_SPILL:
                 os.write(file, line)
         finally:
@@ -123,7 +121,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
     try:
         if not os.fstat(file).st_size:
             return
-        _lock(file, wait=False)  # raises if another hook is saving now
+        _lock(file)
         lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
         by_agent: dict[str, list[str]] = {}
         for line in lines:
@@ -143,10 +141,11 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
         os.close(file)
 
 
-def _lock(file: int, *, wait: bool = True) -> None:
+def _lock(file: int) -> None:
+    """Raises BlockingIOError if another process has the lock."""
     import fcntl  # noqa: PLC0415  only in trouble
 
-    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 DEADLINE_S = 12.0
@@ -165,7 +164,6 @@ class Pending:
         self.dialect: Dialect | None = None
         self.facts: HookFacts | None = None
         self.root: str | None = None
-        """The project, once it is known."""
         self.on_trouble = ADMIT
         self.refusal: Ruling | None = None
         """The refusal that stands whatever comes after it."""
@@ -190,7 +188,6 @@ class Pending:
         return self.root, facts.session
 
     def begins_work(self) -> bool:
-        """Whether the agent starts to work with this event."""
         starts = (Moment.SESSION_START, Moment.PROMPT)
         return self.facts is not None and self.facts.moment in starts
 
@@ -205,6 +202,10 @@ class Pending:
             return unreadable(why)
         return ruling_on(why, self.on_trouble, facts)
 
+    def reasons(self, why: str) -> str:
+        """Why the call could not be decided, with the refusal that stands."""
+        return why if self.refusal is None else f"{self.refusal.text} {why}"
+
     def reply(self, agent: str, ruling: Ruling) -> Reply:
         """The ruling in the agent's format; without a readable event, by exit code or plugin reply."""
         if self.dialect is None or self.facts is None:
@@ -213,7 +214,6 @@ class Pending:
 
 
 def in_dialect(dialect: Dialect, facts: HookFacts, ruling: Ruling) -> Reply:
-    """The ruling in the agent's format, with the refusal to write if standard output fails."""
     reply = dialect.write(ruling, facts)
     refuses = ruling.action in REFUSING and facts.moment is Moment.BEFORE_TOOL
     return reply._replace(refusal=ruling.text) if refuses else reply

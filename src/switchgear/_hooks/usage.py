@@ -33,7 +33,6 @@ class Card(NamedTuple):
     window: int | None = None
     """How many tokens the model can hold."""
     unknown: str = ""
-    """Why there is no price."""
     made_s: float = 0.0
 
     def cost_micros(self, tokens: Sequence[int]) -> int | None:
@@ -74,11 +73,8 @@ def _price_from_list(model: str) -> Card:
     from switchgear._providers.prices import window_of  # noqa: PLC0415
 
     much = _MILLION
-    kinds = (
-        *(Usage(model or None, much, 0), Usage(model or None, 0, much)),
-        *(Usage(model or None, much, 0, much), Usage(model or None, much, 0, 0, much)),
-    )
-    costs = [cost_of([usage]) for usage in kinds]
+    kinds = ((much, 0), (0, much), (much, 0, much), (much, 0, 0, much))
+    costs = [cost_of([Usage(model or None, *tokens)]) for tokens in kinds]
     unknown = next((cost.unknown for cost in costs if cost.unknown), "")
     sent, output, read, written = (cost.micros or 0 for cost in costs)
     return Card(sent, output, read, written, window_of(model), unknown)
@@ -87,16 +83,11 @@ def _price_from_list(model: str) -> Card:
 def _read(place: str) -> dict[str, Card]:
     data: Any = hook_config.read_own(place)
     try:
-        return {str(model): _card(fields) for model, fields in data.items()}
+        cards = {str(model): Card._make(fields) for model, fields in data.items()}
+        prices: list[Any] = [price for card in cards.values() for price in card[:4]]
+        return cards if all(isinstance(each, int) and each >= 0 for each in prices) else {}
     except (ValueError, TypeError, AttributeError):
         return {}
-
-
-def _card(fields: Any) -> Card:
-    prices: list[Any] = fields[:4]
-    if not all(isinstance(price, int) and price >= 0 for price in prices):
-        raise ValueError  # caught above: the file is rebuilt
-    return Card._make(fields)
 
 
 LAST = 8
@@ -104,8 +95,6 @@ LAST = 8
 
 
 class Bill(NamedTuple):
-    """The usage that is new since the last hook."""
-
     context_used: float | None = None
     """The share of the window that the last answer has left in use."""
     cost_micros: int | None = None
@@ -130,7 +119,6 @@ class Reader(NamedTuple):
 
 
 def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:
-    """Read the new part of a transcript. Returns the new position and the new usage."""
     offset, lines = lines_since(reader.transcript, book.offset)
     answers = dict(book.answers)
     spent: dict[str, list[int]] = {}
@@ -164,10 +152,9 @@ def _bill(
         if cost is not None:
             micros = cost + (micros or 0)
     unpriced = {name: card.unknown for name, card in cards.items() if card.unknown}
-    return Bill(latest and _context_share(reader, latest, cards), micros, unpriced)
-
-
-def _context_share(reader: Reader, latest: AnswerUsage, cards: Mapping[str, Card]) -> float:
-    listed = cards.get(latest.model, Card()).window
-    window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
-    return min(1.0, (latest.tokens.input + latest.tokens.output) / window)
+    used = None
+    if latest is not None:
+        listed = cards.get(latest.model, Card()).window
+        window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
+        used = min(1.0, (latest.tokens.input + latest.tokens.output) / window)
+    return Bill(used, micros, unpriced)

@@ -20,12 +20,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from switchgear._agents.events import Usage
+from switchgear._agents.fields import parsed
 from switchgear._agents.prices import cost_of
 from switchgear._opinion import opinion
 from switchgear._opinion.opinion import (
@@ -74,7 +75,11 @@ def consult(
         refused = _reserve(settings, request, folder)
         if refused:
             return no_opinion(refused, settings.source)
-        answer = _request_opinion(settings, request, cwd, environ)
+        due_s = time.monotonic() + settings.timeout_s
+        if settings.command is not None:
+            answer = ModelAnswer(_from_command(settings, request, cwd, environ, due_s))
+        else:
+            answer = _from_model(settings, request, environ, due_s)
         found = opinion.parsed(answer.text, settings)
         found = found._replace(cost_micros=_cost(settings, answer))
         _settle(settings, request, folder, found.cost_micros)
@@ -219,15 +224,6 @@ def _tidy(folder: str) -> None:
 # The other side
 
 
-def _request_opinion(
-    settings: SecondOpinion, request: Mapping[str, Any], cwd: str, environ: Mapping[str, str]
-) -> ModelAnswer:
-    due_s = time.monotonic() + settings.timeout_s
-    if settings.command is not None:
-        return ModelAnswer(_from_command(settings, request, cwd, environ, due_s))
-    return _from_model(settings, request, environ, due_s)
-
-
 def _from_command(
     settings: SecondOpinion,
     request: Mapping[str, Any],
@@ -250,8 +246,13 @@ def _from_command(
             env={**environ, "SWITCHGEAR_SECOND_OPINION": "1"},
             start_new_session=True,
         )
+    pipe = cast("IO[bytes]", process.stdout).fileno()
+
+    def read(left_s: float) -> bytes | None:
+        return os.read(pipe, 65_536) if select.select([pipe], [], [], left_s)[0] else None
+
     try:
-        output = _output(process, due_s, settings.timeout_s)
+        output = _read_all(read, due_s, settings.timeout_s)
         left_s = max(0.0, due_s - time.monotonic())
         code = process.wait(timeout=left_s)
     except subprocess.TimeoutExpired:
@@ -267,21 +268,16 @@ def _from_command(
     return output.decode(errors="replace")
 
 
-def _output(process: "subprocess.Popen[bytes]", due_s: float, timeout_s: float) -> bytes:
-    if process.stdout is None:
-        raise NoOpinion("the command has no output")
-    file = process.stdout.fileno()
+def _read_all(read: Callable[[float], bytes | None], due_s: float, timeout_s: float) -> bytes:
+    """The parts that `read(left_s)` returns, up to an empty one; `None`: none came in that time."""
     found = b""
-    while True:
-        left_s = due_s - time.monotonic()
-        if left_s <= 0 or not select.select([file], [], [], left_s)[0]:
-            raise NoOpinion(f"no answer within {timeout_s:g} s")
-        part = os.read(file, 65_536)
+    while (left_s := due_s - time.monotonic()) > 0 and (part := read(left_s)) is not None:
         if not part:
             return found
         found += part
         if len(found) > LARGEST_ANSWER:
             raise NoOpinion(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+    raise NoOpinion(f"no answer within {timeout_s:g} s")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -310,7 +306,7 @@ def _from_model(
     opener = urllib.request.build_opener(_NoRedirects)
     try:
         with opener.open(asking, timeout=max(0.1, due_s - time.monotonic())) as response:
-            raw = _read(response, due_s, settings.timeout_s)
+            raw = _read_all(lambda _: response.read1(65_536), due_s, settings.timeout_s)
     except urllib.error.HTTPError as error:
         with error:
             raise NoOpinion(f"the model API answered {error.code}") from None
@@ -318,23 +314,9 @@ def _from_model(
         raise NoOpinion(f"no answer within {settings.timeout_s:g} s") from None
     except (urllib.error.URLError, http.client.HTTPException) as error:
         raise NoOpinion(f"the model API cannot be reached: {redact(str(error))}") from None
-    try:
-        found = opinion.answer_in(settings.api, json.loads(raw))
-    except (ValueError, RecursionError):
-        found = None
+    found = opinion.answer_in(settings.api, parsed(raw))
     if found is None:
         raise NoOpinion("the model API answered without a text")
-    return found
-
-
-def _read(response: Any, due_s: float, timeout_s: float) -> bytes:
-    found = b""
-    while part := response.read1(65_536):
-        found += part
-        if len(found) > LARGEST_ANSWER:
-            raise NoOpinion(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
-        if time.monotonic() > due_s:
-            raise NoOpinion(f"no answer within {timeout_s:g} s")
     return found
 
 
@@ -345,16 +327,8 @@ def _check_url(url: str, variable: str) -> None:
         host = parts.hostname or ""
     except ValueError:
         raise NoOpinion(f"${variable} contains no URL") from None
-    if parts.scheme == "https" and host:
-        return
-    if parts.scheme != "http" or not _is_this_machine(host):
+    is_local = host == "localhost"
+    with suppress(ValueError):  # a name
+        is_local = is_local or ipaddress.ip_address(host).is_loopback
+    if not host or parts.scheme not in ({"https", "http"} if is_local else {"https"}):
         raise NoOpinion(f"${variable} must be https://, or http:// to this machine")
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any, NamedTuple
 
+from switchgear._agents import fields
+from switchgear._agents.fields import at
 from switchgear._core import values
 from switchgear._core.types import Signal
 from switchgear._text.redact import redact
@@ -71,12 +73,10 @@ class SecondOpinion(NamedTuple):
 
     @property
     def default_url(self) -> str:
-        """The base URL where the variable is not set."""
         return _URLS[self.api]
 
     @property
     def source(self) -> str:
-        """The source, in one safe line."""
         return redact(f"model {self.model}" if self.model else f"command {self.command}", 120)
 
 
@@ -162,8 +162,6 @@ CACHED = ", cached"
 
 
 class Opinion(NamedTuple):
-    """An opinion. Its texts are bounded and safe to show."""
-
     verdict: str = NONE
     reason: str = ""
     """Why; of `none`: what went wrong."""
@@ -237,10 +235,7 @@ def loaded(text: str | bytes | None, settings: SecondOpinion) -> Opinion | None:
     """The inverse of `dumped`, checked like an answer; `None`: it cannot be used."""
     if text is None or len(text) > LARGEST_ANSWER:
         return None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    data = fields.parsed(text)
     if not isinstance(data, dict):
         return None
     if data.get("verdict") == NONE:
@@ -261,10 +256,7 @@ def _object_in(text: str) -> Mapping[str, Any] | None:
     """The JSON object of an answer; models like to put a fence or a sentence around it."""
     text = text[:LARGEST_ANSWER]
     for part in (text, text[text.find("{") : text.rfind("}") + 1]):
-        try:
-            found = json.loads(part)
-        except (ValueError, RecursionError):
-            continue
+        found = fields.parsed(part)
         if isinstance(found, dict):
             return found
     return None
@@ -300,7 +292,6 @@ def prompt(request: Mapping[str, Any]) -> str:
 
 
 def body(settings: SecondOpinion, request: Mapping[str, Any], most_tokens: int) -> dict[str, Any]:
-    """The body of the HTTP request to the model."""
     user = {"role": "user", "content": prompt(request)}
     if settings.api == ANTHROPIC:
         return {
@@ -324,30 +315,15 @@ class ModelAnswer(NamedTuple):
 
 def answer_in(api: str, data: Any) -> ModelAnswer | None:
     """The answer in a response of the API; `None`: it has none."""
-    if not isinstance(data, dict):
-        return None
-    usage = data.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
     if api == ANTHROPIC:
-        parts = data.get("content")
-        texts = [_text_of(part) for part in parts] if isinstance(parts, list) else []
+        parts = [part for part in fields.objects(at(data, "content")) if part.get("type") == "text"]
+        texts = [part.get("text") for part in parts]
         names = ("input_tokens", "output_tokens")
     else:
-        choices = data.get("choices")
-        first = choices[0] if isinstance(choices, list) and choices else None
-        message = first.get("message") if isinstance(first, dict) else None
-        content = message.get("content") if isinstance(message, dict) else None
-        texts = [content] if isinstance(content, str) else []
+        texts = [
+            at(choice, "message", "content") for choice in fields.items(at(data, "choices"))[:1]
+        ]
         names = ("prompt_tokens", "completion_tokens")
-    text = "".join(texts)
-    return ModelAnswer(text, *(_count(usage.get(name)) for name in names)) if text else None
-
-
-def _text_of(part: Any) -> str:
-    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else ""
-    return text if isinstance(text, str) else ""
-
-
-def _count(value: object) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    return min(value, 10**9) if is_count and isinstance(value, int) and value > 0 else 0
+    text = "".join(map(fields.text, texts))
+    counts = (min(fields.count(at(data, "usage", name)), 10**9) for name in names)
+    return ModelAnswer(text, *counts) if text else None

@@ -53,10 +53,8 @@ class Interventions(NamedTuple):
     @property
     def step_names(self) -> tuple[str, ...]:
         """The steps that can be taken: `escalate` only where configured, and `skip` last."""
-        known = (
-            step_name for step_name in self.when_alone if self.escalate or step_name != ESCALATE
-        )
-        return (*dict.fromkeys(step_name for step_name in known if step_name != SKIP), SKIP)
+        left_out = {SKIP} if self.escalate else {SKIP, ESCALATE}
+        return (*dict.fromkeys(name for name in self.when_alone if name not in left_out), SKIP)
 
 
 def checked(plan: Interventions) -> Interventions:
@@ -115,21 +113,19 @@ def take_next_step(apply: Apply, subject: str, step_names: Sequence[str], why: s
 
     To be called once for each trip of the subject's circuit.
     """
-    key, policy = escalation_key(subject), escalation_policy(step_names)
-    before = tried(apply(key, policy, _LOOK).circuit)
-    step_name = next_step_name(step_names, before)
-    if step_name in before:
-        return StepTaken(step_name, before)  # the escalation is open: nothing is left to try
-    apply(key, policy, Record(Signal(ok=False, error=f"{step_name}: {why}")))
-    return StepTaken(step_name, before)
+    return take(apply, subject, step_names, None, why)
 
 
 def take(
-    apply: Apply, subject: str, step_names: Sequence[str], step_name: str, why: str
+    apply: Apply, subject: str, step_names: Sequence[str], step_name: str | None, why: str
 ) -> StepTaken:
-    """Take the step that an operator chose, regardless of earlier steps; it is not repeated automatically."""
+    """Take the step that an operator chose, regardless of earlier steps; it is not repeated automatically.
+
+    `None`: the next one; where none is left to try, nothing is recorded.
+    """
     key, policy = escalation_key(subject), escalation_policy(step_names)
     before = tried(apply(key, policy, _LOOK).circuit)
+    step_name = step_name or next_step_name(step_names, before)
     if step_name == SKIP:  # the last step, skipping those between
         left = [each for each in step_names if each not in before]
     else:

@@ -16,7 +16,6 @@ SAID = "Switchgear: "
 UNTIL = ". The session is stopped until the user looks at it."
 """The end of the text about changed files, for the agent."""
 LONGEST_TAMPERING = 1000
-"""Maximum characters of the text about changed files."""
 
 HELD = "held open"
 """The beginning of the reason if an operator holds the session."""
@@ -66,7 +65,6 @@ def span(seconds: float) -> str:
 
 
 def trip_options(wait_s: float | None) -> tuple[Option, ...]:
-    """The possible actions for a tripped circuit."""
     again = "It stays open until it is reset" if wait_s is None else f"Auto-retry in {wait_s:.0f}s"
     return (
         Option("wait", "Wait for reset", again),
@@ -100,7 +98,6 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
 
 
 def operation(name: str) -> str:
-    """The operation of a circuit: `op/agent_spawn` is the operation `agent_spawn`."""
     return one_line(name.removeprefix("op/"))
 
 
@@ -113,7 +110,6 @@ def _failures(reason: str) -> str:
 
 
 def _clock(at_s: float) -> str:
-    """The time of day in UTC."""
     second = int(at_s) % 86_400
     return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
@@ -161,38 +157,19 @@ def stuck_options(
     `limited`: it has a time limit; `stopped`: its circuit is open; `pausable`: its process is known,
     on this machine; `paused`: that process was paused; `in_batch`: other tasks continue after an abort.
     """
-    possible = {
-        "resume": stopped,
-        "nudge": True,
-        "extend": limited,
-        "escalate": plan.escalate is not None,
-        "pause": pausable and not paused,
-        "continue": pausable and paused,
-        "abort": True,
-    }
+    helper = one_line(plan.helper if plan.helper != HELPER else plan.escalate or HELPER, 60)
+    more = span(plan.extend_s).replace(" ", " more ")
+    after = "continue batch" if in_batch else "stop agent"
     options = (
-        Option("resume", "Resume agent", "Reset the circuit; the agent may go on"),
-        Option("nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
-        Option("extend", "Extend timeout", f"Grant {_extension_text(plan.extend_s)}"),
-        Option("escalate", "Hand over", f"Escalate to {_helper(plan)}"),
-        Option("pause", "Pause agent", "Suspend its process (SIGSTOP)"),
-        Option("continue", "Continue agent", "Continue its process (SIGCONT)"),
-        Option(
-            "abort", "Abort task", f"Mark failed, {'continue batch' if in_batch else 'stop agent'}"
-        ),
+        (stopped, "resume", "Resume agent", "Reset the circuit; the agent may go on"),
+        (True, "nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
+        (limited, "extend", "Extend timeout", f"Grant {more}"),
+        (plan.escalate is not None, "escalate", "Hand over", f"Escalate to {helper}"),
+        (pausable and not paused, "pause", "Pause agent", "Suspend its process (SIGSTOP)"),
+        (pausable and paused, "continue", "Continue agent", "Continue its process (SIGCONT)"),
+        (True, "abort", "Abort task", f"Mark failed, {after}"),
     )
-    return tuple(option for option in options if possible[option.key])
-
-
-def _helper(plan: Interventions) -> str:
-    """The name of the agent or command that takes over."""
-    known = plan.helper if plan.helper != HELPER else plan.escalate or HELPER
-    return one_line(known, 60)
-
-
-def _extension_text(extend_s: float) -> str:
-    count, _, unit = span(extend_s).partition(" ")
-    return f"{count} more {unit}"
+    return tuple(Option(*texts) for is_possible, *texts in options if is_possible)
 
 
 def agent_calm(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
@@ -274,7 +251,6 @@ def what_next(
 
 
 def progress_warning(reason: str) -> str:
-    """The warning for an agent that makes no progress."""
     seen = one_line(reason, _LONGEST_INDICATOR)
     return (
         f"Switchgear warns: {seen}. Try a different approach; if this goes on, you will be stopped."
@@ -340,7 +316,6 @@ def time_warning(percent: int, left_s: float, limit_s: float) -> str:
 
 
 def time_over(limit_s: float) -> str:
-    """The text for an agent at the end of its time."""
     return f"{OVER}: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
 
 

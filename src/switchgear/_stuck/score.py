@@ -23,7 +23,6 @@ class Share(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """The effect on the score, in words; empty: none."""
         if self.alone:
             return f"{self.alone:.0f} on its own"
         return f"+{self.points:g}" if self.trips else ""

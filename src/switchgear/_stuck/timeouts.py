@@ -49,8 +49,6 @@ class ChosenTimeout(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A mark that was just passed."""
-
     percent: int
     """70, 90 or 100."""
     left_s: float

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from e2e.agents.installation import node_folder, program
 from switchgear._agents.base import Agent
-from switchgear._agents.registry import AGENTS
+from switchgear._agents.registry import agent_named
 
 
 class World(NamedTuple):
@@ -40,7 +40,7 @@ def world_of(name: str, url: str, home: Path) -> World:
         "SWITCHGEAR_TRUST": "1",  # for commands; hooks go by what `hooks install` trusted
     }
     model, special = WORLDS[name](url, home)
-    return World(AGENTS[name], model, {**plain, **special})
+    return World(agent_named(name), model, {**plain, **special})
 
 
 def claude(url: str, home: Path) -> tuple[str, dict[str, str]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from switchgear._agents.base import StreamReader
 from switchgear._agents.events import StreamEvent, Usage, complaint, known_complaint, looks_failed
 from switchgear._agents.process import LineBuffer
-from switchgear._agents.registry import AGENTS, agent_of_command
+from switchgear._agents.registry import AGENTS, agent_named, agent_of_command
 from switchgear._text.agent_text import asks, clean, summarise
 
 STREAMS = sorted((Path(__file__).parents[1] / "streams").glob("*.jsonl"))
@@ -75,25 +75,25 @@ def survives(reader: StreamReader, lines: list[bytes]) -> list[StreamEvent]:
 @example("aider", [b"Tokens: ... sent, ,,, received."])
 @example("mini", [b"mini-swe-agent (step 1, $...):"])
 def test_random_bytes_never_stop_a_reader(name: str, lines: list[bytes]) -> None:
-    survives(AGENTS[name].reader(), lines)
+    survives(agent_named(name).reader(), lines)
 
 
 @given(names, st.lists(broken_objects(), max_size=6))
 def test_recorded_lines_with_broken_parts_never_stop_a_reader(
     name: str, lines: list[bytes]
 ) -> None:
-    survives(AGENTS[name].reader(), lines)
+    survives(agent_named(name).reader(), lines)
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_the_stream_of_another_agent_is_only_not_understood(name: str) -> None:
-    reader = AGENTS[name].reader()
+    reader = agent_named(name).reader()
     survives(reader, [line.encode() for line in LINES])
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "qwen", "opencode", "pi"])
 def test_lines_that_are_not_understood_are_counted_with_their_length(name: str) -> None:
-    reader = AGENTS[name].reader()
+    reader = agent_named(name).reader()
     lines = [b"not json", b'{"type":"from the future"}', b"[1,2]", b'"text"']
     assert [reader.feed(line) for line in lines] == [[], [], [], []]
     assert reader.unknown_lines == 4
@@ -135,7 +135,7 @@ def test_megabytes_of_one_thing_are_read_in_linear_time(unit: str) -> None:
     clean(text)
     complaint(text)
     looks_failed(text)
-    for agent in AGENTS.values():
+    for agent in map(agent_named, AGENTS):
         agent.reader().feed(text.replace("\n", " ").encode())
     assert time.process_time() - began_s < 30.0  # hundreds of times what it takes
 
@@ -144,7 +144,7 @@ def test_secrets_leave_no_reader() -> None:
     secret = "sk-proj-abcdefghijklmnop"
     line = json.dumps({"type": "tool", "name": secret, "arguments": {"command": f"use {secret}"},
                        "ok": False, "error": f"bad {secret}", "files": [secret]})  # fmt: skip
-    reader = AGENTS["demo"].reader()
+    reader = agent_named("demo").reader()
     events = [*reader.feed(line.encode()), *reader.feed(f"plain {secret}".encode())]
     assert len(events) == 3
     assert secret not in str(events)
@@ -182,7 +182,7 @@ def test_errors_of_providers_are_distinguished(
     ["Ripgrep is not available.", "warning: 401 files changed", "listening on port 5000", ""],
 )
 def test_ordinary_remarks_on_stderr_are_no_errors(text: str) -> None:
-    assert AGENTS["gemini"].reader().feed(text.encode(), stderr=True) == []
+    assert agent_named("gemini").reader().feed(text.encode(), stderr=True) == []
 
 
 def test_a_known_program_that_prints_json_is_read_as_that_agent() -> None:

@@ -11,15 +11,15 @@ NASTY = "--help; $(rm -rf .) 'quoted' \"twice\" \n@file"
 
 def test_every_agent_has_a_name_and_an_install_command() -> None:
     assert list(AGENTS) == sorted(AGENTS)
-    for name, agent in AGENTS.items():
+    for name in AGENTS:
+        agent = agent_named(name)
         assert agent.name == name
         assert agent.install
-        assert type(agent_named(name)) is type(agent)
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_the_prompt_is_one_argument_or_stdin_and_never_an_option(name: str) -> None:
-    invocation = AGENTS[name].invocation(NASTY)
+    invocation = agent_named(name).invocation(NASTY)
     holders = [part for part in invocation.argv if NASTY in part]
     if invocation.stdin is not None:
         assert invocation.stdin == NASTY
@@ -31,10 +31,10 @@ def test_the_prompt_is_one_argument_or_stdin_and_never_an_option(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(set(AGENTS) - {"demo"}))
 def test_a_model_and_further_arguments_are_passed_on(name: str) -> None:
-    argv = AGENTS[name].invocation("do it", model="some/model", extra=("--more", "x")).argv
+    argv = agent_named(name).invocation("do it", model="some/model", extra=("--more", "x")).argv
     assert argv[argv.index("--model") + 1] == "some/model"
     assert argv[argv.index("--more") + 1] == "x"
-    assert "--model" not in AGENTS[name].invocation("do it").argv
+    assert "--model" not in agent_named(name).invocation("do it").argv
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_a_model_and_further_arguments_are_passed_on(name: str) -> None:
 def test_agents_are_started_headless_by_their_own_commands(
     name: str, parts: tuple[str, ...]
 ) -> None:
-    assert AGENTS[name].invocation("do it").argv[: len(parts)] == parts
+    assert agent_named(name).invocation("do it").argv[: len(parts)] == parts
 
 
 def test_a_prompt_too_long_for_an_argument_is_refused_with_the_way_out() -> None:
     with pytest.raises(ValueError, match="120000; put the details into a file"):
         as_argument("é" * 60_001)
-    assert AGENTS["claude"].invocation("x" * 1_000_000).stdin
+    assert agent_named("claude").invocation("x" * 1_000_000).stdin
 
 
 def test_a_command_gets_the_prompt_in_its_place_as_one_argument() -> None:

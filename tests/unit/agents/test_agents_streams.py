@@ -19,14 +19,14 @@ from switchgear._agents.events import (
     total_usage,
     usage_by_model,
 )
-from switchgear._agents.registry import AGENTS
+from switchgear._agents.registry import agent_named
 
 STREAMS = Path(__file__).parents[1] / "streams"
 
 
 def read(name: str, exit_code: int | None = 0) -> list[StreamEvent]:
     """A recording, through the reader that its name begins with."""
-    reader = AGENTS[name.partition("-")[0]].reader()
+    reader = agent_named(name.partition("-")[0]).reader()
     events = fed(reader, (STREAMS / f"{name}.jsonl").read_bytes().splitlines())
     assert reader.unknown_lines == 0
     return [*events, *reader.close(exit_code)]
@@ -37,7 +37,7 @@ def fed(reader: StreamReader, lines: list[bytes]) -> list[StreamEvent]:
 
 
 def told(agent: str, *lines: object, exit_code: int | None = 0) -> list[StreamEvent]:
-    reader = AGENTS[agent].reader()
+    reader = agent_named(agent).reader()
     events = fed(reader, [json.dumps(line).encode() for line in lines])
     return [*events, *reader.close(exit_code)]
 
@@ -335,7 +335,7 @@ Tokens: 1,000 sent, 90 received. Cost: $0.02 message, $0.03 session.
 
 
 def test_aider_reports_edits_tokens_and_cost_in_plain_words() -> None:
-    reader = AGENTS["aider"].reader()
+    reader = agent_named("aider").reader()
     events = [*fed(reader, AIDER.encode().splitlines()), *reader.close(0)]
     [step] = steps(events)
     assert step.files_changed == ("src/a.py",)
@@ -344,7 +344,7 @@ def test_aider_reports_edits_tokens_and_cost_in_plain_words() -> None:
 
 
 def test_aider_that_only_met_errors_failed() -> None:
-    reader = AGENTS["aider"].reader()
+    reader = agent_named("aider").reader()
     events = fed(reader, [b"litellm.RateLimitError: RateLimitError: too many requests"])
     events += reader.close(0)
     assert [(error.kind, error.final) for error in errors(events)] == [
@@ -384,7 +384,7 @@ the settings are missing
 
 
 def test_mini_reports_commands_and_their_outcomes_in_plain_words() -> None:
-    reader = AGENTS["mini"].reader()
+    reader = agent_named("mini").reader()
     events = [*fed(reader, MINI.encode().splitlines()), *reader.close(0)]
     assert [(step.arguments, step.ok) for step in steps(events)] == [
         ("cat settings.toml", False),
@@ -399,7 +399,7 @@ def test_mini_reports_commands_and_their_outcomes_in_plain_words() -> None:
     ("status", "kind"), [("LimitsExceeded", "limit"), ("RepeatedFormatError", "other")]
 )
 def test_mini_that_gave_up_exits_with_zero_and_is_not_believed(status: str, kind: str) -> None:
-    reader = AGENTS["mini"].reader()
+    reader = agent_named("mini").reader()
     lines = ["mini-swe-agent (step 1, $0.00):", "Hm.", "─" * 300, "Exit:", status]
     events = [*fed(reader, [line.encode() for line in lines]), *reader.close(0)]
     assert [(error.kind, error.final) for error in errors(events)] == [(kind, True)]
@@ -441,7 +441,7 @@ LOGGED = (
 )
 def test_opencode_reports_retries_in_its_log(text: str, kind: str) -> None:
     line = LOGGED.format(small="false", text=text).encode()
-    [error] = AGENTS["opencode"].reader().feed(line, stderr=True)
+    [error] = agent_named("opencode").reader().feed(line, stderr=True)
     assert isinstance(error, AgentError)
     assert (error.kind, error.final) == (kind, False)
     assert error.text == f"AI_APICallError: {text}".replace("\\", "")
@@ -457,11 +457,11 @@ def test_opencode_reports_retries_in_its_log(text: str, kind: str) -> None:
     ],
 )
 def test_nothing_else_in_opencodes_log_is_a_complaint(line: str) -> None:
-    assert AGENTS["opencode"].reader().feed(line.encode(), stderr=True) == []
+    assert agent_named("opencode").reader().feed(line.encode(), stderr=True) == []
 
 
 def test_errors_of_opencode_outside_its_log_are_read_too() -> None:
-    [error] = AGENTS["opencode"].reader().feed(b"Error: connect ECONNREFUSED", stderr=True)
+    [error] = agent_named("opencode").reader().feed(b"Error: connect ECONNREFUSED", stderr=True)
     assert isinstance(error, AgentError)
     assert error.kind == "connection"
 

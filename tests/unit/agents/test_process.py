@@ -96,9 +96,9 @@ def test_no_descriptor_of_switchgear_reaches_the_agent(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
-    from switchgear._agents.registry import AGENTS  # noqa: PLC0415
+    from switchgear._agents.registry import agent_named  # noqa: PLC0415
 
-    done = AgentProcess(AGENTS["codex"], "x", tmp_path, env={"PATH": str(tmp_path)}).run()
+    done = AgentProcess(agent_named("codex"), "x", tmp_path, env={"PATH": str(tmp_path)}).run()
     assert (done.end, done.exit_code) == (ProcessEnd.NOT_FOUND, None)
     assert "no program 'codex' on the PATH" in done.problem
     assert "npm install -g @openai/codex" in done.problem

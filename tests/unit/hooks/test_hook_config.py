@@ -121,6 +121,24 @@ def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
     assert caught.value.last.on_trouble == "refuse"
 
 
+def test_a_compiled_file_of_another_program_is_not_the_last_configuration(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = project / "own" / "switchgear" / "switchgear.yaml"
+    config.parent.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "own"))
+    config.write_text("hooks: {on_trouble: refuse}\n")
+    config_of(str(project))
+    compiled = project / ".switchgear" / "hooks.json"
+    forged = json.loads(compiled.read_text()) | {"on_trouble": "admit", "rules": []}
+    compiled.write_text(json.dumps(forged))
+    config.write_text("hooks: {on_trouble: maybe}\n")
+    for _ in range(2):  # the second time, the first attempt is recorded in the file
+        with pytest.raises(Unconfigured, match="it must be one of admit, refuse") as caught:
+            config_of(str(project))
+        assert caught.value.last is None
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', "x" * 2_000_000])
 def test_an_invalid_compiled_file_is_rebuilt(project: Path, text: str) -> None:
     config_of(str(project))

@@ -165,7 +165,9 @@ def escalated(times: int) -> tuple[Notes, list[str], MemoryStore]:
     store, notes, step_names = MemoryStore(), at_work(), list[str]()
     for _ in range(times):
         tripped(store)
-        notes, taken = session.stuck(circuit(store), notes, SCORE, PLAN)
+        notes, taken = session.take_escalation_step(
+            circuit(store), session.left_to_hooks(notes, SCORE), PLAN
+        )
         step_names.append(taken.step_name)
     return notes, step_names, store
 
@@ -215,10 +217,11 @@ def test_every_step_is_an_event_with_its_evidence() -> None:
 def test_measured_progress_starts_the_escalation_at_the_bottom() -> None:
     store = MemoryStore()
     tripped(store)
-    notes, _ = session.stuck(circuit(store), at_work(), SCORE, PLAN)
+    notes = session.left_to_hooks(at_work(), SCORE)
+    notes, _ = session.take_escalation_step(circuit(store), notes, PLAN)
     notes = session.progressed(notes)
     assert notes.tried == ()
-    assert session.stuck(circuit(store), notes, SCORE, PLAN)[1].step_name == "nudge"
+    assert session.take_escalation_step(circuit(store), notes, PLAN)[1].step_name == "nudge"
 
 
 @pytest.mark.parametrize(

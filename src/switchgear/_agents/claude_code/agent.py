@@ -38,10 +38,9 @@ _MOST_IDS = 10_000
 
 
 class ClaudeReader(JsonReader):
-    """Reads Claude Code's stream and, with `cumulative_input`, Qwen Code's."""
+    """Reads Claude Code's stream; Qwen Code's differs in how it counts tokens."""
 
     placeholder_output = True
-    """Whether output tokens of messages are placeholders."""
     token_counts = staticmethod(token_counts)
 
     def __init__(self, *, model: str | None = None) -> None:
@@ -143,8 +142,6 @@ class ClaudeReader(JsonReader):
 
 
 class Claude(Agent):
-    """Anthropic's Claude Code."""
-
     name = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
     reader_class = ClaudeReader
@@ -180,6 +177,7 @@ _SILENT = frozenset({
     *("api-request", "api-request-blob", "api-request-shape", "atis-latch", "progress", "mode"),
     *("file-history-snapshot", "custom-title", "ai-title", "agent-name", "pr-link", "tag"),
     *("stream_event", "rate_limit_event", "permission-mode", "worktree-state", "agent-setting"),
+    "system",
 })  # fmt: skip
 _SPEAKING = ("user", "assistant")
 
@@ -189,7 +187,7 @@ def _recognises(source: RecordingFile) -> bool:
     head = source.head()
     if any(isinstance(at(line, "message", "parts"), list) for line in head):
         return False  # Qwen Code's
-    known = _SILENT.union(_SPEAKING, ("system",))
+    known = _SILENT.union(_SPEAKING)
     return any(
         line.get("type") in known
         and ("sessionId" in line or "session_id" in line or "leafUuid" in line)
@@ -206,9 +204,11 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     for line in source.lines(tally, _FORMAT):
         kind = word(line.get("type"))
         if kind not in _SPEAKING:
-            if kind == "result":
-                _record_tool_end(sessions, line)
-            elif kind != "system" and kind not in _SILENT:
+            session = sessions.get(_key(line)) if kind == "result" else None
+            if session is not None:
+                cost_micros = micros(line.get("total_cost_usd"))
+                session.fill(ended=name(line.get("subtype")), cost_micros=cost_micros)
+            elif kind != "result" and kind not in _SILENT:
                 tally.unknown_line(_FORMAT, kind)
             continue
         key = _key(line)
@@ -228,56 +228,43 @@ def _key(line: dict[str, Any]) -> str:
     return session
 
 
-def _record_tool_end(sessions: "dict[str, _ClaudeSession]", line: dict[str, Any]) -> None:
-    session = sessions.get(_key(line))
-    if session is not None:
-        cost_micros = micros(line.get("total_cost_usd"))
-        session.fill(ended=name(line.get("subtype")), cost_micros=cost_micros)
-
-
 class _ClaudeSession(RunBuilder):
     _answer: object = None
     """The id of the answer that is read; it comes in several lines."""
 
     def read_message(self, kind: str, line: dict[str, Any]) -> None:
-        message, at_s = line.get("message"), moment(line.get("timestamp"))
+        message, self.at_s = line.get("message"), moment(line.get("timestamp"))
         content = at(message, "content")
         if kind == "user":
-            self._user(content, at_s, human=line.get("isMeta") is not True)
+            self._user(content, human=line.get("isMeta") is not True)
         else:
-            self._assistant(message, content, at_s)
+            self._assistant(message, content)
 
-    def _user(self, content: object, at_s: float | None, *, human: bool) -> None:
+    def _user(self, content: object, *, human: bool) -> None:
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         for part in parts:
             if at(part, "type") == "tool_result":
                 output = words(at(part, "content"))
                 ok = at(part, "is_error") is not True
-                self.result(at(part, "tool_use_id"), output, at_s, ok=ok)
+                self.result(at(part, "tool_use_id"), output, ok=ok)
             elif at(part, "type") == "text":
-                self.turn(at_s)
+                self.turn()
                 if human:
                     self.user(at(part, "text"))
 
-    def _assistant(self, message: object, content: object, at_s: float | None) -> None:
+    def _assistant(self, message: object, content: object) -> None:
         if at(message, "id") != self._answer or self._answer is None:
             self._answer = at(message, "id")
-            self.turn(at_s)
-            self._use(message)
+            self.turn()
+            model = name(at(message, "model"))
+            self.fill(model=model if model != "<synthetic>" else "")
+            self.add_usage(Usage(model, *token_counts(at(message, "usage"))))
         for part in items(content):
             kind = word(at(part, "type"))
-            if kind == "text":
-                self.text(at(part, "text"))
-            elif kind == "thinking":
-                self.text(at(part, "thinking"))
+            if kind in {"text", "thinking"}:
+                self.text(at(part, kind))
             elif kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
-                self.call(at(part, "id"), at(part, "name"), at(part, "input"), at_s)
-
-    def _use(self, message: object) -> None:
-        usage = at(message, "usage")
-        model = name(at(message, "model"))
-        self.fill(model=model if model != "<synthetic>" else "")
-        self.add_usage(Usage(model, *token_counts(usage)))
+                self.call(at(part, "id"), at(part, "name"), at(part, "input"))
 
 
 TRANSCRIPTS = RecordingFormat(

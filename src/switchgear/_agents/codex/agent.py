@@ -6,11 +6,10 @@ that say "Reconnecting". The stream names neither the model nor a price.
 
 import json
 import os
-import queue
+import select
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -26,7 +25,7 @@ from switchgear._agents.events import (
     complaint,
     known_complaint,
 )
-from switchgear._agents.fields import at, command_output, words
+from switchgear._agents.fields import at, command_output, number, parsed, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -35,7 +34,6 @@ from switchgear._agents.recordings.recording import (
     RunBuilder,
     moment,
     name,
-    number,
     word,
 )
 from switchgear._text.agent_text import clean, one_line
@@ -62,20 +60,18 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> 
     if os.path.exists(os.path.join(home, "config.toml")):
         return _query(program, folder, commands, home)
     try:
-        copy = tempfile.mkdtemp()
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copy:
+            with suppress(OSError):
+                shutil.copy(os.path.join(home, "hooks.json"), copy)
+            return _query(program, folder, commands, copy)
     except OSError:  # no place for it: the disk is full, or nothing may be written
         return Trust(asked=False)
-    try:
-        with suppress(OSError):
-            shutil.copy(os.path.join(home, "hooks.json"), copy)
-        return _query(program, folder, commands, copy)
-    finally:
-        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _query(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
+    client = {"name": "switchgear", "title": "Switchgear", "version": "1"}
     requests = [
-        {"id": 1, "method": "initialize", "params": {"clientInfo": _CLIENT}},
+        {"id": 1, "method": "initialize", "params": {"clientInfo": client}},
         {"method": "initialized"},
         {"id": 2, "method": "hooks/list", "params": {"cwds": [folder]}},
     ]
@@ -87,15 +83,14 @@ def _query(program: str, folder: str, commands: Iterable[str], home: str) -> Tru
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
         )
     except OSError:
         return Trust(asked=False)
     try:
-        sent, received = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
-        sent.writelines(json.dumps(request) + "\n" for request in requests)
+        sent, received = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        sent.writelines(json.dumps(request).encode() + b"\n" for request in requests)
         sent.flush()
-        answer = _answer(received, 2, time.monotonic() + WAIT_S)
+        answer = _answer(received.fileno(), 2, time.monotonic() + WAIT_S)
     except OSError:
         answer = None
     finally:
@@ -104,27 +99,18 @@ def _query(program: str, folder: str, commands: Iterable[str], home: str) -> Tru
     return Trust(asked=False) if answer is None else _count_trusted(answer, set(commands))
 
 
-_CLIENT = {"name": "switchgear", "title": "Switchgear", "version": "1"}
-
-
-def _answer(lines: IO[str], number: int, until_s: float) -> Any:
+def _answer(pipe: int, number: int, until_s: float) -> Any:
     """The result of a request; `None`: none arrived in time."""
-    found: queue.Queue[str | None] = queue.Queue()
-
-    def listen() -> None:
-        for line in lines:
-            found.put(line)
-        found.put(None)
-
-    threading.Thread(target=listen, daemon=True).start()
-    while True:
-        try:
-            line = found.get(timeout=max(0.0, until_s - time.monotonic()))
-            message = None if line is None else json.loads(line)
-        except (queue.Empty, ValueError):
-            return None
-        if message is None or (isinstance(message, dict) and message.get("id") == number):
-            return None if message is None else message.get("result")
+    rest = b""
+    while select.select([pipe], [], [], max(0.0, until_s - time.monotonic()))[0]:
+        chunk = os.read(pipe, 65_536)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for message in map(parsed, lines):
+            if at(message, "id") == number:
+                return at(message, "result")
+        if not chunk:
+            break
+    return None
 
 
 def _count_trusted(answer: Any, commands: set[str]) -> Trust:
@@ -203,8 +189,6 @@ class CodexReader(JsonReader):
 
 
 class Codex(Agent):
-    """OpenAI's Codex CLI."""
-
     name = "codex"
     install = "npm install -g @openai/codex"
     reader_class = CodexReader
@@ -253,7 +237,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"), tally)
     for line in source.lines(tally, _FORMAT):
         kind, payload = word(line.get("type")), line.get("payload", line)
-        at_s = moment(line.get("timestamp"))
+        session.at_s = moment(line.get("timestamp"))
         if kind == "session_meta" or (not kind and "id" in line):
             run_id = name(at(payload, "id")) or source.name
             session.set(id=run_id, folder=word(at(payload, "cwd")))
@@ -261,9 +245,9 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
             session.model = name(at(payload, "model")) or session.model
             session.fill(model=session.model)
         elif kind == "event_msg":
-            session.event(payload, at_s)
+            session.event(payload)
         elif kind == "response_item" or kind in _ITEMS:
-            session.item(payload, at_s)
+            session.item(payload)
         elif kind not in _LINES and at(line, "record_type") != "state":
             session.unknown(kind)
     yield session.finish()
@@ -272,48 +256,46 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
 class _CodexSession(RunBuilder):
     model: str | None = None
 
-    def event(self, payload: object, at_s: float | None) -> None:
+    def event(self, payload: object) -> None:
         kind = at(payload, "type")
         if kind == "token_count":
             last = at(payload, "info", "last_token_usage")
             self.add_usage_of_last(Usage(self.model, *token_counts(last)))
         elif kind == "task_complete":
-            self.turn(at_s)
+            self.turn()
             self.set(ended="completed")
         elif kind == "turn_aborted":
             self.set(ended="interrupted")
 
-    def item(self, payload: object, at_s: float | None) -> None:
+    def item(self, payload: object) -> None:
         kind = word(at(payload, "type"))
         if kind == "message":
-            self._message(payload, at_s)
+            self._message(payload)
         elif kind == "reasoning":
             self.text(words(at(payload, "summary")))
         elif kind in _CALLS:
             call_id = at(payload, "call_id") or at(payload, "id")
             arguments = _arguments(at(payload, _CALLS[kind]))
-            self.call(call_id, at(payload, "name") or "shell", arguments, at_s)
+            self.call(call_id, at(payload, "name") or "shell", arguments)
         elif kind.endswith("_call_output"):
-            self._output(payload, at_s)
+            self._output(payload)
         elif kind == "web_search_call":
-            self.call(at(payload, "id"), "web_search", at(payload, "action"), at_s)
-            self.result(at(payload, "id"), "", at_s, ok=True)
+            self.call(at(payload, "id"), "web_search", at(payload, "action"))
+            self.result(at(payload, "id"), "", ok=True)
         elif kind not in _ITEMS:
             self.unknown(at(payload, "type"))
 
-    def _message(self, payload: object, at_s: float | None) -> None:
+    def _message(self, payload: object) -> None:
         text = words(at(payload, "content"))
         if at(payload, "role") == "assistant":
             self.text(text)
         elif at(payload, "role") == "user":
-            self.turn(at_s)
+            self.turn()
             if not text.startswith("<"):  # else the agent describes the environment to the model
                 self.user(text)
 
-    def _output(self, payload: object, at_s: float | None) -> None:
-        output, seconds, code = at(payload, "output"), None, None
-        if isinstance(output, str) and output.startswith("{"):
-            output = _arguments(output)
+    def _output(self, payload: object) -> None:
+        output, seconds, code = _arguments(at(payload, "output")), None, None
         if isinstance(output, dict):
             seconds = number(at(output, "metadata", "duration_seconds"))
             code = at(output, "metadata", "exit_code")
@@ -321,16 +303,12 @@ class _CodexSession(RunBuilder):
         text, reported = command_output(words(output))
         code = code if reported is None else reported
         ok = None if not isinstance(code, int) else code == 0
-        self.result(at(payload, "call_id"), text, at_s, ok=ok, seconds=seconds)
+        self.result(at(payload, "call_id"), text, ok=ok, seconds=seconds)
 
 
 def _arguments(value: object) -> object:
-    if isinstance(value, str) and value.startswith("{"):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
+    found = parsed(value) if isinstance(value, str) and value.startswith("{") else None
+    return value if found is None else found
 
 
 TRANSCRIPTS = RecordingFormat(_FORMAT, "Codex rollout", _recognises, _read, ("~/.codex/sessions",))

@@ -38,8 +38,6 @@ _ASKING = frozenset({"ask_user", "ask_user_question"})
 
 
 class GeminiReader(JsonReader):
-    """Reads the events of one headless run."""
-
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
         self._stopped_itself = False
@@ -99,8 +97,6 @@ class GeminiReader(JsonReader):
 
 
 class Gemini(Agent):
-    """Google's Gemini CLI."""
-
     name = "gemini"
     install = "npm install -g @google/gemini-cli"
     reader_class = GeminiReader
@@ -136,7 +132,8 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     in_lines = "messages" not in source.first
     for line in source.lines(tally, _FORMAT) if in_lines else [source.document()]:
         if "sessionId" in line:
-            chat.begin(line)
+            chat.set(id=name(line["sessionId"]) or "chat")
+            chat.read_messages(line.get("messages"))
         elif "$set" in line:
             chat.read_messages(at(line, "$set", "messages"))
         elif isinstance(line.get("type"), str):
@@ -151,32 +148,25 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
 
 
 class _GeminiChat(RunBuilder):
-    def begin(self, line: dict[str, Any]) -> None:
-        self.set(id=name(line["sessionId"]) or "chat")
-        self.read_messages(line.get("messages"))
-
     def read_messages(self, messages: object) -> None:
         for message in objects(messages):
             self.read_message(message)
 
     def read_message(self, message: dict[str, Any]) -> None:
-        kind, at_s = word(message.get("type")), moment(message.get("timestamp"))
+        kind, self.at_s = word(message.get("type")), moment(message.get("timestamp"))
         if kind == "user":
-            self._user(message, at_s)
+            text = words(message.get("content"))
+            if text:  # else it hands back the results of tools
+                self.turn()
+                if not text.startswith("<session_context>"):
+                    self.user(text)
         elif kind in {"gemini", "qwen", "assistant"}:
-            self._answer(message, at_s)
+            self._answer(message)
         elif kind not in _SILENT:
             self.unknown(kind)
 
-    def _user(self, message: dict[str, Any], at_s: float | None) -> None:
-        text = words(message.get("content"))
-        if text:  # else it hands back the results of tools
-            self.turn(at_s)
-            if not text.startswith("<session_context>"):
-                self.user(text)
-
-    def _answer(self, message: dict[str, Any], at_s: float | None) -> None:
-        self.turn(at_s)
+    def _answer(self, message: dict[str, Any]) -> None:
+        self.turn()
         model, tokens = name(message.get("model")), message.get("tokens")
         self.fill(model=model)
         self.add_usage(Usage(model or None, *token_counts(tokens)))
@@ -184,17 +174,18 @@ class _GeminiChat(RunBuilder):
             self.text(words(at(thought, "description") or at(thought, "subject")))
         self.text(words(message.get("content")))
         for call in items(message.get("toolCalls")):
-            self._call(call, at_s)
+            self._call(call)
 
-    def _call(self, call: object, at_s: float | None) -> None:
-        call_id = at(call, "id")
-        self.call(call_id, at(call, "name"), at(call, "args"), at_s)
+    def _call(self, call: object) -> None:
+        call_id, began_s = at(call, "id"), self.at_s
+        self.call(call_id, at(call, "name"), at(call, "args"))
         output = "\n".join(map(_output, items(at(call, "result"))))
         status, code = word(at(call, "status")), exit_code(output)
         if status in {"success", "error", "cancelled"}:
             ok = False if status == "error" else None if code is None else code == 0
-            ended_s = moment(at(call, "timestamp")) or at_s
-            self.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ended_s, ok=ok)
+            self.at_s = moment(at(call, "timestamp")) or began_s
+            self.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ok=ok)
+            self.at_s = began_s
 
 
 def _output(part: object) -> str:

@@ -87,15 +87,14 @@ def _after(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
     facts = facts._replace(thought=_last_thought(facts.transcript))
     response = data.get("tool_response")
     content = response.get("llmContent") if isinstance(response, dict) else response
-    result = fields.whole_text(content)
-    error = response.get("error") if isinstance(response, dict) else None
+    result, error = fields.whole_text(content), at(response, "error")
     if isinstance(error, dict):
         error = error.get("message")
-    if error:
-        return facts._replace(result=result, ok=False, error=fields.whole_text(error))
-    if fields.exit_code(result):
-        return facts._replace(result=result, ok=False, error=result)
-    return facts._replace(result=result, ok=True)
+    if not error and fields.exit_code(result):
+        error = result
+    return facts._replace(
+        result=result, ok=not error, error=fields.whole_text(error) if error else None
+    )
 
 
 def _last_thought(transcript: str) -> str | None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, as_argument
 from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage, complaint
-from switchgear._agents.fields import at, count, micros, objects, words
+from switchgear._agents.fields import at, count, micros, objects, parsed, words
 from switchgear._agents.opencode.hooks import token_counts
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -27,7 +27,6 @@ from switchgear._agents.recordings.recording import (
     UnreadableRecording,
     moment,
     name,
-    parsed,
     word,
 )
 from switchgear._text.agent_text import clean
@@ -155,7 +154,6 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
 
 
 def _is_database(source: RecordingFile) -> bool:
-    """Whether a SQLite file is one of OpenCode's."""
     try:
         with closing(_open_read_only(source.path)) as link:
             known = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
@@ -171,7 +169,8 @@ class _OpenCodeSession(RunBuilder):
 
     def read_message(self, info: object, content: object) -> None:
         parts = objects(content)
-        self.turn(moment(at(info, "time", "created")))
+        self.at_s = moment(at(info, "time", "created"))
+        self.turn()
         if at(info, "role") == "user":
             texts = (words(part.get("text")) for part in parts if part.get("type") == "text")
             self.user(next(texts, ""))
@@ -197,20 +196,20 @@ class _OpenCodeSession(RunBuilder):
 
     def _tool(self, part: dict[str, Any]) -> None:
         state = part.get("state")
-        began_s, ended_s = (moment(at(state, "time", key)) for key in ("start", "end"))
-        self.call(part.get("callID"), part.get("tool"), at(state, "input"), began_s)
+        self.at_s = moment(at(state, "time", "start"))
+        self.call(part.get("callID"), part.get("tool"), at(state, "input"))
         status, code = word(at(state, "status")), at(state, "metadata", "exit")
         if status in {"completed", "error"}:
             output = words(at(state, "output")) or words(at(state, "error"))
             ok = status == "completed" and code in (None, 0)
-            self.result(part.get("callID"), output, ended_s, ok=ok)
+            self.at_s = moment(at(state, "time", "end"))
+            self.result(part.get("callID"), output, ok=ok)
 
 
 # Session files: storage/session/<project>/<session>.json, with message/ and part/ beside session/
 
 
 def _storage(path: str) -> str | None:
-    """The storage folder of a session file."""
     folder = os.path.dirname(os.path.abspath(path))
     for _ in range(3):
         if os.path.basename(folder) == "session":
@@ -283,11 +282,7 @@ def _messages(link: sqlite3.Connection, session: str) -> Iterator[tuple[Any, lis
     parts = "select data from part where message_id = ? order by id"
     for key, data in link.execute(messages, (session,)):
         found = link.execute(parts, (key,)).fetchmany(_MOST_FILES)
-        yield _value(data), [_value(part) for (part,) in found]
-
-
-def _value(data: object) -> Any:
-    return parsed(data.encode("utf-8", "replace")) if isinstance(data, str) else None
+        yield parsed(str(data)), [parsed(str(part)) for (part,) in found]
 
 
 def _text(data: bytes) -> str:

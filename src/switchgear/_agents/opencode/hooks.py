@@ -107,7 +107,6 @@ def _event(data: Mapping[str, Any]) -> HookFacts:
 
 
 def _common_facts(data: Mapping[str, Any], session: Any, event: str, moment: Moment) -> HookFacts:
-    """The fields that every event has."""
     root = data.get("rootID")
     is_sub_agent = isinstance(root, str) and bool(root) and root != session
     return HookFacts(

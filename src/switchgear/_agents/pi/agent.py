@@ -78,8 +78,6 @@ class PiReader(JsonReader):
 
 
 class Pi(Agent):
-    """The pi coding agent."""
-
     name = "pi"
     install = "npm install -g @mariozechner/pi-coding-agent"
     reader_class = PiReader
@@ -101,7 +99,6 @@ _SILENT_LINES = frozenset({
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """The line that opens a session."""
     return source.first.get("type") == "session" and {"id", "cwd"} <= source.first.keys()
 
 
@@ -112,29 +109,30 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         if kind == "session":
             building.set(id=name(line.get("id")) or source.name)
         elif kind == "message":
-            _message(building, line.get("message"), moment(line.get("timestamp")))
+            building.at_s = moment(line.get("timestamp"))
+            _message(building, line.get("message"))
         elif kind not in _SILENT_LINES:
             building.unknown(kind)
     yield building.finish()
 
 
-def _message(building: RunBuilder, message: object, at_s: float | None) -> None:
+def _message(building: RunBuilder, message: object) -> None:
     role = word(at(message, "role"))
     if role == "user":
-        building.turn(at_s)
+        building.turn()
         building.user(words(at(message, "content")))
     elif role == "assistant":
-        _answer(building, message, at_s)
+        _answer(building, message)
     elif role == "toolResult":
         output = words(at(message, "content"))
         ok = at(message, "isError") is not True
-        building.result(at(message, "toolCallId"), output, at_s, ok=ok)
+        building.result(at(message, "toolCallId"), output, ok=ok)
     elif role not in {"bashExecution", "custom", "compactionSummary", "branchSummary"}:
         building.unknown(role)
 
 
-def _answer(building: RunBuilder, message: object, at_s: float | None) -> None:
-    building.turn(at_s)
+def _answer(building: RunBuilder, message: object) -> None:
+    building.turn()
     provider, model = name(at(message, "provider")), name(at(message, "model"))
     full = f"{provider}/{model}" if provider and model else model
     building.fill(model=full)
@@ -146,7 +144,7 @@ def _answer(building: RunBuilder, message: object, at_s: float | None) -> None:
         if kind in {"text", "thinking"}:
             building.text(at(part, kind))
         elif kind == "toolCall":
-            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), at_s)
+            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"))
 
 
 TRANSCRIPTS = RecordingFormat(_FORMAT, "pi session", _recognises, _read, ("~/.pi/agent/sessions",))

@@ -37,8 +37,6 @@ class QwenReader(ClaudeReader):
 
 
 class Qwen(Agent):
-    """Alibaba's Qwen Code."""
-
     name = "qwen"
     install = "npm install -g @qwen-code/qwen-code"
     reader_class = QwenReader
@@ -71,26 +69,24 @@ def _recognises(source: RecordingFile) -> bool:
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
     for line in source.lines(tally, _FORMAT):
-        kind, at_s = line.get("type"), moment(line.get("timestamp"))
+        kind, building.at_s = line.get("type"), moment(line.get("timestamp"))
         if name(line.get("sessionId")):
             building.set(id=name(line["sessionId"]))
         parts = items(at(line, "message", "parts"))
         if kind == "user":
-            building.turn(at_s)
+            building.turn()
             building.user("\n".join(words(at(part, "text")) for part in parts))
         elif kind == "assistant":
-            _answer(building, line, parts, at_s)
+            _answer(building, line, parts)
         elif kind == "tool_result":
-            _result(building, line, parts, at_s)
+            _result(building, line, parts)
         elif kind != "system":
             building.unknown(kind)
     yield building.finish()
 
 
-def _answer(
-    building: RunBuilder, line: dict[str, Any], parts: list[Any], at_s: float | None
-) -> None:
-    building.turn(at_s)
+def _answer(building: RunBuilder, line: dict[str, Any], parts: list[Any]) -> None:
+    building.turn()
     model, usage = name(line.get("model")), line.get("usageMetadata")
     building.fill(model=model)
     building.add_usage(Usage(model or None, *token_counts(usage)))
@@ -98,12 +94,10 @@ def _answer(
         building.text(at(part, "text"))
         call = at(part, "functionCall")
         if call is not None:
-            building.call(at(call, "id"), at(call, "name"), at(call, "args"), at_s)
+            building.call(at(call, "id"), at(call, "name"), at(call, "args"))
 
 
-def _result(
-    building: RunBuilder, line: dict[str, Any], parts: list[Any], at_s: float | None
-) -> None:
+def _result(building: RunBuilder, line: dict[str, Any], parts: list[Any]) -> None:
     for part in parts:
         answer = at(part, "functionResponse")
         response = at(answer, "response")
@@ -111,7 +105,7 @@ def _result(
         failed = at(line, "toolCallResult", "status") == "error" or at(response, "error")
         code = exit_code(output)
         ok = False if failed else None if code is None else code == 0
-        building.result(at(answer, "id"), _ENVELOPE.sub("", output).strip("\n"), at_s, ok=ok)
+        building.result(at(answer, "id"), _ENVELOPE.sub("", output).strip("\n"), ok=ok)
 
 
 TRANSCRIPTS = RecordingFormat(_FORMAT, "Qwen Code chat", _recognises, _read, ("~/.qwen/projects",))

@@ -21,11 +21,11 @@ from switchgear._agents.hook_protocol import (
     action_of,
     before_tool_reply,
     read_event,
-    sample_event,
+    sample,
     switch_off,
 )
 
-__all__ = ["EVENT", "MOMENTS", "WARNS", "action_of", "switch_off"]
+__all__ = ["EVENT", "MOMENTS", "WARNS", "action_of", "sample", "switch_off"]
 
 SETTINGS = HookSettings(
     "qwen",
@@ -62,13 +62,6 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
     specific = {"hookEventName": facts.event, "additionalContext": ruling.text}
     stops = ruling.action is Action.STOP and ruling.whole
     return Reply(json.dumps({"hookSpecificOutput": specific}), ruling.remark, interrupt=stops)
-
-
-def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
-    if before:
-        return sample_event("PreToolUse", session, folder, "read_file")
-    event = sample_event("PostToolUse", session, folder, "read_file")
-    return {**event, "tool_response": "a line"}
 
 
 USAGE_MARK = b'"usageMetadata"'

@@ -6,8 +6,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from switchgear._agents.base import MISREADINGS
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import TokenCounts, at, count, items, micros
+from switchgear._agents.fields import TokenCounts, at, count, items, micros, number
 from switchgear._agents.recordings import otel, swe_trajectories
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -23,7 +24,6 @@ from switchgear._agents.recordings.recording import (
     error_line,
     moment,
     name,
-    number,
     whole,
 )
 from switchgear._agents.recordings.swe_trajectories import is_folder
@@ -35,10 +35,6 @@ _SOLVED = frozenset({"solved", "success", "succeeded", "passed", "resolved", "co
 _FAILED = frozenset(
     {"unsolved", "failed", "failure", "unresolved", "error", "exhausted", "gave_up"}
 )
-
-
-def _recognises(source: RecordingFile) -> bool:
-    return any(isinstance(line.get("steps"), list) for line in source.head())
 
 
 def _read_plain(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
@@ -130,10 +126,6 @@ _STEP = re.compile(r"\[([^\]\n]{1,80})\] (.*): (ok|failed|\?)")
 _REMARK = re.compile(r"\[(?:end|result|question|[a-z_]+)\] ")
 
 
-def _is_run_folder(source: RecordingFile) -> bool:
-    return source.first.keys() >= {"schema", "id", "task", "options", "state", "circuit"}
-
-
 def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     run = source.document()
     end = run.get("end")
@@ -217,36 +209,35 @@ def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
             break
         step = _STEP.fullmatch(line.rstrip("\n"))
         if step:
-            found.append(
-                _open_step(
-                    *step.groups(),
-                    thought=body("\n".join(thought_lines)) if thought_lines else None,
-                )
-            )
+            tool, arguments, how = step.groups()
+            ok = None if how == "?" else how == "ok"
+            did = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
+            thought = body("\n".join(thought_lines)) if thought_lines else None
             thought_lines = []
-        elif not _REMARK.match(line) and found and found[-1].ok is False and not thought_lines:
-            found[-1] = _fail_step(found[-1], line.rstrip("\n").removeprefix("    "))
-        elif not _REMARK.match(line):
+            opened = RecordedStep(name(tool), name(arguments), None, thought, ok=ok, changed=did)
+            found.append(opened)
+        elif _REMARK.match(line):
+            continue
+        elif found and found[-1].ok is False and not thought_lines:
+            more = (found[-1].result, line.rstrip("\n").removeprefix("    "))
+            text = "\n".join(each for each in more if each is not None)
+            found[-1] = found[-1]._replace(result=body(text), error=error_line(text))
+        else:
             thought_lines.append(line.rstrip("\n"))
     return found
 
 
-def _open_step(tool: str, arguments: str, how: str, *, thought: str | None) -> RecordedStep:
-    ok = None if how == "?" else how == "ok"
-    did = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
-    return RecordedStep(name(tool), name(arguments), None, thought, ok=ok, changed=did)
-
-
-def _fail_step(step: RecordedStep, line: str) -> RecordedStep:
-    text = line if step.result is None else f"{step.result}\n{line}"
-    return step._replace(result=body(text), error=error_line(text))
-
-
 PLAIN = RecordingFormat(
-    _PLAIN, "plain JSONL, one run per line", _recognises, _read_plain, per_line=True
+    *(_PLAIN, "plain JSONL, one run per line"),
+    lambda source: any(isinstance(line.get("steps"), list) for line in source.head()),
+    _read_plain,
+    per_line=True,
 )
 RUN_FOLDER = RecordingFormat(
-    _RUNS, "run of switchgear run", _is_run_folder, _read_run_folder, (".switchgear/runs",)
+    *(_RUNS, "run of switchgear run"),
+    lambda source: source.first.keys() >= {"schema", "id", "task", "options", "state", "circuit"},
+    _read_run_folder,
+    (".switchgear/runs",),
 )
 
 
@@ -274,7 +265,7 @@ def recognise(source: RecordingFile) -> RecordingFormat:
         try:
             if each.recognises(source):
                 return each
-        except _MISREADINGS:
+        except (*MISREADINGS, OSError):
             continue
     raise UnreadableRecording("has no known format; --format NAME forces one")
 
@@ -294,15 +285,9 @@ def runs_in(
                 tally.empty += 1
     except UnreadableRecording as problem:
         tally.problem(source.path, str(problem))
-    except _MISREADINGS as error:
+    except (*MISREADINGS, OSError) as error:
         # A shape that no reader foresaw: the rest of this file is lost, no other file is.
         tally.problem(source.path, f"does not match its format: {type(error).__name__}")
-
-
-_MISREADINGS = (
-    *(AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError),
-    *(RecursionError, OSError),
-)
 
 
 # Finding files
@@ -365,11 +350,9 @@ def _files_below(path: str, tally: RecordingTally) -> Iterator[str]:
             folders.remove("events")
             yield events
         folders.sort()
-        yield from (os.path.join(folder, each) for each in sorted(files) if _may_be(each))
-
-
-def _may_be(file_name: str) -> bool:
-    return file_name.endswith(_ENDINGS) and file_name != "base_state.json"
+        for each in sorted(files):
+            if each.endswith(_ENDINGS) and each != "base_state.json":
+                yield os.path.join(folder, each)
 
 
 def _has_events(folder: str) -> bool:

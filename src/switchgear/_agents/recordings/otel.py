@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import TokenCounts, at, count, items, words
+from switchgear._agents.fields import TokenCounts, at, count, items, parsed, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -20,7 +20,6 @@ from switchgear._agents.recordings.recording import (
     body,
     moment,
     name,
-    parsed,
     word,
 )
 
@@ -32,8 +31,6 @@ _AGENT = frozenset({"invoke_agent", "create_agent", "invoke_workflow"})
 
 
 class _Span(NamedTuple):
-    """The parts of a span that are kept."""
-
     key: str
     parent: str
     trace: str
@@ -71,7 +68,8 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     for (conversation, agent), members in groups.items():
         if any(span.operation in _MODEL or span.operation == "execute_tool" for span in members):
             run_id = f"{conversation}/{agent}" if agent else conversation
-            yield _build_run(RecordedRun(run_id, source.path, _OTEL, _agent(agent, spans)), members)
+            named = name(spans[agent].facts.get("gen_ai.agent.name")) if agent in spans else ""
+            yield _build_run(RecordedRun(run_id, source.path, _OTEL, named), members)
 
 
 def _spans_in(document: object) -> Iterable[Any]:
@@ -127,7 +125,7 @@ def _reduce_span(span: dict[str, Any]) -> _Span | None:
 def _truncate_attribute(key: str, value: Any) -> Any:
     """An attribute, truncated. Of the input messages only tool results are used."""
     if key in {"gen_ai.output.messages", "gen_ai.input.messages"}:
-        return value if isinstance(value, list) else parsed(str(value).encode("utf-8", "replace"))
+        return value if isinstance(value, list) else parsed(str(value))
     return body(value) if isinstance(value, str) else value
 
 
@@ -176,10 +174,6 @@ def _run_of(span: _Span, spans: dict[str, _Span]) -> tuple[str, str]:
     return conversation or span.trace, agents[0] if len(agents) > 1 else ""
 
 
-def _agent(key: str, spans: dict[str, _Span]) -> str:
-    return name(spans[key].facts.get("gen_ai.agent.name")) if key in spans else ""
-
-
 def _build_run(run: RecordedRun, spans: list[_Span]) -> RecordedRun:
     building = RunBuilder(run)
     by_spans = any(span.operation == "execute_tool" for span in spans)
@@ -197,22 +191,24 @@ def _add_tool_span(building: RunBuilder, span: _Span) -> None:
     tool = span.facts.get("gen_ai.tool.name")
     arguments = span.facts.get("gen_ai.tool.call.arguments")
     if isinstance(arguments, str) and arguments.startswith("{"):
-        arguments = parsed(arguments.encode("utf-8", "replace")) or arguments
-    building.call(span.key, tool, arguments or "", span.began_s)
+        arguments = parsed(arguments) or arguments
+    building.at_s = span.began_s
+    building.call(span.key, tool, arguments or "")
     result = span.facts.get("gen_ai.tool.call.result")
     output = as_json(result) if result is not None else span.failed or ""
     ok = False if span.failed is not None else None
-    building.result(span.key, output, span.ended_s, ok=ok)
+    building.at_s = span.ended_s
+    building.result(span.key, output, ok=ok)
 
 
 def _answer(building: RunBuilder, span: _Span, *, calls: bool) -> None:
-    facts = span.facts
+    facts, building.at_s = span.facts, span.began_s
     if calls:
         for part in _parts(facts.get("gen_ai.input.messages")):
             if at(part, "type") == "tool_call_response":
                 result = at(part, "response") or at(part, "result")
-                building.result(at(part, "id"), as_json(result), span.began_s)
-    building.turn(span.began_s)
+                building.result(at(part, "id"), as_json(result))
+    building.turn()
     model = name(facts.get("gen_ai.response.model") or facts.get("gen_ai.request.model"))
     building.fill(model=model)
     used = {key.removeprefix("gen_ai.usage."): value for key, value in facts.items()}
@@ -223,11 +219,12 @@ def _answer(building: RunBuilder, span: _Span, *, calls: bool) -> None:
     )
     building.add_usage(Usage(model or None, *TokenCounts(*map(count, tokens))))
     building.text(facts.get("events"))
+    building.at_s = span.ended_s
     for part in _parts(facts.get("gen_ai.output.messages")):
         if word(at(part, "type")) in {"text", "reasoning"}:
             building.text(at(part, "content"))
         elif at(part, "type") == "tool_call" and calls:
-            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), span.ended_s)
+            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"))
 
 
 def _parts(messages: object) -> Iterator[Any]:

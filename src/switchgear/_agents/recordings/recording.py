@@ -7,7 +7,6 @@ is not as it should be is empty or `None`.
 
 import gzip
 import json
-import math
 import os
 import re
 import stat
@@ -20,6 +19,7 @@ from functools import lru_cache
 from typing import IO, Any, NamedTuple
 
 from switchgear._agents.events import Usage, looks_failed
+from switchgear._agents.fields import number, parsed, text
 from switchgear._core.types import AgentStep, Signal
 from switchgear._text.agent_text import files_of
 from switchgear._text.fingerprint import gist
@@ -63,9 +63,8 @@ def _safe_name(text: str) -> str:
     return redact(text, LONGEST_NAME)
 
 
-def word(value: object) -> str:
-    """The text that names a kind; empty for anything else."""
-    return value if isinstance(value, str) else ""
+word = text
+"""The text that names a kind; empty for anything else."""
 
 
 def body(value: object) -> str | None:
@@ -92,15 +91,9 @@ def error_line(output: str | None) -> str:
     return redact(gist(output or "")) or "failed without an error message"
 
 
-def number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) < 1e20 and math.isfinite(value) else None
-
-
 def whole(value: object) -> int | None:
     found = number(value)
-    return None if found is None or found < 0 else int(found)
+    return None if found is None or found > 1e20 else int(found)
 
 
 def moment(value: object) -> float | None:
@@ -115,7 +108,7 @@ def moment(value: object) -> float | None:
     found = number(value)
     while found is not None and found > _LATEST_S:
         found /= 1000
-    return found if found is None or found >= 0 else None
+    return found
 
 
 def exit_code(output: str) -> int | None:
@@ -204,7 +197,6 @@ class RecordedStep(NamedTuple):
     usages: tuple[Usage, ...] = ()
     """The usage of this step alone, not a running total."""
     changed: bool | None = None
-    """Whether it changed files; `None`: unknown."""
     files_changed: int | None = None
     tests_passing: int | None = None
     output_chars: int | None = None
@@ -246,7 +238,6 @@ class RecordedRun(NamedTuple):
 
     id: str
     source: str
-    """The file that it was read from."""
     format: str
     agent: str = ""
     model: str | None = None
@@ -293,7 +284,9 @@ class RecordingTally:
         self.problem_count = 0
 
     def unknown_line(self, format_name: str, kind: object) -> None:
-        name = f"{format_name}: {_kind_name(kind)}"
+        text = kind if isinstance(kind, str) and kind else "a line without a kind"
+        shown = "".join(sign if sign.isprintable() else "?" for sign in text[:60])
+        name = f"{format_name}: {shown}"
         if name not in self.unknown and len(self.unknown) >= MOST_KINDS:
             name = f"{format_name}: other kinds"
         self.unknown[name] += 1
@@ -315,12 +308,6 @@ class RecordingTally:
         self.problems = (self.problems + other.problems)[:MOST_KINDS]
 
 
-def _kind_name(kind: object) -> str:
-    """A kind from the file, as a short printable text."""
-    name = kind if isinstance(kind, str) and kind else "a line without a kind"
-    return "".join(sign if sign.isprintable() else "?" for sign in name[:60])
-
-
 _MOST_WAITING = 256
 _LONGEST_SAID = 8000
 _LONGEST_MESSAGE = 300
@@ -340,6 +327,8 @@ class RunBuilder:
 
     def __init__(self, run: RecordedRun, tally: RecordingTally | None = None) -> None:
         self.run = run
+        self.at_s: float | None = None
+        """The time of the line, message or part that is being read."""
         self._tally = tally or RecordingTally()
         self._steps: list[RecordedStep] = []
         self._left_out = 0
@@ -391,25 +380,18 @@ class RunBuilder:
             last = self._steps[-1]
             self._steps[-1] = last._replace(usages=(*last.usages, usage))
 
-    def call(self, call_id: object, tool: object, arguments: object, at_s: float | None) -> None:
+    def call(self, call_id: object, tool: object, arguments: object) -> None:
         if len(self._steps) >= MOST_STEPS:
             self._left_out += 1
             return
         if len(self._calls) >= _MOST_WAITING:
             del self._calls[next(iter(self._calls))]
-        self._calls[str(call_id)] = _OpenCall(len(self._steps), arguments, at_s)
-        thought, usages = self._take()
-        shown = RecordedStep(name(tool) or "tool", body(as_json(arguments)) or "", thought=thought)
-        self._steps.append(shown._replace(at_s=self._time(at_s), usages=usages))
+        self._calls[str(call_id)] = _OpenCall(len(self._steps), arguments, self.at_s)
+        shown = body(as_json(arguments)) or ""
+        self.add(RecordedStep(name(tool) or "tool", shown, thought=self.said(), at_s=self.at_s))
 
     def result(
-        self,
-        call_id: object,
-        output: str,
-        at_s: float | None,
-        *,
-        ok: bool | None = None,
-        seconds: float | None = None,
+        self, call_id: object, output: str, *, ok: bool | None = None, seconds: float | None = None
     ) -> None:
         """The result of a call. `ok=None`: not recorded, so the output is judged."""
         call = self._calls.pop(str(call_id), None)
@@ -417,23 +399,21 @@ class RunBuilder:
             return
         step = self._steps[call.place]
         good = succeeded(step.tool, output) if ok is None else ok
-        if seconds is None and at_s is not None and call.began_s is not None:
-            seconds = max(at_s - call.began_s, 0.0)
+        if seconds is None and self.at_s is not None and call.began_s is not None:
+            seconds = max(self.at_s - call.began_s, 0.0)
         self._steps[call.place] = step._replace(
             result=body(output),
             ok=good,
             error=None if good else error_line(output),
-            at_s=self._time(at_s) if at_s is not None else step.at_s,
+            at_s=self._time(self.at_s) if self.at_s is not None else step.at_s,
             seconds=seconds,
             changed=changed(step.tool, call.arguments, ok=good),
         )
 
-    def turn(self, at_s: float | None = None) -> None:
+    def turn(self) -> None:
         """The reply is complete: text without a call becomes a step."""
-        if not self._said:
-            return
-        thought, usages = self._take()
-        self.add(RecordedStep(thought=thought, ok=None, at_s=at_s, usages=usages, changed=False))
+        if self._said:
+            self.add(RecordedStep(thought=self.said(), at_s=self.at_s, changed=False))
 
     def add(self, step: RecordedStep) -> None:
         if len(self._steps) >= MOST_STEPS:
@@ -452,6 +432,7 @@ class RunBuilder:
 
     def finish(self) -> RecordedRun:
         """The run. Usage after the last step belongs to that step."""
+        self.at_s = None
         self.turn()
         if self._usages and self._steps:
             last = self._steps[-1]
@@ -459,11 +440,6 @@ class RunBuilder:
         return self.run._replace(
             steps=tuple(self._steps), left_out=self._left_out, messages=self._messages
         )
-
-    def _take(self) -> tuple[str | None, tuple[Usage, ...]]:
-        usages = tuple(self._usages)
-        self._usages = []
-        return self.said(), usages
 
     def _time(self, at_s: float | None) -> float | None:
         """The time, which never goes backwards in a run, even if it does in the recording."""
@@ -488,8 +464,6 @@ class UnreadableRecording(Exception):
 
 
 class RecordingFile:
-    """One file. Used by one thread."""
-
     def __init__(
         self, path: str, lines: tuple[bytes, ...] | None = None, first_line: int = 1
     ) -> None:
@@ -498,13 +472,9 @@ class RecordingFile:
         self.name = os.path.basename(path)
         self._lines = lines
         """Lines of the file that were read already, instead of the file."""
+        self.is_part = lines is not None
         self._document: Any = None
         self._objects: list[dict[str, Any]] | None = None
-
-    @property
-    def is_part(self) -> bool:
-        """Whether this is a part of the lines of a file."""
-        return self._lines is not None
 
     @property
     def is_database(self) -> bool:
@@ -518,13 +488,13 @@ class RecordingFile:
                 self._objects.append(value)
                 if len(self._objects) >= _HEAD:
                     break
-            if not self._objects or not self._first_line_is_whole():
+            first = next(self.raw_lines(RecordingTally(), ""), b"")
+            if not self._objects or not isinstance(parsed(first), dict):
                 self._objects = self._as_document() or self._objects
         return self._objects
 
     @property
     def first(self) -> dict[str, Any]:
-        """The first object; empty: there is none."""
         return next(iter(self.head()), {})
 
     def _as_document(self) -> list[dict[str, Any]]:
@@ -580,11 +550,6 @@ class RecordingFile:
             else:
                 tally.unknown_line(name, "not a JSON object")
 
-    def _first_line_is_whole(self) -> bool:
-        """Whether the first line is a JSON object by itself."""
-        first = next(self.raw_lines(RecordingTally(), ""), b"")
-        return isinstance(parsed(first), dict)
-
     def _begins_with(self, magic: bytes) -> bool:
         try:
             with open_regular(self.path) as file:
@@ -603,27 +568,16 @@ class RecordingFile:
 
 
 class RecordingFormat(NamedTuple):
-    """A format of recorded sessions."""
-
     name: str
     label: str
     recognises: Callable[[RecordingFile], bool]
     """Whether a file has this format, by its first objects."""
     read: Callable[[RecordingFile, RecordingTally], Iterator[RecordedRun]]
     places: tuple[str, ...] = ()
-    """Where the sessions usually are."""
     per_line: bool = False
     """Whether each line is a run by itself, so that lines may be read separately."""
     is_database: Callable[[RecordingFile], bool] | None = None
     """Whether a SQLite file has this format; `None`: the format has no databases."""
-
-
-def parsed(line: bytes) -> Any:
-    """A line as JSON; `None`: it is not valid."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def open_regular(path: str) -> IO[bytes]:

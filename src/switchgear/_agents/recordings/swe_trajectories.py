@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from switchgear._agents.events import Usage
-from switchgear._agents.fields import at, count, items, micros, part, words
+from switchgear._agents.fields import at, count, items, micros, number, part, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
     RecordingFile,
@@ -21,7 +21,6 @@ from switchgear._agents.recordings.recording import (
     UnreadableRecording,
     moment,
     name,
-    number,
     word,
 )
 
@@ -119,19 +118,19 @@ class _OpenHandsBuilder(RunBuilder):
     _spent: tuple[int, ...] = (0, 0, 0, 0)
 
     def read_message(self, event: dict[str, Any]) -> None:
-        at_s = moment(event.get("timestamp"))
+        self.at_s = moment(event.get("timestamp"))
         if isinstance(event.get("kind"), str):
-            self._sdk(event, str(event["kind"]), at_s)
+            self._sdk(event, str(event["kind"]))
         elif "action" in event:
-            self._action(event, at_s)
+            self._action(event)
         elif "observation" in event:
-            self._observation(event, at_s)
+            self._observation(event)
         else:
             self.unknown(next(iter(event), None))
 
     # The first generation
 
-    def _action(self, event: dict[str, Any], at_s: float | None) -> None:
+    def _action(self, event: dict[str, Any]) -> None:
         action, arguments = word(event.get("action")), event.get("args")
         if not action or action in _NO_STEPS:
             return
@@ -140,7 +139,7 @@ class _OpenHandsBuilder(RunBuilder):
             if event.get("source") == "agent":
                 self._use(event.get("llm_metrics"))
                 self.text(text)
-                self.turn(at_s)
+                self.turn()
             else:
                 self.fill(task=name(text))
             return
@@ -149,19 +148,19 @@ class _OpenHandsBuilder(RunBuilder):
         given = part(event, "args")
         shown = {key: value for key, value in given.items() if key not in _DROPPED}
         tool = at(event, "tool_call_metadata", "function_name") or action
-        self.call(event.get("id"), tool, shown, at_s)
+        self.call(event.get("id"), tool, shown)
         if action == "finish":
             self.set(ended="finish")
-            self.result(event.get("id"), "", at_s, ok=True)
+            self.result(event.get("id"), "", ok=True)
 
-    def _observation(self, event: dict[str, Any], at_s: float | None) -> None:
+    def _observation(self, event: dict[str, Any]) -> None:
         extras = event.get("extras")
         code = at(extras, "metadata", "exit_code")
         code = at(extras, "exit_code") if code is None else code
         ok = None if not isinstance(code, int) else code in {0, -1}
         if event.get("observation") == "error" or event.get("success") is False:
             ok = False
-        self.result(event.get("cause"), words(event.get("content")), at_s, ok=ok)
+        self.result(event.get("cause"), words(event.get("content")), ok=ok)
 
     def _use(self, metrics: object) -> None:
         """Metrics are running totals: the usage of a step is the difference."""
@@ -180,13 +179,13 @@ class _OpenHandsBuilder(RunBuilder):
 
     # The agent SDK
 
-    def _sdk(self, event: dict[str, Any], kind: str, at_s: float | None) -> None:
+    def _sdk(self, event: dict[str, Any], kind: str) -> None:
         call_id = event.get("tool_call_id")
         if kind == "ActionEvent":
             self.text(words(event.get("reasoning_content")))
             self.text(words(event.get("thought")))
             tool = event.get("tool_name") or at(event, "action", "kind")
-            self.call(call_id, tool, _plain_action(event), at_s)
+            self.call(call_id, tool, _plain_action(event))
             if tool == "finish":
                 self.set(ended="finish")
         elif kind == "ObservationEvent":
@@ -196,15 +195,15 @@ class _OpenHandsBuilder(RunBuilder):
             code = at(seen, "metadata", "exit_code") if code is None else code
             ok = None if not isinstance(code, int) else code in {0, -1}
             ok = False if at(seen, "is_error") is True else ok
-            self.result(call_id, text, at_s, ok=ok)
+            self.result(call_id, text, ok=ok)
         elif kind in {"AgentErrorEvent", "UserRejectObservation"}:
             text = words(event.get("error") or event.get("rejection_reason"))
-            self.result(call_id, text, at_s, ok=False)
+            self.result(call_id, text, ok=False)
         elif kind == "MessageEvent":
             text = words(at(event, "llm_message", "content"))
             if event.get("source") == "agent":
                 self.text(text)
-                self.turn(at_s)
+                self.turn()
             else:
                 self.fill(task=name(text))
         elif kind == "ConversationErrorEvent":
@@ -271,17 +270,13 @@ def _read_swe_agent(source: RecordingFile, tally: RecordingTally) -> Iterator[Re
             continue
         seconds = number(turn.get("execution_time"))
         elapsed_s += max(seconds or 0.0, 0.0)
-        at_s = None if seconds is None else elapsed_s
-        tool, arguments = _tool_of(action)
-        building.call(place, tool, arguments, None)
-        building.result(place, words(turn.get("observation")), at_s, seconds=seconds)
+        first, _, rest = action.partition(" ")
+        building.at_s = None
+        # SWE-agent's own commands have names; everything else is a command line.
+        building.call(place, *((first, rest) if first in _COMMANDS else ("bash", action)))
+        building.at_s = None if seconds is None else elapsed_s
+        building.result(place, words(turn.get("observation")), seconds=seconds)
     yield building.finish()
-
-
-def _tool_of(action: str) -> tuple[str, str]:
-    """The name and arguments of SWE-agent's own commands; everything else is a command line."""
-    first, _, rest = action.partition(" ")
-    return (first, rest) if first in _COMMANDS else ("bash", action)
 
 
 OPENHANDS = RecordingFormat(

@@ -75,19 +75,12 @@ def parse(text: str, *, comments: bool = True) -> JsonNode:
     1
     """
     scanner = _Scanner(text, comments=comments)
-    start = scanner.skip(0).at
+    start, _ = scanner.skip(0)
     node = scanner.value(start, 0)
-    rest = scanner.skip(node.end).at
+    rest, _ = scanner.skip(node.end)
     if rest != len(text):
         raise NotJson(text, rest, "there is text after the end of the value")
     return node
-
-
-class _Skipped(NamedTuple):
-    at: int
-    """Where something begins that is neither space nor comment."""
-    settled: int
-    """Behind the last comment; where the skipping began, if there was none."""
 
 
 class _Scanner:
@@ -97,17 +90,17 @@ class _Scanner:
         self.text = text
         self.comments = comments
 
-    def skip(self, at: int) -> _Skipped:
+    def skip(self, at: int) -> tuple[int, int]:
+        """Where something begins that is neither space nor comment, and the end of the last comment."""
         settled = at
         while True:
             match = _SPACE.match(self.text, at)
             at = at if match is None else match.end()
             if not self.text.startswith(("//", "/*"), at):
-                return _Skipped(at, settled)
+                return at, settled
             at = settled = self.comment(at)
 
     def comment(self, at: int) -> int:
-        """The end of the comment that begins at this place."""
         if not self.comments:
             raise NotJson(self.text, at, "there is a comment")
         line = _LINE_COMMENT.match(self.text, at)
@@ -157,10 +150,10 @@ class _Scanner:
         match = _STRING.match(self.text, at)
         if match is None:
             raise NotJson(self.text, at, self.surprise(at, "a key in double quotes"))
-        colon = self.skip(match.end()).at
+        colon, _ = self.skip(match.end())
         if not self.text.startswith(":", colon):
             raise NotJson(self.text, colon, self.surprise(colon, "':'"))
-        value = self.value(self.skip(colon + 1).at, depth + 1)
+        value = self.value(self.skip(colon + 1)[0], depth + 1)
         return Item(at, value, json.loads(match[0]), comma)
 
     def surprise(self, at: int, wanted: str) -> str:
@@ -201,8 +194,6 @@ class WrongShape(ValueError):
 
 
 class FoundHook(NamedTuple):
-    """One Switchgear command in the settings."""
-
     event: str
     command: str
     group: Mapping[str, Any]
@@ -333,8 +324,8 @@ def _in_line(text: str, root: JsonNode, value: Any, key: str | None) -> str:
 
 def _on_lines(text: str, root: JsonNode, target: JsonNode, value: Any, key: str | None) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
-    unit = _unit(text, root)
-    indent = newline + _indent(text, target, unit)
+    unit, own = _item_indent(text, root) or "  ", _item_indent(text, target)
+    indent = newline + (line_indent(text, target.start) + unit if own is None else own)
     label = "" if key is None else json.dumps(key) + ": "
     body = json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", indent)
     rest = text[target.settled : target.end - 1]
@@ -349,21 +340,13 @@ def _is_flat(text: str, root: JsonNode, target: JsonNode) -> bool:
     return bool(root.items) and "\n" not in text[root.start : root.end]
 
 
-def _unit(text: str, root: JsonNode) -> str:
-    """One level of indentation, as in the user's text."""
-    for item in root.items:
-        indent = line_indent(text, item.start)
-        if indent and text[: item.start].rpartition("\n")[2] == indent:
-            return indent
-    return "  "
-
-
-def _indent(text: str, target: JsonNode, unit: str) -> str:
-    for item in target.items:
-        indent = line_indent(text, item.start)
-        if text[: item.start].rpartition("\n")[2] == indent:
-            return indent
-    return line_indent(text, target.start) + unit
+def _item_indent(text: str, node: JsonNode) -> str | None:
+    """The space before the first item that begins a line; `None`: none does."""
+    for item in node.items:
+        before = text[: item.start].rpartition("\n")[2]
+        if not before.strip(" \t"):
+            return before
+    return None
 
 
 def _cut_one(text: str, place: _Place, containers: Containers | None) -> str:
@@ -390,7 +373,6 @@ def _only(text: str, node: JsonNode) -> bool:
 
 
 def _text_around(text: str, node: JsonNode) -> str:
-    """The text inside the brackets around the only item."""
     item = node.items[0]
     return text[node.start + 1 : item.start] + text[item.node.end : node.end - 1]
 

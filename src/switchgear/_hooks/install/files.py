@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from switchgear._core.errors import SwitchgearError
 from switchgear._system.files import state_folder, write_private
@@ -38,8 +38,6 @@ class CannotChange(SwitchgearError):
 
 
 class Journal(NamedTuple):
-    """What one installation did to one file."""
-
     after_sha256: str
     """Digest of the file after the change: if it still matches, nothing else has changed."""
     before: bytes | None
@@ -140,14 +138,6 @@ def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
         raise
 
 
-def _check_journal(data: dict[str, Any], before: bytes | None) -> Journal | None:
-    """A journal that was read; `None`: it is not a Switchgear journal."""
-    after, containers, folders = data["after"], data["containers"], data["folders"]
-    texts = [after, *containers, *folders, *(each for each in containers.values() if each)]
-    good = all(isinstance(text, str) for text in texts)
-    return Journal(after, before, dict(containers), tuple(folders)) if good else None
-
-
 class Memory:
     """The saved state of one file: its journal, its backups and a lock. Used by one thread.
 
@@ -186,7 +176,10 @@ class Memory:
                     before = kept.read()
                 if digest(before) != data["before"]:
                     return None
-            return _check_journal(data, before)
+            after, containers, folders = data["after"], data["containers"], data["folders"]
+            texts = [after, *containers, *folders, *(each for each in containers.values() if each)]
+            good = all(isinstance(text, str) for text in texts)
+            return Journal(after, before, dict(containers), tuple(folders)) if good else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

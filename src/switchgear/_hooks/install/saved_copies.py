@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import stat
-import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +21,7 @@ from switchgear._agents.hook_protocol import USER, HookSettings
 from switchgear._hooks.install import edit, files, settings
 from switchgear._hooks.install.edit import NotJson, parse
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import HOOKED, is_ours, place, scopes_of
+from switchgear._hooks.install.settings import HOOKED, is_ours, place, scopes_of, switch_files
 from switchgear._system.files import read_private, state_folder, write_private
 
 LARGEST_RECORD = 2 * files.LARGEST_BYTES
@@ -48,8 +47,6 @@ class SavedHooks(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """The result of a check of all files."""
-
     done: tuple[str, ...] = ()
     """Changes that were reverted, one line each."""
     failed: tuple[str, ...] = ()
@@ -65,7 +62,9 @@ def save(agent: str, scope: str, folder: str) -> None:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     linked = os.path.realpath(path) != path
     switched = tuple(
-        each for each in _switch_files(hooked, folder) if settings.switch_in(hooked, each)
+        each
+        for each in switch_files(hooked, os.path.realpath(folder))
+        if settings.switch_in(hooked, each)
     )
     _write(SavedHooks(agent, scope, os.path.realpath(folder), path, data, mode, linked, switched))
 
@@ -103,7 +102,7 @@ def watched(folder: str) -> list[str]:
     """The files whose change is noticed: those with a copy, and those that could switch hooks off."""
     found: list[str] = []
     for saved in saved_in(folder):
-        found += [saved.path, *_switch_files(HOOKED[saved.agent], saved.folder)]
+        found += [saved.path, *switch_files(HOOKED[saved.agent], saved.folder)]
     return sorted(set(found))
 
 
@@ -119,7 +118,6 @@ def saved_in(folder: str) -> list[SavedHooks]:
 
 
 def _is_of(saved: SavedHooks, real: str) -> bool:
-    """Whether a copy holds for the project: its own, of a folder in it, or the user's."""
     if saved.scope == USER:
         return saved.path == _path(saved.agent, USER, real)
     return (saved.folder + os.sep).startswith(os.path.join(real, ""))
@@ -198,22 +196,20 @@ def _read_current(saved: SavedHooks) -> tuple[bytes | None, str]:
         return None, "was removed"
     except OSError as error:
         return None, f"cannot be reached ({error.strerror})"
-    wrong = "" if saved.linked else _wrong(saved.path, found.st_mode)
-    if wrong:
-        return None, wrong
+    if not saved.linked:
+        wrong = {
+            "was replaced by a link": os.path.realpath(saved.path) != saved.path,
+            "is no longer a file": not stat.S_ISREG(found.st_mode),
+            "was made unreadable": not found.st_mode & stat.S_IRUSR,
+        }
+        for what, is_so in wrong.items():
+            if is_so:
+                return None, what
     try:
         data = files.read(saved.path)
     except CannotChange as error:
         return None, f"cannot be read ({error.args[1]})"
     return data, "was removed" if data is None else ""
-
-
-def _wrong(path: str, mode: int) -> str:
-    if os.path.realpath(path) != path:
-        return "was replaced by a link"
-    if not stat.S_ISREG(mode):
-        return "is no longer a file"
-    return "" if mode & stat.S_IRUSR else "was made unreadable"
 
 
 def _text(data: bytes) -> str:
@@ -262,20 +258,9 @@ def _with_entries(now: bytes, good: bytes) -> bytes:
 # Switches
 
 
-def _switch_files(hooked: HookSettings, folder: str) -> list[str]:
-    """The files in which an agent looks for settings that switch all hooks off."""
-    if hooked.is_plugin:
-        return []
-    found: list[str] = []
-    for scope in hooked.scopes:
-        path = hooked.file(scope, os.path.realpath(folder))
-        found += [path, *settings.other_files(hooked, path)]
-    return sorted(set(found))
-
-
 def _repair_switches(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
-    for path in _switch_files(hooked, saved.folder):
+    for path in switch_files(hooked, saved.folder):
         switch = "" if path in saved.switched else settings.switch_in(hooked, path)
         if not switch:
             continue
@@ -291,8 +276,6 @@ def _repair_switches(saved: SavedHooks) -> Iterator[str]:
 def _turned_on(hooked: HookSettings, path: str, text: str) -> str:
     """The settings without what switches hooks off; everything else as it is."""
     if path.endswith(".toml"):
-        with suppress(tomllib.TOMLDecodeError):
-            tomllib.loads(text)
         return _TOML_SWITCH.sub(r"\1true", text)
     mark = _MARK if text.startswith(_MARK) else ""
     text = text.removeprefix(_MARK)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from switchgear._agents.fields import at, parsed
 from switchgear._agents.hook_protocol import PROJECT, USER, HookSettings
 from switchgear._agents.registry import ROWS, hook_names, hook_settings, hooks_of
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
@@ -25,8 +26,6 @@ from switchgear._system.files import read_regular
 
 
 class InstallChange(NamedTuple):
-    """What an installation or its removal did."""
-
     path: str
     changed: bool
     """`False`: everything was as it should be already."""
@@ -37,8 +36,6 @@ class InstallChange(NamedTuple):
 
 
 class InstallState(NamedTuple):
-    """What is installed in one file."""
-
     path: str
     exists: bool = True
     commands: tuple[str, ...] = ()
@@ -72,9 +69,21 @@ class HookFile(ABC):
         self.path = agent.file(scope, folder)
         self._memory = Memory(self.path)
 
-    @abstractmethod
     def install(self) -> InstallChange:
         """Install the hook. Idempotent."""
+        with self._memory.locked():
+            now = files.read(self.path)
+            if self._is_current(now):
+                return InstallChange(self.path, changed=False)
+            journal = self._memory.journal()
+            before = self._before(now, journal)
+            data, containers = self._with_hook(before)
+            backup = None if now is None else self._memory.back_up(now)
+            folders = files.write(self.path, data, now)
+            if journal is not None and before is None:
+                folders = (*folders, *journal.folders)
+            self._memory.keep(Journal(files.digest(data), before, containers, folders))
+        return InstallChange(self.path, changed=True, backup=backup)
 
     def uninstall(self) -> InstallChange:
         """Restore the original bytes if nothing else changed; else remove only the hook."""
@@ -106,6 +115,14 @@ class HookFile(ABC):
     def _has_hook(self, now: bytes) -> bool: ...
 
     @abstractmethod
+    def _is_current(self, now: bytes | None) -> bool:
+        """Whether the file has exactly the hook of this version. Raises `CannotChange`."""
+
+    @abstractmethod
+    def _with_hook(self, before: bytes | None) -> tuple[bytes, edit.Containers]:
+        """The file with the hook, and the containers that it filled."""
+
+    @abstractmethod
     def _before(self, now: bytes | None, journal: Journal | None) -> bytes | None:
         """The file without the hook; `None`: it would not exist."""
 
@@ -131,7 +148,6 @@ _SCRIPT = "switchgear-hook"
 
 
 def command_line(agent: HookSettings, scope: str, folder: str) -> str:
-    """The command line that belongs into the settings of an agent."""
     root = None if scope == USER else os.path.abspath(folder)
     return shlex.join(hook_command(agent.name, root=root))
 
@@ -195,22 +211,15 @@ class PluginFile(HookFile):
         root = os.path.abspath(folder) if scope == PROJECT else None
         self._command = hook_command(agent.name, root=root)
 
-    def install(self) -> InstallChange:
-        """Write the plugin; another file of the same name is left alone."""
-        data = self._plugin_bytes()
-        with self._memory.locked():
-            now = files.read(self.path)
-            if now == data:
-                return InstallChange(self.path, changed=False)
-            if now is not None and _header_of(now) is None:
-                why = "there is another file of that name, which Switchgear did not write"
-                raise CannotChange(self.path, why, "move it away, then try again")
-            backup = None if now is None else self._memory.back_up(now)
-            journal = self._memory.journal()
-            folders = files.write(self.path, data, now)
-            folders = (*folders, *(journal.folders if journal else ()))
-            self._memory.keep(Journal(files.digest(data), None, {}, folders))
-        return InstallChange(self.path, changed=True, backup=backup)
+    def _is_current(self, now: bytes | None) -> bool:
+        if now is not None and _header_of(now) is None:
+            why = "there is another file of that name, which Switchgear did not write"
+            raise CannotChange(self.path, why, "move it away, then try again")
+        return now == self._plugin_bytes()
+
+    def _with_hook(self, before: bytes | None) -> tuple[bytes, edit.Containers]:
+        del before
+        return self._plugin_bytes(), {}
 
     def _has_hook(self, now: bytes) -> bool:
         return _header_of(now) is not None
@@ -237,7 +246,6 @@ class PluginFile(HookFile):
         )
 
     def commands(self) -> dict[str, str]:
-        """The command of the plugin, for each event that it passes on."""
         now = files.read(self.path)
         header = None if now is None else _header_of(now)
         command = "" if header is None else shlex.join(header["command"])
@@ -259,11 +267,8 @@ def _header_of(data: bytes) -> dict[str, Any] | None:
     """The header of a plugin; `None`: it is not a plugin of Switchgear."""
     for line in data.decode(errors="replace").splitlines():
         if line.startswith(_PLUGINS_MARK):
-            try:
-                told = json.loads(line.removeprefix(_PLUGINS_MARK))
-            except ValueError:
-                return None
-            words = told.get("command") if isinstance(told, dict) else None
+            told = parsed(line.removeprefix(_PLUGINS_MARK))
+            words = at(told, "command")
             good = isinstance(words, list) and all(isinstance(word, str) for word in words)
             return told if good and words else None
     return None
@@ -274,24 +279,24 @@ _MARK = "\ufeff"
 
 def switched_off(agent: HookSettings, folder: str) -> str:
     """The setting and its file; empty: hooks are not switched off. Unreadable files count as not switching off."""
-    for scope in agent.scopes:
-        path = agent.file(scope, folder)
-        for each in (path, *other_files(agent, path)):
-            found = switch_in(agent, each)
-            if found:
-                return f"{found} in {each}"
+    for path in switch_files(agent, folder):
+        found = switch_in(agent, path)
+        if found:
+            return f"{found} in {path}"
     return ""
+
+
+def switch_files(agent: HookSettings, folder: str) -> list[str]:
+    """The files in which an agent looks for settings that switch all hooks off."""
+    paths = [] if agent.is_plugin else [agent.file(scope, folder) for scope in agent.scopes]
+    others = [os.path.join(os.path.dirname(path), agent.other_file) for path in paths]
+    return list(dict.fromkeys([*paths, *others] if agent.other_file else paths))
 
 
 def switch_in(agent: HookSettings, path: str) -> str:
     """The setting in one file by which the agent runs no hooks; empty: there is none."""
     switch_off = getattr(hooks_of(agent.name), "switch_off", None)
     return str(switch_off(_read(path))) if switch_off is not None else ""
-
-
-def other_files(agent: HookSettings, path: str) -> list[str]:
-    """The files beside the settings that the agent reads too."""
-    return [os.path.join(os.path.dirname(path), agent.other_file)] if agent.other_file else []
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -313,23 +318,13 @@ class SettingsFile(HookFile):
         self._folder = folder
         self._groups = groups(agent, command_line(agent, scope, folder))
 
-    def install(self) -> InstallChange:
-        """Insert the hooks; all other bytes stay."""
-        with self._memory.locked():
-            now = files.read(self.path)
-            if self._is_complete(self._find_hooks(now)):
-                return InstallChange(self.path, changed=False)
-            journal = self._memory.journal()
-            before = self._before(now, journal)
-            with self._readable():
-                text, containers = edit.insert(self._text(before), self._groups)
-            data = _bytes(text, before)
-            backup = None if now is None else self._memory.back_up(now)
-            folders = files.write(self.path, data, now)
-            if journal is not None and before is None:
-                folders = (*folders, *journal.folders)
-            self._memory.keep(Journal(files.digest(data), before, containers, folders))
-        return InstallChange(self.path, changed=True, backup=backup)
+    def _is_current(self, now: bytes | None) -> bool:
+        return self._is_complete(self._find_hooks(now))
+
+    def _with_hook(self, before: bytes | None) -> tuple[bytes, edit.Containers]:
+        with self._readable():
+            text, containers = edit.insert(self._text(before), self._groups)
+        return _bytes(text, before), containers
 
     def _has_hook(self, now: bytes) -> bool:
         return bool(self._find_hooks(now))
