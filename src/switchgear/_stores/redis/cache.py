@@ -20,7 +20,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Message, Record
 from switchgear._core.wire import WireError
 from switchgear._stores.redis.envelope import Sealed, loaded, opened, refitted
-from switchgear._stores.redis.script import CONFIRMED, PLUS, Names
+from switchgear._stores.redis.script import CONFIRMED, PLUS, SUMMARY, Names
 from switchgear._system.threads import ForkSafeLock
 
 KEEP = 10_000
@@ -28,6 +28,7 @@ KEEP = 10_000
 REPORT = "r"
 """Behind which the identity of a report has its times. In the inbox a message is what older versions
 can read, and they take an identity as it is."""
+_SUMMARY_END = f'{SUMMARY}",'.encode()
 GONE = b"gone"
 """A stamp that no stored value has: the circuit was removed on purpose."""
 
@@ -100,7 +101,8 @@ class KnownCircuits:
         with self._lock:
             copy = self._circuits.get(key)
             if copy is not None and (
-                copy.circuit.version > sealed.circuit.version or copy.begins == sealed.begins
+                copy.circuit.version > sealed.circuit.version
+                or copy.begins in (sealed.begins, sealed.begins.replace(_SUMMARY_END, b'",'))
             ):
                 return False
             if len(self._circuits) >= KEEP and copy is None:

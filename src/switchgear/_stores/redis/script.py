@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-BATCH = 64
+BATCH = 256
 """How many messages one commit takes out of the inbox at most."""
 ANSWER_MS = 60_000
 """Milliseconds that an answer is kept for its process."""
@@ -28,6 +28,8 @@ WARN_EVERY_MS = 250
 woken, and reports for a second."""
 PLUS = "+"
 """What identities contain and the tokens of older versions do not: those never ask for receipts."""
+SUMMARY = "s"
+"""What the stamp of a summary ends with: no stored value has it."""
 LEAD = b"lead"
 """What the first in the queue receives when it is its turn to commit."""
 
@@ -39,13 +41,15 @@ local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARG
 local until_us = tonumber(ARGV[14])
 local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
 local confirmed, warm, warm_channel = tonumber(ARGV[19]), ARGV[20], ARGV[21]
-local taken = (#ARGV - 21 - confirmed - lines) / 2
-local pairs_at = 21 + confirmed + lines
+-- What other processes receive; only a process that commits needs the whole value.
+local shown = ARGV[22] ~= '' and ARGV[22] or new
+local taken = (#ARGV - 22 - confirmed - lines) / 2
+local pairs_at = 22 + confirmed + lines
 
 local now = redis.call('TIME')
 -- After the first write, never before: a full server refuses only a script that has not written yet.
 local function clear_confirmed()
-  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[21 + i]) end
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[22 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
 local have = redis.call('GET', value)
@@ -84,8 +88,8 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
   if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
   clear_confirmed()
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[21 + confirmed + i]) end
-  if channel ~= '' then redis.call('PUBLISH', channel, new) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[22 + confirmed + i]) end
+  if channel ~= '' then redis.call('PUBLISH', channel, shown) end
   if warm ~= '' and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
     redis.call('PUBLISH', warm_channel, warm)
   end
@@ -100,7 +104,7 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
         redis.call('SET', receipts .. whose, outcome, 'PX', {RECEIPT_MS})
       elseif text ~= '' then
         if whose:find('{PLUS}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
-        answer(whose, text .. '\\n' .. new)
+        answer(whose, text .. '\\n' .. shown)
       end
     end
   end
@@ -360,6 +364,8 @@ class Exchange(NamedTuple):
     """The content of its receipt."""
     warm: bytes = b""
     """What is published when a shared circuit fails: which process, which circuit."""
+    summary: bytes = b""
+    """What is published and answered instead of the new value; empty: the value."""
 
     def call(
         self,
@@ -396,6 +402,7 @@ class Exchange(NamedTuple):
             len(confirmed),
             self.warm,
             names.warm,
+            self.summary,
             *confirmed,
             *self.events,
         ]
