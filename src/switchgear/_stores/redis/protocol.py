@@ -50,6 +50,7 @@ from switchgear._stores.redis.script import (
     Received,
     Script,
     Wait,
+    Waiting,
 )
 
 
@@ -261,6 +262,8 @@ def _with_source(mail: envelope.Mail) -> Message:
     return mail.message._replace(source=ReportSource(process, mail.now_s, times))
 
 
+ROUNDS = 4
+"""How often the first process in the queue commits before the next one takes over."""
 TRIES = 2
 """Failed compare-and-set attempts before a message queues."""
 TRIES_IN_TIME = 3
@@ -552,20 +555,54 @@ class Protocol:
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
         )
-        beaten = yield from self._exchange(key, exchange)
+        beaten = yield from self._exchange(key, exchange._replace(stays=own is not None))
         if isinstance(beaten, Received):
             return self._step_from_receipt(key, policy, mail, beaten), lost
-        if beaten is not None:
+        if isinstance(beaten, Lost):
             return None, beaten
-        self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
+        sealed = Sealed(exchange.mine, folded.circuit, folded.policy)
+        self.known.keep(sealed)
         if own is not None:
-            circuit = envelope.refitted(folded.circuit, folded.policy, policy)
+            if beaten is not None:
+                sealed = yield from self._drain(key, policy, sealed, beaten.mails)
+            circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
             return own._replace(circuit=circuit), lost
         look = Exchange(b"?", token=mail.token, identity=mail.token)
         after = yield from self._exchange(key, look)
         if isinstance(after, Received):
             return self._step_from_receipt(key, policy, mail, after), lost
         return None, after or lost
+
+    def _drain(
+        self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes]
+    ) -> Generator[Call, Any, Sealed]:
+        """Also commit what queued during our commit: to wake another process would take longer.
+
+        Our own message is done. If this fails, the others take over after `PATIENCE_S`.
+        """
+        for left in reversed(range(ROUNDS - 1)):
+            circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
+            folded = fold_queue(self.texts, policy, circuit, waiting, own=b"", patient=True)
+            try:
+                if not folded.steps:
+                    names = self.names
+                    yield self.script(script.WAKE, (names.inbox(key),), names.answers)
+                    return sealed
+                base = base_of(sealed)
+                events = tuple(folded.events)
+                exchange = self._commit(folded.policy, base, folded.circuit, events, always=True)
+                exchange = exchange._replace(answers=folded.answers(b""), warm=folded.warm)
+                beaten = yield from self._exchange(key, exchange._replace(stays=left > 0))
+            except (Cut, StoreError):
+                return sealed
+            if isinstance(beaten, Lost | Received):
+                return sealed
+            sealed = Sealed(exchange.mine, folded.circuit, folded.policy)
+            self.known.keep(sealed)
+            if beaten is None:
+                break
+            waiting = beaten.mails
+        return sealed
 
     def _step_from_answer(self, policy: Policy, raw: bytes) -> Step:
         verdict, events, value = envelope.unseal_answer(raw)
@@ -596,7 +633,7 @@ class Protocol:
 
     def _exchange(
         self, key: str, exchange: Exchange
-    ) -> Generator[Call, Any, Lost | Received | None]:
+    ) -> Generator[Call, Any, Lost | Received | Waiting | None]:
         idle_ms = max(1, int(self._idle_s * 1000))
         for _ in range(TRIES_IN_TIME):
             # A server that was frozen must not apply what its client has given up and sends again.

@@ -42,14 +42,14 @@ local until_us = tonumber(ARGV[14])
 local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
 local confirmed, warm, warm_channel = tonumber(ARGV[19]), ARGV[20], ARGV[21]
 -- What other processes receive; only a process that commits needs the whole value.
-local shown = ARGV[22] ~= '' and ARGV[22] or new
-local taken = (#ARGV - 22 - confirmed - lines) / 2
-local pairs_at = 22 + confirmed + lines
+local shown, stays = ARGV[22] ~= '' and ARGV[22] or new, ARGV[23]
+local taken = (#ARGV - 23 - confirmed - lines) / 2
+local pairs_at = 23 + confirmed + lines
 
 local now = redis.call('TIME')
 -- After the first write, never before: a full server refuses only a script that has not written yet.
 local function clear_confirmed()
-  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[22 + i]) end
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[23 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
 local have = redis.call('GET', value)
@@ -88,7 +88,7 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
   if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
   clear_confirmed()
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[22 + confirmed + i]) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[23 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, shown) end
   if warm ~= '' and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
     redis.call('PUBLISH', warm_channel, warm)
@@ -96,7 +96,7 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
     -- The next leader is woken first: all others in the queue wait for it.
-    local next_one = redis.call('LINDEX', inbox, 0)
+    local next_one = stays == '' and redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
     for i = 1, taken do
       local whose, text = ARGV[pairs_at + 2 * i - 1], ARGV[pairs_at + 2 * i]
@@ -107,6 +107,7 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
         answer(whose, text .. '\\n' .. shown)
       end
     end
+    if stays ~= '' then return {{1, now[1], now[2], redis.call('LRANGE', inbox, 0, {BATCH - 1}), nonce}} end
   end
   return {{1, now[1], now[2], nonce}}
 end
@@ -182,6 +183,16 @@ end
 return {{removed, redis.call('LPOP', KEYS[2]), redis.call('GET', ARGV[3]), redis.call('GET', KEYS[3]), ARGV[4]}}
 """
 
+WAKE = f"""
+local next_one = redis.call('LINDEX', KEYS[1], 0)
+if next_one then
+  local theirs = ARGV[1] .. next_one:match('^[^\\n]*')
+  redis.call('RPUSH', theirs, '{LEAD.decode()}')
+  redis.call('PEXPIRE', theirs, {ANSWER_MS})
+end
+return {{ARGV[2]}}
+"""
+
 RECALL = f"""
 local line, removed = ARGV[1] .. '\\n', false
 for _, raw in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
@@ -205,7 +216,7 @@ def sha(script: str) -> str:
 
 SHAS = {
     script: sha(script)
-    for script in (EXCHANGE, FORGET, REPLACE, TAKE, NOTE, ON_KEYS, ON_KEY, SCAN, WITHDRAW, RECALL)
+    for script in (EXCHANGE, FORGET, REPLACE, TAKE, NOTE, ON_KEYS, ON_KEY, SCAN, WITHDRAW, WAKE, RECALL)
 }
 
 
@@ -267,6 +278,12 @@ class Received(NamedTuple):
     """The value now."""
     receipt: bytes
     """What it came to, as `envelope.seal_answer` writes it; `APPLIED` where the value is enough."""
+
+
+class Waiting(NamedTuple):
+    """Done, and these messages have queued in the meantime."""
+
+    mails: list[bytes]
 
 
 APPLIED = b"1"
@@ -366,6 +383,8 @@ class Exchange(NamedTuple):
     """What is published when a shared circuit fails: which process, which circuit."""
     summary: bytes = b""
     """What is published and answered instead of the new value; empty: the value."""
+    stays: bool = False
+    """Whether the sender also folds what has queued in the meantime: it is returned, and no other process woken."""
 
     def call(
         self,
@@ -403,6 +422,7 @@ class Exchange(NamedTuple):
             self.warm,
             names.warm,
             self.summary,
+            b"1" if self.stays else b"",
             *confirmed,
             *self.events,
         ]
@@ -416,11 +436,11 @@ def is_late(reply: Any) -> bool:
     return int(reply[0]) == 2
 
 
-def outcome(reply: Any) -> Lost | Received | None:
+def outcome(reply: Any) -> Lost | Received | Waiting | None:
     """What an exchange answered; `None`: done."""
     if int(reply[0]) == 3:
         return Received(reply[3], reply[4])
     if int(reply[0]):
-        return None
+        return Waiting(reply[3]) if len(reply) > 4 and reply[3] else None
     have, waiting, mail, place = reply[3:7]
     return Lost(have, waiting, mail, int(place))
