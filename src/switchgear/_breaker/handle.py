@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import repeat
 from operator import length_hint
-from random import random
 from time import sleep
 from typing import Any, NamedTuple, Self
 
@@ -736,7 +735,9 @@ class Breaker:
         """Evaluate the calls of this process alone, and check evidence that is not final."""
         if is_pending(circuit):
             # The process that folded the evidence comes first: the others then learn the result from it.
-            wait_s = HOLD_S * (1.5 + random()) if is_summary(circuit) else HOLD_S
+            wait_s = HOLD_S
+            if is_summary(circuit):
+                wait_s *= 1.5 + (hash(shared.process()) & 0xFF) / 0x100
             shared.settle_at_s = self._clock() + wait_s
             self._store.submitter.add(self, self._tick, wait_s)  # type: ignore[attr-defined]
         is_moot = circuit.phase not in FLOWING or circuit.mode is not Mode.AUTO

@@ -209,9 +209,7 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
     )
 
 
-def _date_records(
-    message: Record, now_s: float, last: Record | None
-) -> tuple[DatedRecord, ...]:
+def _date_records(message: Record, now_s: float, last: Record | None) -> tuple[DatedRecord, ...]:
     """The signals of a message, each with its time; one that equals the `last` is the same object."""
     signal, source = message.signal, message.source
     left = signal.count

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from switchgear._core.errors import StoreUnavailable
-from switchgear._core.policy import Policy
 from switchgear._core.evidence import CROWD, fold
+from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,

@@ -50,7 +50,6 @@ from switchgear._stores.redis.script import (
     Received,
     Script,
     Wait,
-    Waiting,
 )
 
 
@@ -555,16 +554,16 @@ class Protocol:
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
         )
-        beaten = yield from self._exchange(key, exchange._replace(stays=own is not None))
+        reply = yield from self._reply(key, exchange._replace(stays=own is not None))
+        beaten = script.outcome(reply)
         if isinstance(beaten, Received):
             return self._step_from_receipt(key, policy, mail, beaten), lost
-        if isinstance(beaten, Lost):
+        if beaten is not None:
             return None, beaten
-        sealed = Sealed(exchange.mine, folded.circuit, folded.policy)
+        sealed = _sealed(exchange, folded)
         self.known.keep(sealed)
         if own is not None:
-            if beaten is not None:
-                sealed = yield from self._drain(key, policy, sealed, beaten.mails)
+            sealed = yield from self._drain(key, policy, sealed, script.queued(reply))
             circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
             return own._replace(circuit=circuit), lost
         look = Exchange(b"?", token=mail.token, identity=mail.token)
@@ -581,6 +580,8 @@ class Protocol:
         Our own message is done. If this fails, the others take over after `PATIENCE_S`.
         """
         for left in reversed(range(ROUNDS - 1)):
+            if not waiting:
+                break
             circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
             folded = fold_queue(self.texts, policy, circuit, waiting, own=b"", patient=True)
             try:
@@ -592,16 +593,13 @@ class Protocol:
                 events = tuple(folded.events)
                 exchange = self._commit(folded.policy, base, folded.circuit, events, always=True)
                 exchange = exchange._replace(answers=folded.answers(b""), warm=folded.warm)
-                beaten = yield from self._exchange(key, exchange._replace(stays=left > 0))
+                reply = yield from self._reply(key, exchange._replace(stays=left > 0))
             except (Cut, StoreError):
                 return sealed
-            if isinstance(beaten, Lost | Received):
+            if script.outcome(reply) is not None:
                 return sealed
-            sealed = Sealed(exchange.mine, folded.circuit, folded.policy)
+            sealed, waiting = _sealed(exchange, folded), script.queued(reply)
             self.known.keep(sealed)
-            if beaten is None:
-                break
-            waiting = beaten.mails
         return sealed
 
     def _step_from_answer(self, policy: Policy, raw: bytes) -> Step:
@@ -633,7 +631,10 @@ class Protocol:
 
     def _exchange(
         self, key: str, exchange: Exchange
-    ) -> Generator[Call, Any, Lost | Received | Waiting | None]:
+    ) -> Generator[Call, Any, Lost | Received | None]:
+        return script.outcome((yield from self._reply(key, exchange)))
+
+    def _reply(self, key: str, exchange: Exchange) -> Generator[Call, Any, Any]:
         idle_ms = max(1, int(self._idle_s * 1000))
         for _ in range(TRIES_IN_TIME):
             # A server that was frozen must not apply what its client has given up and sends again.
@@ -648,7 +649,7 @@ class Protocol:
                 confirmed=self.known.confirmed(),
             )
             if not script.is_late(reply):
-                return script.outcome(reply)
+                return reply
         why = "its clock jumps, or its answers take longer than the timeout"
         raise StoreUnavailable(self.label, why, "check the server's clock and load")
 
@@ -758,6 +759,11 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
         except Cut as cut:
             if cut.final or left <= 0:
                 raise
+
+
+def _sealed(exchange: Exchange, folded: Folded) -> Sealed:
+    """What an exchange has stored."""
+    return Sealed(exchange.mine, folded.circuit, folded.policy)
 
 
 def _outcome(message: Message, done: Step) -> bytes:

@@ -216,7 +216,19 @@ def sha(script: str) -> str:
 
 SHAS = {
     script: sha(script)
-    for script in (EXCHANGE, FORGET, REPLACE, TAKE, NOTE, ON_KEYS, ON_KEY, SCAN, WITHDRAW, WAKE, RECALL)
+    for script in (
+        EXCHANGE,
+        FORGET,
+        REPLACE,
+        TAKE,
+        NOTE,
+        ON_KEYS,
+        ON_KEY,
+        SCAN,
+        WITHDRAW,
+        WAKE,
+        RECALL,
+    )
 }
 
 
@@ -278,12 +290,6 @@ class Received(NamedTuple):
     """The value now."""
     receipt: bytes
     """What it came to, as `envelope.seal_answer` writes it; `APPLIED` where the value is enough."""
-
-
-class Waiting(NamedTuple):
-    """Done, and these messages have queued in the meantime."""
-
-    mails: list[bytes]
 
 
 APPLIED = b"1"
@@ -436,11 +442,17 @@ def is_late(reply: Any) -> bool:
     return int(reply[0]) == 2
 
 
-def outcome(reply: Any) -> Lost | Received | Waiting | None:
+def queued(reply: Any) -> list[bytes]:
+    """The messages that have queued in the meantime, if the sender of a commit stays the first."""
+    is_done = int(reply[0]) == 1 and len(reply) > 4
+    return list(reply[3]) if is_done else []
+
+
+def outcome(reply: Any) -> Lost | Received | None:
     """What an exchange answered; `None`: done."""
     if int(reply[0]) == 3:
         return Received(reply[3], reply[4])
     if int(reply[0]):
-        return Waiting(reply[3]) if len(reply) > 4 and reply[3] else None
+        return None
     have, waiting, mail, place = reply[3:7]
     return Lost(have, waiting, mail, int(place))
