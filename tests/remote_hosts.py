@@ -90,7 +90,7 @@ class Hosts:
         with (where / "log").open("ab") as log:
             self.workers[name] = subprocess.Popen(
                 self.command(
-                    *("worker", "--name", unique, "--dir", str(where / "work")),
+                    *("worker", "--name", unique, "--dir", "work"),  # relative to its folder
                     *("--lease", str(self.lease_s), *words),
                 ),
                 cwd=where,

@@ -3,9 +3,19 @@
 from contract.words import Broken
 from servers.server import Server
 from stress.crew import together
+from switchgear._core.evidence import CROWD, fold
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Circuit, Override, Phase, Record, Signal
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    Override,
+    Phase,
+    Record,
+    ReportSource,
+    Signal,
+)
 from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.base import StoredCircuit
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.envelope import Mail, seal_mail
 from switchgear._stores.redis.script import BATCH, Script
@@ -51,6 +61,27 @@ def test_messages_of_a_process_that_died_in_the_queue_are_applied_before_the_nex
     assert told.phase is Phase.OPEN
     assert server.say("LLEN", INBOX).startswith(":0")
     assert not store.apply("api", POLICY, Acquire(), store.now_s()).verdict.admitted
+
+
+def test_a_process_that_waits_receives_a_summary_of_what_many_have_reported(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    now_s = store.now_s()
+    circuit = POLICY.start("api", now_s)
+    for number in range(4 * CROWD):
+        record = Record(Signal(ok=True), None, ReportSource(f"process{number}", now_s))
+        circuit = fold(POLICY, circuit, record, now_s).circuit
+    store.put(StoredCircuit(circuit, POLICY))
+    left_behind(server, FAILED, FAILED, FAILED)
+    told = tell(store)
+    assert told.totals.failed == 3
+    assert server.say("GET", "{switchgear}:c:api").count("process") == 4 * CROWD
+    assert server.say("LINDEX", "{switchgear}:answer:dead-0", "0").count("process") == CROWD
+    other = RedisStore(server.url)
+    shown = other.apply("api", POLICY, SUCCEEDED, other.now_s()).circuit
+    assert shown.totals.succeeded == told.totals.succeeded + 1
+    other.close()
 
 
 def test_an_unreadable_message_does_not_block_the_queue(server: Server, store: RedisStore) -> None:

@@ -35,7 +35,14 @@ from switchgear._breaker.tickets import (
 )
 from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
-from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
+from switchgear._core.evidence import (
+    HOLD_S,
+    LIVE_S,
+    is_final,
+    is_pending,
+    is_summary,
+    others,
+)
 from switchgear._core.machine import count_only, refuses_until_s, standing, step
 from switchgear._core.policy import Policy, counts_calls, needs_successes
 from switchgear._core.types import (
@@ -671,13 +678,15 @@ class Breaker:
                 warm = SuccessRun(run.permit, run.due_s, 0)
                 self._set_run(warm)
                 warm.take_over(run, 0)
-        self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+                run = warm
+        if run is not None and run.is_pending:
+            self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
 
-    def _tick(self) -> bool:
-        """Submit the reports that are due; return whether there may be more."""
+    def _tick(self) -> float:
+        """Submit the reports that are due; return in how many seconds more may be due."""
         shared = self._shared
         if shared is None:
-            return False
+            return math.inf
         now_s, run = self._clock(), self._run
         if run is not None and run.is_pending and now_s - shared.submitted_s >= EVERY_S:
             self._fold_pending()
@@ -685,7 +694,10 @@ class Breaker:
             shared.settle_at_s = math.inf
             if is_pending(self._circuit):
                 self._apply(TIME_PASSES)
-        return now_s < shared.warm_until_s or shared.settle_at_s < math.inf
+        now_s, run, due_s = self._clock(), self._run, shared.settle_at_s
+        if run is not None and run.is_pending and now_s < shared.warm_until_s:
+            due_s = min(due_s, shared.submitted_s + EVERY_S)
+        return max(0.001, due_s - now_s)
 
     def settle(self) -> None:
         """Wait until the evidence that this process just sent is final and evaluated.
@@ -722,8 +734,12 @@ class Breaker:
     ) -> None:
         """Evaluate the calls of this process alone, and check evidence that is not final."""
         if is_pending(circuit):
-            shared.settle_at_s = self._clock() + HOLD_S
-            self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+            # The process that folded the evidence comes first: the others then learn the result from it.
+            wait_s = HOLD_S
+            if is_summary(circuit):
+                wait_s *= 1.5 + (hash(shared.process()) & 0xFF) / 0x100
+            shared.settle_at_s = self._clock() + wait_s
+            self._store.submitter.add(self, self._tick, wait_s)  # type: ignore[attr-defined]
         is_moot = circuit.phase not in FLOWING or circuit.mode is not Mode.AUTO
         if is_moot or (shared.isolated and not shared.is_isolated(circuit)):
             shared.own, shared.isolated = None, False

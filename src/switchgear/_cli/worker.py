@@ -97,7 +97,8 @@ def worker(
 
 def _context(session: Session, folder: str | None, name: str, lease_s: float) -> WorkerContext:
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    root = Path(folder) if folder else Path(state) / "switchgear" / "worker" / name
+    # Absolute: git runs in the folders of tasks, where a relative path names another folder.
+    root = (Path(folder) if folder else Path(state) / "switchgear" / "worker" / name).absolute()
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         TemporaryFile(dir=root).close()

@@ -10,6 +10,8 @@ evaluated, as soon as every participating process has reported up to that time, 
 `HOLD_S`: a hanging process delays a trip by at most this time. A process that is alone never waits.
 """
 
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from switchgear._core.machine import count_only, standing, step
@@ -42,6 +44,8 @@ TRIM = 8
 KEEP_S = 1.5
 """Maximum age, in seconds, of evidence before which a late report is still inserted."""
 MOST_PROCESSES = 256
+CROWD = 8
+"""From this number of participating processes on, messages are queued at once and replies contain a summary."""
 
 _TIME = Record(Signal(count=0))
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
@@ -83,19 +87,52 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 
     The same as `step` for a message without a source, to a circuit with nothing recent.
     """
-    recent = circuit.recent
     source = message.source if isinstance(message, Record) else None
-    if recent is None and source is None:
+    if circuit.recent is None and source is None:
         return step(policy, circuit, message, now_s)
+    records = (DatedRecord(now_s, message),) if isinstance(message, Record) else ()
+    return _fold(policy, circuit, message, records, now_s)
+
+
+def fold_records(policy: Policy, circuit: Circuit, records: Sequence[DatedRecord]) -> Step:
+    """Fold records of several processes, each with the time of its message, as one. Pure.
+
+    The counts are those of folding one after the other. Evidence is complete up to a later time,
+    because all of these processes have reported, and it is evaluated once instead of with each record.
+    """
+    records = sorted(records, key=itemgetter(0))
+    if len(records) == 1 or (
+        circuit.recent is None and all(each.record.source is None for each in records)
+    ):
+        events: tuple[Event, ...] = ()
+        for now_s, record in records:
+            done = fold(policy, circuit, record, now_s)
+            circuit, events = done.circuit, events + done.events
+        return done._replace(events=events)
+    now_s, last = records[-1]
+    return _fold(policy, circuit, last, records, now_s)
+
+
+def _fold(
+    policy: Policy,
+    circuit: Circuit,
+    message: Message,
+    records: Sequence[DatedRecord],
+    now_s: float,
+) -> Step:
+    recent = circuit.recent
     if recent is None or recent.version != circuit.version or recent.base is None:
         recent = Recent(circuit.version, circuit, (), 0, () if recent is None else recent.reports)
     new: tuple[DatedRecord, ...] = ()
-    refused = 0
-    if isinstance(message, Record):
-        last = recent.tells[-1].record if recent.tells else None
-        new, refused = _date_records(message, source, now_s, last), message.signal.refused
+    last = recent.tells[-1].record if recent.tells else None
+    for at_s, record in records:
+        new += _date_records(record, at_s, last)
+        last = new[-1].record if new else last
+    refused = sum(record.signal.refused for _, record in records)
+    sources = [record.source for _, record in records if record.source is not None]
     start = _start(circuit, recent, new, refused)
-    times = _times(recent, source, now_s)
+    source = message.source if isinstance(message, Record) else None
+    times = _times(recent, sources, source, now_s)
     waits = needs_successes(policy) and not isinstance(message, Override)
     judged = _fold_final(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
@@ -111,7 +148,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         judged = _apply_message(policy, judged, message, now_s)
         shown = count_only(policy, judged.step.circuit, judged.left)
     done, left = judged.step, judged.left
-    is_same = not new and not refused and source is None and not done.events
+    is_same = not new and not refused and not sources and not done.events
     if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
     if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
@@ -123,6 +160,30 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     if left and isinstance(message, Record):
         verdict = standing(policy, shown, max(now_s, shown.seen_s))
     return Step(shown, verdict, done.events)
+
+
+def summary(circuit: Circuit) -> Circuit:
+    """The circuit for a process that only reads it: with a few of many reports, and one pending signal.
+
+    Nothing is folded into it: its recent part is of another version, which `fold` ignores.
+    """
+    recent = circuit.recent
+    if recent is None or len(recent.reports) <= CROWD:
+        return circuit
+    pending = recent.tells[recent.final : recent.final + 1]
+    base = circuit._replace(recent=None)
+    short = Recent(circuit.version - 1, base, pending, 0, recent.reports[-CROWD:])
+    return circuit._replace(recent=short)
+
+
+def is_summary(circuit: Circuit) -> bool:
+    """Whether another process has folded the evidence, of which this is the summary."""
+    return circuit.recent is not None and circuit.recent.version != circuit.version
+
+
+def is_crowded(circuit: Circuit) -> bool:
+    """Whether so many processes report that a copy is most likely outdated."""
+    return circuit.recent is not None and len(circuit.recent.reports) >= CROWD
 
 
 def is_pending(circuit: Circuit) -> bool:
@@ -148,11 +209,9 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
     )
 
 
-def _date_records(
-    message: Record, source: ReportSource | None, now_s: float, last: Record | None
-) -> tuple[DatedRecord, ...]:
+def _date_records(message: Record, now_s: float, last: Record | None) -> tuple[DatedRecord, ...]:
     """The signals of a message, each with its time; one that equals the `last` is the same object."""
-    signal = message.signal
+    signal, source = message.signal, message.source
     left = signal.count
     dated = []
     for at_s, count in () if source is None else source.times:
@@ -226,16 +285,21 @@ def _at_s(dated: DatedRecord) -> float:
     return dated.at_s
 
 
-def _times(recent: Recent, source: ReportSource | None, now_s: float) -> ReportTimes:
-    reports = {name: at_s for name, at_s in recent.reports if now_s - at_s < LIVE_S}
-    if source is not None:
-        reports[source.process] = max(source.upto_s, reports.get(source.process, source.upto_s))
-    live = [*reports.items()]
-    if len(live) > 1:
-        live = sorted(live, key=lambda report: report[1])[-MOST_PROCESSES:]
-    waited = [at_s for name, at_s in live if source is None or name != source.process]
-    final_s = min(waited, default=now_s)
-    return ReportTimes(tuple(live), max(final_s, now_s - HOLD_S))
+def _times(
+    recent: Recent, sources: Sequence[ReportSource], last: ReportSource | None, now_s: float
+) -> ReportTimes:
+    """The reports including these sources, of which `last` sent the last message."""
+    since_s = now_s - LIVE_S
+    reports = {name: at_s for name, at_s in recent.reports if at_s > since_s}
+    for process, upto_s, _ in sources:
+        reports[process] = max(upto_s, reports.get(process, upto_s))
+    live = tuple(reports.items())
+    if len(live) > MOST_PROCESSES:
+        live = tuple(sorted(live, key=itemgetter(1))[-MOST_PROCESSES:])
+    if last is not None:
+        reports.pop(last.process, None)  # it reports everything up to now
+    final_s = min(reports.values(), default=now_s)
+    return ReportTimes(live, max(final_s, now_s - HOLD_S))
 
 
 def _fold_final(policy: Policy, start: ReplayStart, final_s: float, now_s: float) -> Evidence:

@@ -106,7 +106,8 @@ def saved(folder: Path, notes: Path, name: str) -> str:
     try:
         kept = open_tree(folder, notes).keep(name, f"switchgear {name}")
         if not kept.how.startswith("git "):
-            raise TransferError(f"{folder} could not be packed: {'; '.join(kept.notes)}")
+            why = "; ".join(kept.notes) or "git could not save its state"
+            raise TransferError(f"{folder} could not be packed: {why}")
         return run_git(folder, ["rev-parse", "--verify", f"refs/switchgear/{name}"]).strip()
     except (GitError, NotSaved, OSError) as error:
         raise TransferError(f"{folder} could not be packed: {error}") from error

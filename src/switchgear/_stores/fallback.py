@@ -59,11 +59,10 @@ T = TypeVar("T")
 
 EVERY_S = 0.05
 """Seconds that successes on a warm circuit wait to be reported together."""
-TICK_S = 0.02
 LINGER_S = 2.0
 """Seconds that the thread waits for another warm circuit before it ends."""
-Tick = Callable[[], bool]
-"""Submits what is due; false: the circuit is calm again and needs no more ticks."""
+Tick = Callable[[], float]
+"""Submits what is due and returns in how many seconds more is due; infinity: nothing more."""
 
 
 class Submitter:
@@ -72,26 +71,34 @@ class Submitter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._woken = threading.Event()
-        self._ticks: dict[int, WeakMethod[Tick]] = {}
-        """Weak, because a panel drops breakers that nothing else references."""
+        self._ticks: dict[int, tuple[WeakMethod[Tick], float]] = {}
+        """What to call, and when. Weak, because a panel drops breakers that nothing else references."""
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def add(self, owner: object, tick: Tick) -> None:
-        """Call `tick` soon, and then every `TICK_S` until it reports that it is done."""
+    def add(self, owner: object, tick: Tick, wait_s: float = 0.0) -> None:
+        """Call `tick` after `wait_s` seconds, and again whenever it returns that more is due."""
         if self._stopped:
             return
+        due_s = monotonic() + wait_s
         known = self._ticks.get(id(owner))
-        if known is None or known() is None:
-            with self._lock:
-                self._ticks[id(owner)] = WeakMethod(tick)
-                thread = self._thread
-                if thread is None or not thread.is_alive():
-                    self._thread = threading.Thread(
-                        target=self._run, name="switchgear-submitter", daemon=True
-                    )
-                    self._thread.start()
-            self._woken.set()
+        if known is not None and known[1] <= due_s and known[0]() is not None:
+            return
+        with self._lock:
+            self._schedule(id(owner), WeakMethod(tick), due_s)
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="switchgear-submitter", daemon=True
+                )
+                self._thread.start()
+        self._woken.set()
+
+    def _schedule(self, owner: int, tick: WeakMethod[Tick], due_s: float) -> None:
+        known = self._ticks.get(owner)
+        if known is not None and known[0]() is not None:
+            due_s = min(due_s, known[1])
+        self._ticks[owner] = tick, due_s
 
     def forget_fork(self) -> None:
         """In a forked child: drop the thread and its work, which stay in the parent."""
@@ -110,27 +117,35 @@ class Submitter:
     def _run(self) -> None:
         idle_since_s = monotonic()
         while not self._stopped:
-            self._woken.wait(TICK_S if self._ticks else LINGER_S)
+            due_s = min((due_s for _, due_s in [*self._ticks.values()]), default=math.inf)
+            self._woken.wait(max(0.0, min(due_s - monotonic(), LINGER_S)))
             self._woken.clear()
-            for owner, method in list(self._ticks.items()):
-                tick = method()
-                if tick is None or not _attempt(tick):
-                    self._ticks.pop(owner, None)
-                del tick
-                idle_since_s = monotonic()
+            for owner, (method, due_s) in list(self._ticks.items()):
+                if due_s <= monotonic():
+                    self._call(owner, method)
+                    idle_since_s = monotonic()
             if not self._ticks and monotonic() - idle_since_s >= LINGER_S:
                 with self._lock:
                     if not self._ticks:
                         self._thread = None
                         return
 
+    def _call(self, owner: int, method: WeakMethod[Tick]) -> None:
+        with self._lock:
+            self._ticks.pop(owner, None)  # before the call: what is added during it is due again
+        tick = method()
+        wait_s = math.inf if tick is None else _attempt(tick)
+        if wait_s < math.inf:
+            with self._lock:
+                self._schedule(owner, method, monotonic() + wait_s)
 
-def _attempt(tick: Tick) -> bool:
+
+def _attempt(tick: Tick) -> float:
     try:
         return tick()
     except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
         log_exception("successes of a warm circuit could not be submitted")
-        return False
+        return math.inf
 
 
 class GuardedStore:

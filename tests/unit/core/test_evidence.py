@@ -9,7 +9,19 @@ import pytest
 from depth import scaled
 from switchgear import _detectors
 from switchgear._core import evidence
-from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
+from switchgear._core.evidence import (
+    CROWD,
+    HOLD_S,
+    KEEP_S,
+    LIVE_S,
+    fold,
+    fold_records,
+    is_final,
+    is_pending,
+    is_summary,
+    others,
+    summary,
+)
 from switchgear._core.machine import count_only, step
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import (
@@ -225,6 +237,77 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
     site.send(Record(Signal(count=0)), now_s + 1.0)
     assert (site.circuit.phase, site.circuit.totals) == (one.phase, one.totals)
     assert [event.seq for event in site.events] == list(range(1, len(site.events) + 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_records_that_are_folded_together_come_to_what_one_process_comes_to(seed: int) -> None:
+    luck = random.Random(seed)
+    policy = luck.choice(POLICIES)
+    share, now_s, calls = luck.choice((0.1, 0.3, 0.7, 1.0)), T0, []
+    for _ in range(luck.randrange(5, 200)):
+        now_s += luck.choice((0.0002, 0.001, 0.01))
+        calls.append((now_s, luck.randrange(12), luck.random() > share))
+    one = policy.start("api", T0)
+    for at_s, _, ok in calls:
+        one = step(policy, one, Record(OK if ok else BAD), at_s).circuit
+
+    site = Site(policy)
+    for who in range(12):
+        site.report(str(who), T0, Signal(count=0))
+    while calls:
+        size = luck.randrange(1, 70)
+        queue, calls = calls[:size], calls[size:]
+        records = [
+            DatedRecord(at_s, Record(OK if ok else BAD, None, ReportSource(str(who), at_s)))
+            for at_s, who, ok in queue
+        ]
+        luck.shuffle(records)
+        done = fold_records(policy, site.circuit, records)
+        site.circuit, site.events = done.circuit, [*site.events, *done.events]
+    site.send(Record(Signal(count=0)), now_s + 1.0)
+    assert (site.circuit.phase, site.circuit.totals) == (one.phase, one.totals)
+    assert [event.seq for event in site.events] == list(range(1, len(site.events) + 1))
+
+
+def test_refusals_and_records_without_a_source_are_counted_in_a_queue() -> None:
+    records = [DatedRecord(T0 + n / 1000, Record(Signal(count=0, refused=2))) for n in range(3)]
+    done = fold_records(FIVE, FIVE.start("api", T0), [*records, DatedRecord(T0, Record(BAD))])
+    assert (done.circuit.totals.refused, done.circuit.totals.failed) == (6, 1)
+    failed = Record(BAD, None, ReportSource("a", T0))
+    done = fold_records(FIVE, done.circuit, [*records, DatedRecord(T0, failed)])
+    assert (done.circuit.totals.refused, done.circuit.totals.failed) == (12, 2)
+
+
+def crowd(number: int) -> Site:
+    site = Site()
+    for who in range(number):
+        site.report(str(who), T0, OK)
+    return site
+
+
+def test_a_summary_shows_what_a_reader_needs_and_is_never_continued() -> None:
+    site = crowd(4 * CROWD)
+    site.report("0", T0 + 0.01, BAD)
+    whole, short = site.circuit, summary(site.circuit)
+    assert is_summary(short)
+    assert not is_summary(whole)
+    assert len(json.dumps(dump_circuit(FIVE, short, short=True))) < 0.6 * len(
+        json.dumps(dump_circuit(FIVE, whole, short=True))
+    )
+    data = json.loads(json.dumps(dump_circuit(FIVE, short, short=True)))
+    for each in (short, load_circuit(FIVE, data)):
+        assert each._replace(recent=None) == whole._replace(recent=None)
+        assert is_pending(each)
+        assert not is_final(each, T0 + 0.01)
+        assert others(each, "0", T0 + 0.02)
+        after = fold(FIVE, each, Record(Signal(count=0)), T0 + 1.0).circuit
+        assert after.totals.failed == 1, "the pending failure is in the counts already"
+
+
+def test_the_summary_of_a_circuit_with_few_processes_is_the_circuit() -> None:
+    site = crowd(CROWD)
+    assert summary(site.circuit) is site.circuit
+    assert summary(FIVE.start("api", T0)).recent is None
 
 
 @pytest.mark.parametrize("seed", range(20))

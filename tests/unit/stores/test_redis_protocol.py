@@ -6,12 +6,22 @@ from typing import Any
 import pytest
 
 from switchgear._core.errors import StoreUnavailable
+from switchgear._core.evidence import CROWD, fold
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Permit, Phase, Record, Signal, Verdict
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    Permit,
+    Phase,
+    Record,
+    ReportSource,
+    Signal,
+    Verdict,
+)
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.clients import ServerClock
-from switchgear._stores.redis.protocol import Protocol
+from switchgear._stores.redis.protocol import ROUNDS, Cut, Protocol
 from switchgear._stores.redis.script import LEAD, Script, Wait
 from switchgear.testing import FakeClock
 
@@ -221,3 +231,92 @@ def test_the_server_receives_the_deadline_of_the_client(rules: Protocol, clock: 
     work.send(late)
     with pytest.raises(StoreUnavailable, match="clock"):
         work.send(late)
+
+
+def mail_of(rules: Protocol, token: str, message: Record | Acquire = SUCCEEDED) -> bytes:
+    return envelope.seal_mail(envelope.Mail(token, message, 3.0, rules.texts.text(POLICY)))
+
+
+def leading(rules: Protocol) -> Generator[Any, Any, Any]:
+    """An exchange that commits the queue, of which its own message is the only one."""
+    work, entry = queued(rules)
+    call = work.send(lost(value(rules, "6-x-3", 6), entry))
+    assert call.args[22] == b"1", "it stays the first"
+    return work
+
+
+def test_the_first_in_the_queue_also_commits_what_queued_in_the_meantime(rules: Protocol) -> None:
+    work = leading(rules)
+    call = work.send([*DONE, [mail_of(rules, "b+1"), mail_of(rules, "c+1")], b""])
+    assert call.args[0].startswith(b'={"stamp":"7-'), "from its own commit, which needs no reading"
+    assert call.args[-4::2] == (b"b+1", b"c+1")
+    assert b'"admitted"' not in call.args[-1]
+    with pytest.raises(StopIteration) as done:
+        work.send([*DONE, [], b""])
+    assert done.value.value.circuit.totals.succeeded == 9
+
+
+def test_it_hands_over_after_some_rounds(rules: Protocol) -> None:
+    work, stays = leading(rules), []
+    for number in range(1, ROUNDS):
+        call = work.send([*DONE, [mail_of(rules, f"b+{number}")], b""])
+        stays.append(call.args[22])
+    assert stays == [b"1"] * (ROUNDS - 2) + [b""], "the last commit wakes the next in the queue"
+    with pytest.raises(StopIteration) as done:
+        work.send([*DONE, b""])
+    assert done.value.value.circuit.totals.succeeded == 6 + ROUNDS
+
+
+def test_a_queue_that_it_cannot_fold_is_handed_over(rules: Protocol) -> None:
+    call = leading(rules).send([*DONE, [b"b+1\nrubbish"], b""])
+    assert call.text is script.WAKE
+    assert call.keys == ("{ns}:inbox:api",)
+
+
+@pytest.mark.parametrize("reply", [Cut("gone"), lost(None)])
+def test_its_own_message_is_done_whatever_becomes_of_the_others(
+    rules: Protocol, reply: Any
+) -> None:
+    work = leading(rules)
+    work.send([*DONE, [mail_of(rules, "b+1")], b""])
+    with pytest.raises(StopIteration) as done:
+        work.throw(reply) if isinstance(reply, Cut) else work.send(reply)
+    assert done.value.value.circuit.totals.succeeded == 7
+
+
+def crowded(rules: Protocol, stamp: str) -> tuple[Circuit, bytes]:
+    """A circuit to which many processes report, and its value."""
+    circuit = POLICY.start("api", 1.0)
+    for number in range(4 * CROWD):
+        source = ReportSource(f"{number:08x}", 1.0)
+        circuit = fold(POLICY, circuit, Record(Signal(ok=True), None, source), 1.0).circuit
+    return circuit, envelope.seal(stamp, circuit, POLICY, rules.texts)[1]
+
+
+def test_where_many_processes_report_messages_queue_at_once(rules: Protocol) -> None:
+    circuit, _ = crowded(rules, "32-x-1")
+    rules.known.keep(envelope.Sealed(b'{"stamp":"32-x-1",', circuit, POLICY))
+    call = begun(rules).send(None)
+    assert call.args[0] == b"?"
+    assert entry_of(call)
+    call = begun(rules, Record(Signal(count=0))).send(None)
+    assert entry_of(call) == b"", "time that passes does not"
+
+
+def test_waiters_receive_a_summary_that_nothing_is_committed_over(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    _, whole = crowded(rules, "32-x-1")
+    call = work.send(lost(whole, entry, mail_of(rules, "b+1")))
+    new, short = call.args[2], call.args[21]
+    sizes = [len(envelope.unseal(raw).circuit.recent.reports) for raw in (new, short)]  # type: ignore[union-attr]
+    assert sizes == [4 * CROWD, CROWD]
+    stamp = envelope.stamp_of(new)
+    assert stamp is not None
+    assert envelope.stamp_of(short) == stamp.replace(b'",', b's",'), "no stored value begins so"
+    with pytest.raises(StopIteration):
+        work.send(DONE)
+    copy = rules.known.get("api", POLICY)
+    assert copy is not None
+    assert copy.begins == stamp
+    assert not rules.known.keep(envelope.unseal(short)), "the whole of it is known"
+    assert rules.known.read(short) is None

@@ -1,5 +1,6 @@
 """The thread that submits successes of warm circuits: one, on demand, and gone afterwards."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -27,11 +28,11 @@ class Owner:
         self._most = ticks
         self._fails = fails
 
-    def tick(self) -> bool:
+    def tick(self) -> float:
         self.ticks += 1
         if self._fails:
             raise RuntimeError("a defect")
-        return self.ticks < self._most
+        return 0.001 if self.ticks < self._most else math.inf
 
 
 def threads() -> list[threading.Thread]:
@@ -40,7 +41,6 @@ def threads() -> list[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TICK_S", 0.001)
     monkeypatch.setattr(module, "LINGER_S", 0.05)
 
 
@@ -61,13 +61,41 @@ def test_there_is_one_daemon_thread_for_all() -> None:
     for owner in owners:
         submitter.add(owner, owner.tick)
         submitter.add(owner, owner.tick)
-    until(lambda: all(owner.ticks > 3 for owner in owners))
     thread = submitter._thread
     assert thread is not None
     assert thread.daemon
-    assert len(submitter._ticks) == 5
+    until(lambda: all(owner.ticks > 3 for owner in owners))
+    assert submitter._thread is thread
     submitter.stop()
     assert not thread.is_alive()
+
+
+def test_a_circuit_is_called_when_it_is_due_and_no_earlier() -> None:
+    submitter, later, now = Submitter(), Owner(1), Owner(1)
+    submitter.add(later, later.tick, 3600.0)
+    submitter.add(now, now.tick)
+    until(lambda: now.ticks == 1)
+    assert later.ticks == 0
+    submitter.add(later, later.tick)  # it is due earlier than it was
+    until(lambda: later.ticks == 1)
+    until(lambda: submitter._ticks == {})
+
+
+def test_what_is_added_during_its_own_call_is_called_again() -> None:
+    submitter = Submitter()
+
+    class AddsItself:
+        ticks = 0
+
+        def tick(self) -> float:
+            self.ticks += 1
+            if self.ticks == 1:
+                submitter.add(self, self.tick)
+            return math.inf
+
+    owner = AddsItself()
+    submitter.add(owner, owner.tick)
+    until(lambda: owner.ticks == 2)
 
 
 def test_a_circuit_that_raises_does_not_stop_the_others() -> None:
@@ -87,7 +115,8 @@ def test_a_circuit_that_nothing_refers_to_is_let_go() -> None:
     key = id(gone)
     del gone
     until(lambda: key not in submitter._ticks)
-    assert len(submitter._ticks) == 1
+    before = kept.ticks
+    until(lambda: kept.ticks > before)
     submitter.stop()
 
 
@@ -119,10 +148,10 @@ def test_it_may_be_stopped_by_its_own_thread() -> None:
     stopped = threading.Event()
 
     class Stops:
-        def tick(self) -> bool:
+        def tick(self) -> float:
             submitter.stop()
             stopped.set()
-            return True
+            return 0.001
 
     owner = Stops()
     submitter.add(owner, owner.tick)

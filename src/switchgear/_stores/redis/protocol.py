@@ -7,16 +7,18 @@ inbox, where the first in the queue folds all messages in one commit and answers
 
 import re
 from collections.abc import Generator, Sequence
+from itertools import groupby
 from time import monotonic
 from typing import Any, NamedTuple
 
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
-from switchgear._core.evidence import fold
+from switchgear._core.evidence import fold, fold_records, is_crowded, summary
 from switchgear._core.machine import standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     Event,
     EventKind,
     Message,
@@ -139,15 +141,31 @@ class Folded:
         self.events += done.events
         self.steps[mail.token.encode()] = done
 
+    def fold_records(self, mails: Sequence[envelope.Mail], policy: Policy, own: bytes) -> None:
+        """Fold several records as one; our own message has the events, or else the last one."""
+        before = envelope.refitted(self.circuit, self.policy, policy)
+        records = [DatedRecord(mail.now_s, _with_source(mail)) for mail in mails]  # type: ignore[arg-type]
+        done = fold_records(policy, before, records)
+        for _, record in records:
+            self.warm = self.warm or _warm(self.circuit.key, record)
+        self.circuit, self.policy = done.circuit, policy
+        self.events += done.events
+        tokens = [mail.token.encode() for mail in mails]
+        self.steps.update(dict.fromkeys(tokens, done._replace(events=())))
+        self.steps[own if own in tokens else tokens[-1]] = done
+
     def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
         """The replies to the queue. Our own is known, and unreadable messages get none."""
-        return tuple(
-            (
-                token,
-                b"" if done is None or token == own else envelope.seal_answer(*done[1:]),
-            )
-            for token, done in self.steps.items()
-        )
+        replies: list[tuple[bytes, bytes]] = []
+        last, text = None, b""
+        for token, done in self.steps.items():
+            if done is None or token == own:
+                replies.append((token, b""))
+                continue
+            if done is not last:  # records that were folded together have the same
+                last, text = done, envelope.seal_answer(*done[1:])
+            replies.append((token, text))
+        return tuple(replies)
 
 
 def fold_queue(
@@ -165,6 +183,44 @@ def fold_queue(
     left to its owner, which comes next and has it. If the owner is gone, it
     is folded as well as we can, or not at all: it must not block the queue.
     """
+    try:
+        return _fold_together(texts, policy, circuit, waiting, own)
+    except Exception:  # noqa: BLE001  one by one, to find out which of them it is
+        return _fold_each(texts, policy, circuit, waiting, own=own, patient=patient)
+
+
+def _fold_together(
+    texts: PolicyTexts, policy: Policy, circuit: Circuit, waiting: list[bytes], own: bytes
+) -> Folded:
+    """Fold successive records as one, which takes much less time than one by one."""
+    folded = Folded(circuit, policy)
+    own_text = texts.text(policy)
+    mails = map(envelope.unseal_mail, waiting)
+    for (text, is_record), group in groupby(mails, key=_kind_of_mail):
+        judge = policy if text == own_text else _judge(texts, text)
+        if judge is None:
+            raise WireError("a policy with detectors that are unknown here")
+        if is_record:
+            folded.fold_records([*group], judge, own)
+        else:
+            for mail in group:
+                folded.fold(mail, judge)
+    return folded
+
+
+def _kind_of_mail(mail: envelope.Mail) -> tuple[str, bool]:
+    return mail.policy_text, isinstance(mail.message, Record)
+
+
+def _fold_each(
+    texts: PolicyTexts,
+    policy: Policy,
+    circuit: Circuit,
+    waiting: list[bytes],
+    *,
+    own: bytes,
+    patient: bool,
+) -> Folded:
     folded = Folded(circuit, policy)
     own_text = texts.text(policy)
     for raw in waiting:
@@ -205,6 +261,8 @@ def _with_source(mail: envelope.Mail) -> Message:
     return mail.message._replace(source=ReportSource(process, mail.now_s, times))
 
 
+ROUNDS = 4
+"""How often the first process in the queue commits before the next one takes over."""
 TRIES = 2
 """Failed compare-and-set attempts before a message queues."""
 TRIES_IN_TIME = 3
@@ -342,7 +400,9 @@ class Protocol:
 
     def _apply(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
         message, now_s = mail.message, mail.now_s
-        if self.known.is_hot(key) and not is_only_time(message):
+        copy = self.known.get(key, policy)
+        is_hot = self.known.is_hot(key) or (copy is not None and is_crowded(copy.circuit))
+        if is_hot and not is_only_time(message):
             lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
             if isinstance(lost, Received):
                 return self._step_from_receipt(key, policy, mail, lost)
@@ -353,7 +413,6 @@ class Protocol:
                     "check the proxy",
                 )
             return (yield from self._queue(key, policy, mail, lost))
-        copy = self.known.get(key, policy)
         base = FoldBase(b"-") if copy is None else base_of(copy)
         tries = TRIES + (copy is None)
         while True:
@@ -495,20 +554,53 @@ class Protocol:
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
         )
-        beaten = yield from self._exchange(key, exchange)
+        reply = yield from self._reply(key, exchange._replace(stays=own is not None))
+        beaten = script.outcome(reply)
         if isinstance(beaten, Received):
             return self._step_from_receipt(key, policy, mail, beaten), lost
         if beaten is not None:
             return None, beaten
-        self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
+        sealed = _sealed(exchange, folded)
+        self.known.keep(sealed)
         if own is not None:
-            circuit = envelope.refitted(folded.circuit, folded.policy, policy)
+            sealed = yield from self._drain(key, policy, sealed, script.queued(reply))
+            circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
             return own._replace(circuit=circuit), lost
         look = Exchange(b"?", token=mail.token, identity=mail.token)
         after = yield from self._exchange(key, look)
         if isinstance(after, Received):
             return self._step_from_receipt(key, policy, mail, after), lost
         return None, after or lost
+
+    def _drain(
+        self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes]
+    ) -> Generator[Call, Any, Sealed]:
+        """Also commit what queued during our commit: to wake another process would take longer.
+
+        Our own message is done. If this fails, the others take over after `PATIENCE_S`.
+        """
+        for left in reversed(range(ROUNDS - 1)):
+            if not waiting:
+                break
+            circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
+            folded = fold_queue(self.texts, policy, circuit, waiting, own=b"", patient=True)
+            try:
+                if not folded.steps:
+                    names = self.names
+                    yield self.script(script.WAKE, (names.inbox(key),), names.answers)
+                    return sealed
+                base = base_of(sealed)
+                events = tuple(folded.events)
+                exchange = self._commit(folded.policy, base, folded.circuit, events, always=True)
+                exchange = exchange._replace(answers=folded.answers(b""), warm=folded.warm)
+                reply = yield from self._reply(key, exchange._replace(stays=left > 0))
+            except (Cut, StoreError):
+                return sealed
+            if script.outcome(reply) is not None:
+                return sealed
+            sealed, waiting = _sealed(exchange, folded), script.queued(reply)
+            self.known.keep(sealed)
+        return sealed
 
     def _step_from_answer(self, policy: Policy, raw: bytes) -> Step:
         verdict, events, value = envelope.unseal_answer(raw)
@@ -540,6 +632,9 @@ class Protocol:
     def _exchange(
         self, key: str, exchange: Exchange
     ) -> Generator[Call, Any, Lost | Received | None]:
+        return script.outcome((yield from self._reply(key, exchange)))
+
+    def _reply(self, key: str, exchange: Exchange) -> Generator[Call, Any, Any]:
         idle_ms = max(1, int(self._idle_s * 1000))
         for _ in range(TRIES_IN_TIME):
             # A server that was frozen must not apply what its client has given up and sends again.
@@ -554,7 +649,7 @@ class Protocol:
                 confirmed=self.known.confirmed(),
             )
             if not script.is_late(reply):
-                return script.outcome(reply)
+                return reply
         why = "its clock jumps, or its answers take longer than the timeout"
         raise StoreUnavailable(self.label, why, "check the server's clock and load")
 
@@ -577,6 +672,10 @@ class Protocol:
             return Exchange(base.expected)
         stamp = self.known.stamp(circuit.version)
         begins, value = envelope.seal(stamp, circuit, policy, self.texts)
+        short, brief = summary(circuit), b""
+        if short is not circuit and (events or always):
+            # No stored value has this stamp: nothing can be committed over the summary.
+            _, brief = envelope.seal(stamp + script.SUMMARY, short, policy, self.texts)
         # Held and open circuits are kept: they do not expire.
         fades = is_abandoned(circuit, 0.0, circuit.seen_s)
         return Exchange(
@@ -586,6 +685,7 @@ class Protocol:
             ttl_ms=int((self._idle_s + GRACE_S) * 1000) if fades else None,
             aside=self.names.unreadable(circuit.key, circuit.seen_s) if base.broken else "",
             publish=bool(events),
+            summary=brief,
             events=tuple(map(envelope.seal_event, events)),
         )
 
@@ -659,6 +759,11 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
         except Cut as cut:
             if cut.final or left <= 0:
                 raise
+
+
+def _sealed(exchange: Exchange, folded: Folded) -> Sealed:
+    """What an exchange has stored."""
+    return Sealed(exchange.mine, folded.circuit, folded.policy)
 
 
 def _outcome(message: Message, done: Step) -> bytes:

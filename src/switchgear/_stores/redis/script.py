@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-BATCH = 64
+BATCH = 256
 """How many messages one commit takes out of the inbox at most."""
 ANSWER_MS = 60_000
 """Milliseconds that an answer is kept for its process."""
@@ -28,6 +28,8 @@ WARN_EVERY_MS = 250
 woken, and reports for a second."""
 PLUS = "+"
 """What identities contain and the tokens of older versions do not: those never ask for receipts."""
+SUMMARY = "s"
+"""What the stamp of a summary ends with: no stored value has it."""
 LEAD = b"lead"
 """What the first in the queue receives when it is its turn to commit."""
 
@@ -39,13 +41,15 @@ local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARG
 local until_us = tonumber(ARGV[14])
 local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
 local confirmed, warm, warm_channel = tonumber(ARGV[19]), ARGV[20], ARGV[21]
-local taken = (#ARGV - 21 - confirmed - lines) / 2
-local pairs_at = 21 + confirmed + lines
+-- What other processes receive; only a process that commits needs the whole value.
+local shown, stays = ARGV[22] ~= '' and ARGV[22] or new, ARGV[23]
+local taken = (#ARGV - 23 - confirmed - lines) / 2
+local pairs_at = 23 + confirmed + lines
 
 local now = redis.call('TIME')
 -- After the first write, never before: a full server refuses only a script that has not written yet.
 local function clear_confirmed()
-  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[21 + i]) end
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[23 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
 local have = redis.call('GET', value)
@@ -84,15 +88,15 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
   if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
   clear_confirmed()
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[21 + confirmed + i]) end
-  if channel ~= '' then redis.call('PUBLISH', channel, new) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[23 + confirmed + i]) end
+  if channel ~= '' then redis.call('PUBLISH', channel, shown) end
   if warm ~= '' and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
     redis.call('PUBLISH', warm_channel, warm)
   end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
     -- The next leader is woken first: all others in the queue wait for it.
-    local next_one = redis.call('LINDEX', inbox, 0)
+    local next_one = stays == '' and redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
     for i = 1, taken do
       local whose, text = ARGV[pairs_at + 2 * i - 1], ARGV[pairs_at + 2 * i]
@@ -100,9 +104,10 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
         redis.call('SET', receipts .. whose, outcome, 'PX', {RECEIPT_MS})
       elseif text ~= '' then
         if whose:find('{PLUS}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
-        answer(whose, text .. '\\n' .. new)
+        answer(whose, text .. '\\n' .. shown)
       end
     end
+    if stays ~= '' then return {{1, now[1], now[2], redis.call('LRANGE', inbox, 0, {BATCH - 1}), nonce}} end
   end
   return {{1, now[1], now[2], nonce}}
 end
@@ -178,6 +183,16 @@ end
 return {{removed, redis.call('LPOP', KEYS[2]), redis.call('GET', ARGV[3]), redis.call('GET', KEYS[3]), ARGV[4]}}
 """
 
+WAKE = f"""
+local next_one = redis.call('LINDEX', KEYS[1], 0)
+if next_one then
+  local theirs = ARGV[1] .. next_one:match('^[^\\n]*')
+  redis.call('RPUSH', theirs, '{LEAD.decode()}')
+  redis.call('PEXPIRE', theirs, {ANSWER_MS})
+end
+return {{ARGV[2]}}
+"""
+
 RECALL = f"""
 local line, removed = ARGV[1] .. '\\n', false
 for _, raw in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
@@ -201,7 +216,19 @@ def sha(script: str) -> str:
 
 SHAS = {
     script: sha(script)
-    for script in (EXCHANGE, FORGET, REPLACE, TAKE, NOTE, ON_KEYS, ON_KEY, SCAN, WITHDRAW, RECALL)
+    for script in (
+        EXCHANGE,
+        FORGET,
+        REPLACE,
+        TAKE,
+        NOTE,
+        ON_KEYS,
+        ON_KEY,
+        SCAN,
+        WITHDRAW,
+        WAKE,
+        RECALL,
+    )
 }
 
 
@@ -360,6 +387,10 @@ class Exchange(NamedTuple):
     """The content of its receipt."""
     warm: bytes = b""
     """What is published when a shared circuit fails: which process, which circuit."""
+    summary: bytes = b""
+    """What is published and answered instead of the new value; empty: the value."""
+    stays: bool = False
+    """Whether the sender also folds what has queued in the meantime: it is returned, and no other process woken."""
 
     def call(
         self,
@@ -396,6 +427,8 @@ class Exchange(NamedTuple):
             len(confirmed),
             self.warm,
             names.warm,
+            self.summary,
+            b"1" if self.stays else b"",
             *confirmed,
             *self.events,
         ]
@@ -407,6 +440,12 @@ class Exchange(NamedTuple):
 def is_late(reply: Any) -> bool:
     """Whether the server found that the answer comes too late, and did nothing."""
     return int(reply[0]) == 2
+
+
+def queued(reply: Any) -> list[bytes]:
+    """The messages that have queued in the meantime, if the sender of a commit stays the first."""
+    is_done = int(reply[0]) == 1 and len(reply) > 4
+    return list(reply[3]) if is_done else []
 
 
 def outcome(reply: Any) -> Lost | Received | None:
