@@ -87,9 +87,7 @@ def section(effort: Effort) -> Section:
 
 def _agent(url: str, tools: str, *middleware: Any) -> Any:
     model = ChatOpenAI(model="gpt-4.1", base_url=f"{url}/v1", api_key="none", max_retries=0)
-    return create_agent(
-        model, [search] if tools == "with a tool" else [], middleware=middleware
-    )
+    return create_agent(model, [search] if tools == "with a tool" else [], middleware=middleware)
 
 
 def _samples(agents: dict[Case, Any], rounds: int) -> dict[Case, list[float]]:

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("google.adk")
 
+from google import genai
 from google.adk.agents import LlmAgent
 from google.adk.agents._streaming_mode import StreamingMode
 from google.adk.agents.run_config import RunConfig
-from google import genai
 from google.adk.models import BaseLlm, Gemini
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse

@@ -233,7 +233,9 @@ def test_a_stream_that_ends_silently_is_a_failure(name: str) -> None:
         async with AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client:
             agent = guard(Agent("helper", model=kind("gpt-4.1", client)), panel=panel)
             with suppress(ModelBehaviorError, RuntimeError):  # of the SDK, if there was no text
-                async for _ in Runner.run_streamed(agent, "hello", run_config=QUIET).stream_events():
+                async for _ in Runner.run_streamed(
+                    agent, "hello", run_config=QUIET
+                ).stream_events():
                     pass
         totals = panel.breaker("provider/openai").totals
         return totals.succeeded, totals.failed

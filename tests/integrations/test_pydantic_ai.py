@@ -267,9 +267,7 @@ def real_models(api: ModelApi) -> dict[str, Model]:
     )
     claude = AsyncAnthropic(base_url=api.url, api_key="none", max_retries=0)
     google = GoogleProvider(api_key="none", base_url=api.url)
-    groq = GroqProvider(
-        groq_client=AsyncGroq(base_url=api.url, api_key="none", max_retries=0)
-    )
+    groq = GroqProvider(groq_client=AsyncGroq(base_url=api.url, api_key="none", max_retries=0))
     compatible = OllamaProvider(base_url=f"{api.url}/v1", api_key="none")
     return {
         "chat": OpenAIChatModel("gpt-4.1", provider=openai),

@@ -354,7 +354,9 @@ def test_a_store_that_processes_cannot_share_is_refused(wrap: Wrap) -> None:
 @pytest.mark.parametrize(
     "option", [("--fallback", ""), ("--key", "{bogus}"), ("--key", "{model}-{bogus}")]
 )
-def test_an_option_that_no_process_could_use_is_refused(wrap: Wrap, option: tuple[str, str]) -> None:
+def test_an_option_that_no_process_could_use_is_refused(
+    wrap: Wrap, option: tuple[str, str]
+) -> None:
     done = wrap("print('started')", *option)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{option[0]} is {option[1]!r}" in done.stderr

@@ -164,9 +164,7 @@ class _HeldError:
             await self._send(self._held.pop(0))
 
 
-_BEGINNINGS = frozenset(
-    ("http.response.start", "websocket.close", "websocket.http.response.start")
-)
+_BEGINNINGS = frozenset(("http.response.start", "websocket.close", "websocket.http.response.start"))
 _TRY_AGAIN_LATER = 1013
 """The code of a websocket that is closed."""
 
@@ -174,7 +172,9 @@ _TRY_AGAIN_LATER = 1013
 async def _refuse_websocket(scope: Scope, send: _HeldError, refused: RefusalError) -> None:
     """Answer a handshake with 503, where the server can; else close the connection."""
     if send.is_accepted or "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": "try again later"})
+        await send(
+            {"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": "try again later"}
+        )
         return
     await _answer(
         scope, send, 503, _body(refused), retry_after_s(refused), kind="websocket.http.response"

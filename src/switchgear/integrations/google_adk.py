@@ -207,7 +207,9 @@ def _is_truncated(context: CallbackContext, response: LlmResponse) -> bool:
         return False
     agent = getattr(getattr(context, "_invocation_context", None), "agent", None)
     kinds = type(getattr(agent, "canonical_model", None)).__mro__
-    return any(one.__module__.startswith("google.adk.models.") and one is not BaseLlm for one in kinds)
+    return any(
+        one.__module__.startswith("google.adk.models.") and one is not BaseLlm for one in kinds
+    )
 
 
 def _name(model: str) -> ModelName:
