@@ -1,9 +1,9 @@
 """Measure: what a guarded model call of a LangChain agent takes, against the same agent with an empty middleware.
 
 The model is the real ChatOpenAI, and its API a server on loopback. An agent without any middleware is shown as well;
-what an empty one adds is LangChain's. All have a tool, as agents do: for a middleware that wraps tool calls, LangChain
-adds the node of the tools to an agent that has none, and that is no cost of a model call. CPU time of this process,
-because nothing in it depends on the network.
+what an empty one adds is LangChain's. Once with a tool and once without: to an agent without tools LangChain adds the
+node of the tools for a middleware that wraps tool calls. CPU time of this process, because nothing in it depends on
+the network.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 AT_MOST_TIMES = 1.05
 BATCH = 10
+Case = tuple[str, str]
+"""The middleware of an agent, and whether it has a tool."""
 
 
 def search(query: str) -> str:
@@ -46,22 +48,30 @@ class Empty(AgentMiddleware[Any, Any, Any]):
 def section(effort: Effort) -> Section:
     with api() as url, Panel("memory:") as panel:
         agents = {
-            "no middleware": _agent(url),
-            "empty middleware": _agent(url, Empty()),
-            "Switchgear": _agent(url, guard(panel=panel)),
+            (kind, tools): _agent(url, tools, *middleware)
+            for tools in ("with a tool", "without a tool")
+            for kind, middleware in (
+                ("no middleware", ()),
+                ("empty middleware", (Empty(),)),
+                ("Switchgear", (guard(panel=panel),)),
+            )
         }
         samples = _samples(agents, max(15, effort.rounds // 3))
         panel.flush()
         if not any(panel.breaker(view.name).totals.succeeded for view in panel.circuits()):
             raise RuntimeError("the model calls were not guarded")
-    floor = samples["empty middleware"]
-    ratios, rows = {}, []
-    for name, times_s in samples.items():
-        ratios[name] = statistics.median(a / b for a, b in zip(times_s, floor, strict=True))
+    ratios, rows, bars = {}, [], []
+    for (kind, tools), times_s in samples.items():
+        floor = samples["empty middleware", tools]
+        ratio = statistics.median(a / b for a, b in zip(times_s, floor, strict=True))
         taken_us = statistics.median(times_s) * 1e6 / BATCH
-        role = Role.OURS if name == "Switchgear" else Role.FLOOR
-        cells = (f"{taken_us:,.0f} us", f"{ratios[name]:.3f} {TIMES}")
-        rows.append(Row(name, role, cells, ratios[name]))
+        is_ours = kind == "Switchgear"
+        cells = (f"{taken_us:,.0f} us", f"{ratio:.3f} {TIMES}")
+        name = f"{kind}, {tools}"
+        rows.append(Row(name, Role.OURS if is_ours else Role.FLOOR, cells, ratio))
+        ratios[name] = ratio
+        if is_ours:
+            bars.append(Bar(f"times an empty middleware, {tools}", ratio, AT_MOST_TIMES))
     return Section(
         key="langchain",
         title="A guarded model call of a LangChain agent",
@@ -70,18 +80,18 @@ def section(effort: Effort) -> Section:
         ),
         columns=("run", "of empty"),
         rows=rows,
-        bars=[Bar("times an empty middleware", ratios["Switchgear"], AT_MOST_TIMES)],
+        bars=bars,
         numbers={"ratios": ratios},
     )
 
 
-def _agent(url: str, *middleware: Any) -> Any:
+def _agent(url: str, tools: str, *middleware: Any) -> Any:
     model = ChatOpenAI(model="gpt-4.1", base_url=f"{url}/v1", api_key="none", max_retries=0)
-    return create_agent(model, [search], middleware=middleware)
+    return create_agent(model, [search] if tools == "with a tool" else [], middleware=middleware)
 
 
-def _samples(agents: dict[str, Any], rounds: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in agents}
+def _samples(agents: dict[Case, Any], rounds: int) -> dict[Case, list[float]]:
+    found: dict[Case, list[float]] = {name: [] for name in agents}
     names = list(agents)
     for _ in range(rounds + 1):
         random.shuffle(names)

@@ -9,16 +9,19 @@ import pytest
 
 pytest.importorskip("google.adk")
 
+from google import genai
 from google.adk.agents import LlmAgent
 from google.adk.agents._streaming_mode import StreamingMode
 from google.adk.agents.run_config import RunConfig
-from google.adk.models import BaseLlm
+from google.adk.models import BaseLlm, Gemini
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 
+from model_streams import CUT_STREAMS, EVENTS
+from servers.model_api import Reply, model_api
 from switchgear import Panel, Rejected
 from switchgear.integrations.google_adk import guard
 from switchgear.testing import FakeClock
@@ -80,7 +83,7 @@ async def events(
     return [event async for event in found]
 
 
-def run(scripted: ScriptedLlm, plugin: Any, *tools: Any, **more: Any) -> list[str]:
+def run(scripted: BaseLlm, plugin: Any, *tools: Any, **more: Any) -> list[str]:
     agent = LlmAgent(name="helper", model=scripted, tools=list(tools))
     found = asyncio.run(events(agent, plugin, **more))
     parts = [part for event in found if event.content for part in event.content.parts or ()]
@@ -205,6 +208,24 @@ def test_a_stream_that_breaks_off_is_a_failure(reply: Any) -> None:
     totals = panel.breaker(PROVIDER).totals
     assert (totals.failed, totals.succeeded) == (1, 0)
     assert panel.budgets.tree("team")[0].node.held_micros == 0
+
+
+def test_a_stream_of_gemini_that_ends_silently_is_a_failure() -> None:
+    """Without the reason of its end: ADK completes the response."""
+
+    def judged(body: bytes) -> tuple[int, int]:
+        panel = Panel("memory:")
+        api.always = Reply(body=body, headers={"content-type": EVENTS, "connection": "close"})
+        run(gemini, guard(panel=panel), mode=StreamingMode.SSE)
+        totals = panel.breaker("provider/google").totals
+        return totals.succeeded, totals.failed
+
+    cuts = CUT_STREAMS["gemini"].cuts()
+    with model_api() as api:
+        client = genai.Client(api_key="none", http_options={"base_url": api.url})
+        gemini = Gemini(model="gemini-2.5-flash", client=client)
+        found = [judged(body) for body, _ in cuts]
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
 
 
 def test_cancellation_leaks_no_permit_and_no_reservation() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ litellm = pytest.importorskip("litellm")
 
 from litellm.router import Router
 
-from servers.model_api import Reply, model_api
+from model_streams import CUT_STREAMS, EVENTS
+from servers.model_api import ModelApi, Reply, model_api
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
 from switchgear.integrations.litellm import guard
@@ -176,6 +178,66 @@ def test_streams_belong_to_the_call_until_their_end() -> None:
     [root] = panel.budgets.tree("team")
     assert root.node.held_micros == 0
     assert panel.breaker(PROVIDER).totals.succeeded == 2
+
+
+@pytest.mark.parametrize("way", ["sync", "async", "callback", "router"])
+@pytest.mark.parametrize("model", [GPT, "anthropic/claude-sonnet-4-6", "deepseek/deepseek-chat"])
+def test_a_stream_that_ends_silently_is_a_failure(way: str, model: str) -> None:
+    """Without its last events: LiteLLM writes them."""
+    provider = litellm.get_llm_provider(model)[1]
+    stream = CUT_STREAMS["anthropic" if provider == "anthropic" else "chat"]
+
+    async def judged(body: bytes) -> tuple[int, int]:
+        panel = Panel("memory:")
+        guarded = guard(panel=panel)
+        litellm.logging_callback_manager._reset_all_callbacks()
+        litellm.callbacks[:] = [guarded] if way in {"callback", "router"} else []
+        api.always = Reply(body=body, headers={"content-type": EVENTS, "connection": "close"})
+        base = api.url if provider == "anthropic" else f"{api.url}/v1"
+        place: dict[str, Any] = {"api_base": base, "api_key": "k", "max_retries": 0}
+        call: Any = guarded.acompletion if way == "async" else litellm.acompletion
+        if way == "router":
+            params = {"model": model, **place}
+            call = Router([{"model_name": model, "litellm_params": params}]).acompletion
+            place = {}
+        if way == "sync":
+            list(guarded.completion(model=model, messages=HELLO, stream=True, **place))
+        else:
+            async for _ in await call(model=model, messages=HELLO, stream=True, **place):
+                pass
+        for _ in range(600):
+            totals = panel.breaker(f"provider/{provider}").totals
+            if totals.succeeded or totals.failed:
+                break
+            await asyncio.sleep(0.1)  # LiteLLM reports a success from a separate task
+        return totals.succeeded, totals.failed
+
+    cuts = stream.cuts()
+    # The fourth event of a chat has "[DONE]" in its text, which LiteLLM takes for the end.
+    cuts = [cuts[0], cuts[1], cuts[3], cuts[-1]]
+    with model_api() as api:
+        found = [asyncio.run(judged(body)) for body, _ in cuts]
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
+
+
+def test_a_stream_through_the_callback_that_is_dropped_leaves_nothing_behind() -> None:
+    panel = Panel("memory:")
+    panel.budgets.open("team", 1_000_000)
+    litellm.callbacks[:] = [guard(panel=panel, budget="team")]
+
+    async def leave(api: ModelApi) -> None:
+        place: dict[str, Any] = {"api_base": f"{api.url}/v1", "api_key": "k"}
+        stream = await litellm.acompletion(model=GPT, messages=HELLO, stream=True, **place)
+        await anext(stream)
+        assert panel.budgets.tree("team")[0].node.held_micros > 0
+        del stream
+
+    with model_api() as api:
+        asyncio.run(leave(api))
+    gc.collect()
+    assert panel.budgets.tree("team")[0].node.held_micros == 0
+    totals = panel.breaker(PROVIDER).totals
+    assert (totals.succeeded, totals.failed) == (0, 0)
 
 
 @pytest.mark.parametrize("reply", [Reply(cut_at=300), Reply(breaks=True)], ids=["ends", "breaks"])

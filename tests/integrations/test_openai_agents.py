@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -13,7 +14,10 @@ from agents import (
     Agent,
     GuardrailFunctionOutput,
     InputGuardrailTripwireTriggered,
+    ModelBehaviorError,
     ModelResponse,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
     OutputGuardrailTripwireTriggered,
     RunConfig,
     Runner,
@@ -27,13 +31,17 @@ from agents import (
 )
 from agents.models.interface import Model, ModelProvider
 from agents.testing import ScriptedModel, assistant_message, function_call
+from openai import AsyncOpenAI
 
+from model_streams import CUT_STREAMS, EVENTS
+from servers.model_api import Reply, model_api
 from switchgear import Panel, Phase, Rejected
 from switchgear.errors import BudgetRefused
 from switchgear.integrations.openai_agents import guard
 from switchgear.testing import FakeClock
 
 PROVIDER = "provider/scriptedmodel"
+LAST = {"content-type": EVENTS, "connection": "close"}
 QUIET = RunConfig(tracing_disabled=True)
 
 
@@ -212,6 +220,30 @@ def test_a_stream_that_ends_too_early_is_a_failure() -> None:
     with pytest.raises(Exception, match="final response"):
         streamed(guard(Agent("helper", model=model), panel=panel))
     assert panel.breaker("provider/truncated").totals.failed == 1
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_a_stream_that_ends_silently_is_a_failure(name: str) -> None:
+    """Without its last events: the SDK completes the response of a chat that was cut off."""
+    kind = OpenAIChatCompletionsModel if name == "chat" else OpenAIResponsesModel
+
+    async def judged(body: bytes) -> tuple[int, int]:
+        panel = Panel("memory:")
+        api.always = Reply(body=body, headers=LAST)
+        async with AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client:
+            agent = guard(Agent("helper", model=kind("gpt-4.1", client)), panel=panel)
+            with suppress(ModelBehaviorError, RuntimeError):  # of the SDK, if there was no text
+                async for _ in Runner.run_streamed(
+                    agent, "hello", run_config=QUIET
+                ).stream_events():
+                    pass
+        totals = panel.breaker("provider/openai").totals
+        return totals.succeeded, totals.failed
+
+    cuts = CUT_STREAMS[name].cuts()
+    with model_api() as api:
+        found = [asyncio.run(judged(body)) for body, _ in cuts]
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
 
 
 def test_models_by_name_come_from_a_provider_and_providers_can_be_guarded() -> None:

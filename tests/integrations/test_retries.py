@@ -183,6 +183,43 @@ def test_stamina_really_waits_and_succeeds() -> None:
     assert call() == "answer"
 
 
+@pytest.mark.parametrize("library", ["tenacity", "stamina"])
+def test_a_cancelled_call_is_not_retried_and_leaves_its_probe_to_the_next(
+    provider: Provider, library: str
+) -> None:
+    force_state(provider.breaker, "half_open")
+    started = asyncio.Event()
+
+    async def hangs() -> str:
+        async with provider.breaker:
+            provider.requests += 1
+            started.set()
+            return await asyncio.Event().wait() and "never"
+
+    async def cancelled() -> None:
+        if library == "tenacity":
+            retrying = AsyncRetrying(
+                retry=retry_unless_refused(),
+                wait=wait_for_circuit(),
+                stop=stop_if_refused() | stop_after_attempt(5),
+                sleep=provider.asleep,
+            )
+            running = asyncio.ensure_future(retrying(hangs))
+        else:
+            running = asyncio.ensure_future(stamina.retry(on=after_refusal())(hangs)())
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancelled())
+    assert (provider.requests, provider.slept) == (1, [])
+    assert provider.breaker.state == "half_open"
+    provider.up = True
+    assert provider.call() == "answer"
+    assert provider.breaker.state == "closed"
+
+
 def test_the_breaker_outside_of_the_retries_counts_a_call_once(provider: Provider) -> None:
     """The recommended order: one result for the breaker, however often the inside tries."""
     requests = 0

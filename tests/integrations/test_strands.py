@@ -10,12 +10,19 @@ import pytest
 
 pytest.importorskip("strands")
 
+from google import genai
 from strands import Agent, tool
 from strands.models import Model
+from strands.models.gemini import GeminiModel
+from strands.models.openai import OpenAIModel
+from strands.models.openai_responses import OpenAIResponsesModel
 from strands.multiagent import GraphBuilder
 from strands.multiagent.base import Status
 from strands.types.exceptions import ContextWindowOverflowException
 
+from model_streams import CUT_STREAMS, EVENTS
+from servers.model_api import ModelApi, model_api
+from servers.model_api import Reply as ApiReply
 from switchgear import Panel, Rejected
 from switchgear.errors import BudgetRefused
 from switchgear.integrations.strands import guard
@@ -23,6 +30,7 @@ from switchgear.testing import FakeClock
 
 pytestmark = pytest.mark.filterwarnings("default")
 PROVIDER = "provider/scripted"
+LAST = {"content-type": EVENTS, "connection": "close"}
 Reply = tuple[list[dict[str, Any]], dict[str, int]]
 
 
@@ -295,6 +303,35 @@ def test_a_stream_that_breaks_off_is_a_failure(reply: Any) -> None:
     totals = panel.breaker("provider/cut").totals
     assert (totals.failed, totals.succeeded) == (1, 0)
     assert panel.budgets.tree("team")[0].node.held_micros == 0
+
+
+def real_models(api: ModelApi) -> dict[str, Model]:
+    """The real models, against the scripted API."""
+    openai = {"base_url": f"{api.url}/v1", "api_key": "none", "max_retries": 0}
+    client = genai.Client(api_key="none", http_options={"base_url": api.url})
+    return {
+        "chat": OpenAIModel(client_args=openai, model_id="gpt-4.1"),
+        "responses": OpenAIResponsesModel(client_args=openai, model_id="gpt-4.1"),
+        "gemini": GeminiModel(client=client, model_id="gemini-2.5-flash"),
+    }
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "gemini"])
+def test_a_stream_that_ends_silently_is_a_failure(name: str) -> None:
+    """Without its last events: Strands completes the message."""
+
+    def judged(body: bytes) -> tuple[int, int]:
+        panel = Panel("memory:")
+        api.always = ApiReply(body=body, headers=LAST)
+        ask(real_models(api)[name], guard(panel=panel))
+        [view] = panel.circuits()
+        totals = panel.breaker(view.name).totals
+        return totals.succeeded, totals.failed
+
+    cuts = CUT_STREAMS[name].cuts()
+    with model_api() as api:
+        found = [judged(body) for body, _ in cuts]
+    assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
 
 
 @pytest.mark.parametrize("ended_by", ["cancel", "close"])

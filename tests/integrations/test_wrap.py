@@ -15,6 +15,7 @@ pytest.importorskip("openai")
 pytest.importorskip("anthropic")
 
 from servers.model_api import ModelApi, Reply, model_api
+from switchgear import Panel
 from timeouts import LIMIT_S
 
 CHAT = """
@@ -350,6 +351,17 @@ def test_a_store_that_processes_cannot_share_is_refused(wrap: Wrap) -> None:
     assert "processes cannot share it" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "option", [("--fallback", ""), ("--key", "{bogus}"), ("--key", "{model}-{bogus}")]
+)
+def test_an_option_that_no_process_could_use_is_refused(
+    wrap: Wrap, option: tuple[str, str]
+) -> None:
+    done = wrap("print('started')", *option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{option[0]} is {option[1]!r}" in done.stderr
+
+
 def test_streams_that_break_off_open_the_circuit(wrap: Wrap, api: ModelApi) -> None:
     api.always = Reply(cut_at=300)
     script = f"""{CHAT}
@@ -365,3 +377,89 @@ for _ in range(6):
     assert done.stdout.splitlines() == ["read"] * 5 + ["InternalServerError 503"], done.stderr
     assert len(api.received) == 5
     assert done.report["refused"] == 1
+
+
+RECOVERS_SOON = """
+[[circuits]]
+match = "provider/*"
+policy.detectors = [{ consecutive_failures = { threshold = 5 } }]
+policy.recovery = { cooldown = { base_s = 0.2, max_s = 0.2, lease_s = 600 } }
+"""
+
+
+def test_a_probe_closes_the_circuit_again(wrap: Wrap, api: ModelApi, tmp_path: Path) -> None:
+    (tmp_path / "project" / "switchgear.toml").write_text(RECOVERS_SOON, encoding="utf-8")
+    api.fail(5)
+    script = f"""{CHAT}
+import time
+client = client.with_options(max_retries=0)
+for _ in range(6):
+    try:
+        ask()
+    except Exception as error:
+        print("refused" if "Switchgear" in str(error) else "failed", flush=True)
+for _ in range(1000):
+    try:
+        print(ask().choices[0].message.content)
+        break
+    except Exception:
+        time.sleep(0.05)
+print(ask().choices[0].message.content)
+"""
+    done = wrap(script, "--max-refusals", "1000")
+    assert done.stdout.split() == ["failed"] * 5 + ["refused", "Hello", "Hello"], done.stderr
+    assert len(api.received) == 7
+
+
+def test_cancelled_calls_leave_nothing_behind(wrap: Wrap, api: ModelApi, tmp_path: Path) -> None:
+    """A task that is cancelled while its call is the probe, before and in the middle of the stream."""
+    (tmp_path / "project" / "switchgear.toml").write_text(RECOVERS_SOON, encoding="utf-8")
+    api.script = [Reply(503)] * 5 + [Reply(hangs=True)] * 2
+    script = """
+import asyncio, os
+from openai import AsyncOpenAI
+async def main():
+    async with AsyncOpenAI(base_url=os.environ["URL"] + "/v1", api_key="k", max_retries=0) as client:
+        messages = [{"role": "user", "content": "Hello"}]
+        async def ask(started, stream):
+            made = client.chat.completions.create(
+                model="gpt-4.1", messages=messages, max_tokens=100, stream=stream
+            )
+            if not stream:
+                asyncio.get_running_loop().call_later(0.3, started.set)
+                return (await made).choices[0].message.content
+            async for _ in await made:
+                started.set()
+        async def until_admitted(stream):
+            while True:
+                started = asyncio.Event()
+                running = asyncio.create_task(ask(started, stream))
+                waiting = asyncio.create_task(started.wait())
+                await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+                if not running.done():
+                    running.cancel()
+                    try:
+                        await running
+                    except asyncio.CancelledError:
+                        return "cancelled"
+                if running.exception() is None:
+                    return running.result()
+                await asyncio.sleep(0.05)
+        for _ in range(5):
+            try:
+                await ask(asyncio.Event(), False)
+            except Exception as error:
+                print(error.status_code)
+        print(await until_admitted(False))
+        print(await until_admitted(True))
+        print(await until_admitted(False))
+asyncio.run(main())
+"""
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with Panel(store) as panel:
+        panel.budgets.open("team", 1_000_000)
+    done = wrap(script, "--store", store, "--budget-node", "team", "--max-refusals", "1000")
+    said = done.stdout.split()
+    assert said == ["503"] * 5 + ["cancelled", "cancelled", "Hello"], done.stderr
+    with Panel(store) as panel:
+        assert [row.node.held_micros for row in panel.budgets.tree("team")] == [0]

@@ -27,6 +27,7 @@ PACKAGES = {
     "Haystack": "haystack-ai==3.4.*",
     "DSPy": "dspy==3.4.*",
     "smolagents": "smolagents[openai]==1.26.*",
+    "Prefect": "prefect==3.8.* fastapi==0.139.*",
     "Ray": "ray==2.60.*",
 }
 Calls = dict[str, Callable[[], Any]]
@@ -117,8 +118,8 @@ def check(section: str) -> None:
     from switchgear.errors import is_provider_failure
     from switchgear.testing import FakeClock
 
-    if section == "Ray":
-        check_ray()
+    if section in {"Prefect", "Ray"}:
+        {"Prefect": check_prefect, "Ray": check_ray}[section]()
         return
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
@@ -139,6 +140,43 @@ def check(section: str) -> None:
             assert outcome(call) is None, name
             assert model.totals.succeeded, name
             print(f"{section} {name}: as it should be", flush=True)
+
+
+def check_prefect() -> None:
+    """A refused task is retried after the cooldown; one that fails is not."""
+    prefect = import_module("prefect")
+    from switchgear import Cooldown, Panel, Policy
+    from switchgear.detectors import ConsecutiveFailures
+    from switchgear.errors import is_provider_failure
+
+    policy = Policy([ConsecutiveFailures(5)], Cooldown(0.5, 0.5))
+    model = Panel("memory:").breaker(
+        "provider/openai", policy=policy, failure_if=is_provider_failure
+    )
+    names: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(code_of("Prefect"), str(PAGE), "exec"), names)
+    sent: list[int] = []
+
+    def send() -> str:
+        sent.append(1)
+        if len(sent) <= 5:
+            raise ConnectionError("down")
+        return "answer"
+
+    refused = names["is_refused"]
+
+    @prefect.task(retries=3, retry_delay_seconds=2, retry_condition_fn=refused)  # type: ignore[untyped-decorator]
+    def ask() -> str:
+        return model.call(send)
+
+    @prefect.flow  # type: ignore[untyped-decorator]
+    def asks() -> tuple[list[BaseException | None], str]:
+        return [outcome(ask) for _ in range(5)], ask()
+
+    failures, answer = asks()
+    assert all(isinstance(error, ConnectionError) for error in failures), failures
+    assert (answer, len(sent), model.totals.refused) == ("answer", 6, 1)
+    print("Prefect: as it should be")
 
 
 def check_ray() -> None:
@@ -182,11 +220,12 @@ def main(sections: list[str]) -> None:
     for section in sections:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(
-                [str(ROOT / "scripts" / "venv"), f"{folder}/venv", str(ROOT), PACKAGES[section]],
+                [f"{ROOT}/scripts/venv", f"{folder}/venv", str(ROOT), *PACKAGES[section].split()],
                 cwd=ROOT,
                 check=True,
             )
             quiet = {"CREWAI_TRACING_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
+            quiet |= {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
             command = [f"{folder}/venv/bin/python", __file__, "--here", section]
             subprocess.run(command, env={**os.environ, **quiet, "HOME": folder}, check=True)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any
@@ -100,11 +101,13 @@ def _store_url(session: Session) -> str:
 
 
 def _checked_key(key: str, fallbacks: tuple[str, ...]) -> str:
+    if not all(fallbacks):
+        fail("--fallback is '': it must be the name of a model")
     if key == "provider" and fallbacks:
         return "model"  # a fallback of the same provider needs its own circuit
-    if key not in {"host", "provider", "model"} and not any(
-        field in key for field in ("{host}", "{provider}", "{model}")
-    ):
+    fields = re.findall(r"\{(host|provider|model)\}", key)
+    others = re.sub(r"\{(host|provider|model)\}", "", key)
+    if key not in {"host", "provider", "model"} and (not fields or set("{}") & set(others)):
         fail(
             f"--key is {key!r}: it must be host, provider, model, or have {{host}}, {{provider}} or {{model}}"
         )

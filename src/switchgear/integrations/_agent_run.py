@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from os import urandom
 from threading import Lock
 from types import TracebackType
@@ -157,6 +157,8 @@ class AgentGuard:
         self._key, self._tool_key = key, tool_key
         self._reserve_micros, self._rates = reserve_micros, rates
         self._progress = progress
+        self.judges_cost = isinstance(progress, Policy)
+        """Whether the progress of a run is judged by a policy of the user: it may have limits of cost."""
         self._dearest_micros = 1
         self._runs: OrderedDict[str, GuardedRun] = OrderedDict()
         self._lock = Lock()
@@ -176,11 +178,6 @@ class AgentGuard:
                 return panel
             around = around.around
         return default_panel()
-
-    @property
-    def judges_cost(self) -> bool:
-        """Whether the progress of a run is judged by a policy of the user: it may have limits of cost."""
-        return isinstance(self._progress, Policy)
 
     def run(self, key: str = "") -> "GuardedRun":
         """The run of this key, the same object until others displace it; without a key, a new one.
@@ -211,8 +208,7 @@ class AgentGuard:
         return around if around is not None and around.guard is self else self.run()
 
     def model_circuit(self, name: ModelName) -> str:
-        provider, model = _part(name.provider), _part(name.model)
-        return self._key.format(provider=provider or model, model=model or provider)
+        return _model_circuit(self._key, name)
 
     def tool_circuit(self, tool: str) -> str:
         return self._tool_key.format(tool=_part(tool))
@@ -265,6 +261,8 @@ class GuardedRun:
         """What the model calls of this run and its sub-agents have cost, as far as it is known."""
         self.unpriced = 0
         """Model calls whose cost is unknown."""
+        self.judges_cost = guard.judges_cost or (around is not None and around.judges_cost)
+        """Whether the cost of a call may stop this run or one around it."""
         self.anchor: object = None
         """The framework's id of the run; kept as long as the run."""
         self._session: CircuitBreaker | None = None
@@ -332,14 +330,10 @@ class GuardedRun:
 
     def _sessions(self) -> "Iterator[CircuitBreaker]":
         """The circuits of this run and of those around it, as far as they have taken steps."""
-        for run in self._with_outer():
-            if run._session is not None:  # noqa: SLF001
-                yield run._session  # noqa: SLF001
-
-    def _with_outer(self) -> "Iterator[GuardedRun]":
         run: GuardedRun | None = self
         while run is not None:
-            yield run
+            if run._session is not None:  # noqa: SLF001
+                yield run._session  # noqa: SLF001
             run = run.around
 
     def said(self, text: str, *, calls_tools: bool) -> None:
@@ -382,7 +376,8 @@ class GuardedRun:
 
     def spent(self, cost_micros: int | None) -> None:
         """Add the cost of a call to this run and to those around it; `None`: unknown."""
-        for run in self._with_outer():
+        run: GuardedRun | None = self
+        while run is not None:
             with run._lock:  # noqa: SLF001
                 if cost_micros is None:
                     run.unpriced += 1
@@ -392,11 +387,7 @@ class GuardedRun:
                 session = run._judged(create=True)  # noqa: SLF001
                 if session is not None:
                     session.record(Signal(cost_micros=cost_micros))
-
-    @property
-    def judges_cost(self) -> bool:
-        """Whether the cost of a call may stop this run or one around it."""
-        return any(run.guard.judges_cost for run in self._with_outer())
+            run = run.around
 
 
 class _GuardedCall:
@@ -683,6 +674,12 @@ def clipped(text: str) -> str:
     if len(text) <= LONGEST_TEXT:
         return text
     return f"{text[: LONGEST_TEXT // 2]}\n…\n{text[-LONGEST_TEXT // 2 :]}"
+
+
+@lru_cache(256)
+def _model_circuit(key: str, name: ModelName) -> str:
+    provider, model = _part(name.provider), _part(name.model)
+    return key.format(provider=provider or model, model=model or provider)
 
 
 def _part(text: str) -> str:

@@ -48,7 +48,8 @@ class RefusalMiddleware:
     - `details`: answer with the names and reasons of open circuits; leave it off for public services.
 
     A refusal is `Rejected`, `BudgetRefused` or `NoRoute`, also as the cause of another exception
-    (`raise … from`). Where the response has started, the exception passes: a status cannot be changed.
+    (`raise … from`). Where the response has started, the exception passes: a status cannot be changed. A
+    websocket is refused in its handshake with 503, if the server supports it, and else closed with code 1013.
     """
 
     def __init__(
@@ -68,27 +69,28 @@ class RefusalMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != "http":
+        kind = scope["type"]
+        if kind not in {"http", "websocket"}:
             await self.app(scope, receive, send)
             return
-        asks = scope.get("method") in {"GET", "HEAD"}
+        asks = kind == "http" and scope.get("method") in {"GET", "HEAD"}
         if asks and self._health_path is not None and scope.get("path") == self._health_path:
             await self._health(scope, send)
             return
-        begun = False
-
-        async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
-            await send(message)
-
+        sending = _HeldError(send)
         try:
             await self.app(scope, receive, sending)
         except Exception as error:
             refused = refusal_in(error)
-            if refused is None or begun:
+            if refused is None or sending.begun:
+                await sending.release()
                 raise
-            await _answer(scope, send, 503, _body(refused), retry_after_s(refused))
+            if kind == "http":
+                await _answer(scope, send, 503, _body(refused), retry_after_s(refused))
+            else:
+                await _refuse_websocket(scope, sending, refused)
+        else:
+            await sending.release()
 
     async def _health(self, scope: Scope, send: Send) -> None:
         if self._panel is None:
@@ -127,6 +129,58 @@ class RefusalMiddleware:
         await _answer(scope, send, 503 if down else 200, found, wait_s)
 
 
+class _HeldError:
+    """Sends what the application sends, but holds a response with status 500 until the application has ended.
+
+    Starlette and FastAPI answer 500 to an exception of the application before they raise it.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._held: list[Message] = []
+        self.begun = False
+        """Whether a response has been sent, or a websocket closed, so that no refusal can be answered."""
+        self.is_accepted = False
+        """Whether a websocket was accepted."""
+
+    async def __call__(self, message: Message) -> None:
+        kind = message["type"]
+        if not self.begun and message.get("status") == 500:
+            self._held.append(message)
+            return
+        if self._held:
+            self._held.append(message)
+            if message.get("more_body"):
+                await self.release()  # it is streamed
+            return
+        self.is_accepted = self.is_accepted or kind == "websocket.accept"
+        self.begun = self.begun or kind in _BEGINNINGS
+        await self._send(message)
+
+    async def release(self) -> None:
+        """Send what is held."""
+        self.begun = self.begun or bool(self._held)
+        while self._held:
+            await self._send(self._held.pop(0))
+
+
+_BEGINNINGS = frozenset(("http.response.start", "websocket.close", "websocket.http.response.start"))
+_TRY_AGAIN_LATER = 1013
+"""The code of a websocket that is closed."""
+
+
+async def _refuse_websocket(scope: Scope, send: _HeldError, refused: RefusalError) -> None:
+    """Answer a handshake with 503, where the server can; else close the connection."""
+    if send.is_accepted or "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send(
+            {"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": "try again later"}
+        )
+        return
+    await _answer(
+        scope, send, 503, _body(refused), retry_after_s(refused), kind="websocket.http.response"
+    )
+
+
 def _is_held(view: View) -> bool:
     return view.circuit.mode is Mode.HELD_OPEN
 
@@ -142,7 +196,13 @@ def _body(refused: RefusalError) -> dict[str, Any]:
 
 
 async def _answer(
-    scope: Scope, send: Send, status: int, body: dict[str, Any], wait_s: float | None = None
+    scope: Scope,
+    send: Send,
+    status: int,
+    body: dict[str, Any],
+    wait_s: float | None = None,
+    *,
+    kind: str = "http.response",
 ) -> None:
     data = json.dumps(body).encode()
     headers = [
@@ -152,6 +212,6 @@ async def _answer(
     ]
     if wait_s is not None:  # rounded up: a client must not come back too early
         headers.append((b"retry-after", str(max(1, math.ceil(wait_s))).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.start", "status": status, "headers": headers})
     empty = scope.get("method") == "HEAD"
-    await send({"type": "http.response.body", "body": b"" if empty else data})
+    await send({"type": f"{kind}.body", "body": b"" if empty else data})

@@ -9,9 +9,10 @@ from typing import Any
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry
 
-from switchgear._core.errors import Rejected, SwitchgearError
+from switchgear._core.errors import BudgetRefused, Rejected, SwitchgearError
 from switchgear._panel.panel import Panel
 from switchgear.integrations._agent_run import default_panel
+from switchgear.integrations._refusals import retry_after_s
 
 __all__ = ["guard"]
 
@@ -31,8 +32,9 @@ def guard(
 
     - `panel`: the circuits. Default: a panel over the store of the project, one per process.
     - `key`: the name of the circuit, with `{task}`; the same name for several tasks makes them share one.
-    - `max_refusals`: retries after which a refused task fails with its `Rejected`.
-    - `hold_s`: seconds to wait for a circuit that does not recover by itself (an operator holds it).
+    - `max_refusals`: retries after which a refused task fails with its `Rejected` or `BudgetRefused`.
+    - `hold_s`: seconds to wait for a budget, and for a circuit that does not recover by itself (an operator
+      holds it).
     - `spread_s`: adds up to this many seconds to each wait, so that tasks do not return all at once.
     """
 
@@ -56,10 +58,11 @@ def guard(
                     breaker.failed(permit, error, breaker.seconds_since(started_s))
                     raise
                 breaker.succeeded(permit, breaker.seconds_since(started_s))
-            except Rejected as refusal:
+            except (Rejected, BudgetRefused) as refusal:
                 if self.request.called_directly:
                     raise
-                wait_s = hold_s if refusal.retry_after_s is None else refusal.retry_after_s
+                known_s = retry_after_s(refusal)
+                wait_s = hold_s if known_s is None else known_s
                 wait_s += random.uniform(0.0, spread_s)  # noqa: S311  no secret
                 raise self.retry(
                     exc=refusal, countdown=wait_s, max_retries=max_refusals

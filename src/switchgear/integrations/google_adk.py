@@ -92,6 +92,8 @@ class SwitchgearPlugin(BasePlugin):
         call = self._models.pop(_key(callback_context), None)
         if call is not None:
             _read(call, llm_response)
+            if _is_truncated(callback_context, llm_response):
+                call.failed(TRUNCATED)  # ADK takes what came of the stream for the whole response
             await call.__aexit__(None, None, None)
         parts = (llm_response.content and llm_response.content.parts) or []
         text = "".join(part.text or "" for part in parts)
@@ -197,6 +199,17 @@ guard = SwitchgearPlugin
 
 def _key(context: CallbackContext) -> tuple[str, str, int]:
     return context.invocation_id, context.agent_name, id(asyncio.current_task())
+
+
+def _is_truncated(context: CallbackContext, response: LlmResponse) -> bool:
+    """Whether a stream of one of ADK's own models ended without a reason; those of others may have none."""
+    if response.partial is not False or response.finish_reason or response.error_code:
+        return False
+    agent = getattr(getattr(context, "_invocation_context", None), "agent", None)
+    kinds = type(getattr(agent, "canonical_model", None)).__mro__
+    return any(
+        one.__module__.startswith("google.adk.models.") and one is not BaseLlm for one in kinds
+    )
 
 
 def _name(model: str) -> ModelName:

@@ -4,8 +4,7 @@
 message of the user; agents that tools start are sub-agents of it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Unpack
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -60,8 +59,10 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
     def run_of(self, state: Any) -> GuardedRun:
         """The run that a state of the agent belongs to: that of the last message of the user."""
         messages = state.get("messages", ()) if isinstance(state, dict) else ()
-        last = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
-        return self._guard.run(last.id if last is not None and last.id else "")
+        for message in reversed(messages):
+            if isinstance(message, HumanMessage):
+                return self._guard.run(message.id or "")
+        return self._guard.run()
 
     def wrap_model_call(
         self,
@@ -72,8 +73,12 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         run = self.run_of(request.state)
         try:
             request = self._chosen(request)
-            with run.model(_name(request.model)) as call, _unparsed(call):
-                response = handler(request)
+            with run.model(_name(request.model)) as call:
+                try:
+                    response = handler(request)
+                except StructuredOutputError as error:
+                    _read(call, [error.ai_message])  # it does not fit, and is paid for
+                    raise
                 _read(call, response.result)
         except Refused as error:
             return self._answer(error)
@@ -90,8 +95,11 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             request = self._chosen(request)
             async with run.model(_name(request.model)) as call:
-                with _unparsed(call):
+                try:
                     response = await handler(request)
+                except StructuredOutputError as error:
+                    _read(call, [error.ai_message])
+                    raise
                 _read(call, response.result)
         except Refused as error:
             return self._answer(error)
@@ -157,16 +165,6 @@ def _name(model: BaseChatModel) -> ModelName:
 def _name_of(model: BaseChatModel) -> ModelName:
     params = model._get_ls_params()  # noqa: SLF001  the only name that all chat models have
     return ModelName(params.get("ls_provider", ""), params.get("ls_model_name", ""))
-
-
-@contextmanager
-def _unparsed(call: ModelCall) -> Iterator[None]:
-    """An answer that does not fit the response format is paid for, too."""
-    try:
-        yield
-    except StructuredOutputError as error:
-        _read(call, [error.ai_message])
-        raise
 
 
 def _read(call: ModelCall, messages: Iterable[BaseMessage]) -> None:

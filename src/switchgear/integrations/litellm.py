@@ -10,10 +10,13 @@ import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any, Unpack
+from weakref import finalize
 
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 
 from switchgear._core.errors import BudgetRefused, Rejected
 from switchgear._providers.verdicts import TRUNCATED
@@ -23,7 +26,13 @@ __all__ = ["SwitchgearLogger", "guard"]
 
 _is_guarded: ContextVar[bool] = ContextVar("switchgear_litellm", default=False)
 """Whether the call of this context is guarded already."""
-_WITH_REASONS = frozenset(("anthropic", "azure", "gemini", "openai", "vertex_ai"))
+_WITH_REASONS = frozenset(
+    (
+        *("anthropic", "azure", "azure_ai", "bedrock", "cerebras", "custom_openai", "deepseek"),
+        *("fireworks_ai", "gemini", "groq", "hosted_vllm", "litellm_proxy", "mistral", "openai"),
+        *("openai_like", "openrouter", "together_ai", "vertex_ai", "xai"),
+    )
+)
 """Providers whose streams end with the reason."""
 _COMPLETIONS = frozenset(
     ("acompletion", "atext_completion", "aembedding", "aresponses", "anthropic_messages")
@@ -50,6 +59,9 @@ class SwitchgearLogger(CustomLogger):
         self._fallback = fallback
         self._calls: dict[str, ModelCall] = {}
         """The calls that are in progress, by LiteLLM's id."""
+        self._with_end: set[str] = set()
+        """Those of them that are streams which end with the reason."""
+        _watch_streams()
 
     # Direct calls
 
@@ -127,8 +139,8 @@ class SwitchgearLogger(CustomLogger):
         if _is_guarded.get() or kind not in _COMPLETIONS or not isinstance(key, str):
             return None
         call = self._guard.current().model(_name(str(kwargs.get("model") or ""), kwargs))
-        with suppress(KeyError):
-            await self._end(self._calls.pop(key), None)  # a retry under the same id
+        if (earlier := self._taken(key)) is not None:
+            await self._end(earlier, None)  # a retry under the same id
         try:
             await call.__aenter__()
         except Rejected as error:
@@ -137,6 +149,10 @@ class SwitchgearLogger(CustomLogger):
             raise DeploymentBudgetRefused(*error.args) from error
         self._calls[key] = call
         streams = bool(kwargs.get("stream"))
+        if streams and _has_end(str(kwargs.get("model") or ""), kwargs):
+            self._with_end.add(key)
+        if streams and (logging := kwargs.get("litellm_logging_obj")) is not None:
+            finalize(logging, self._dropped, key, call)  # it lives as long as the stream
         if (task := asyncio.current_task()) is not None:
             task.add_done_callback(lambda task: self._over(key, call, task, streams=streams))
         return None
@@ -145,7 +161,7 @@ class SwitchgearLogger(CustomLogger):
         self, request_data: dict[str, Any], response: Any, call_type: Any
     ) -> Any:
         """Record the success of a call without a stream."""
-        if (call := self._calls.pop(str(request_data.get("litellm_call_id")), None)) is not None:
+        if (call := self._taken(request_data.get("litellm_call_id"))) is not None:
             _read(call, response)
             await self._end(call, None)
 
@@ -157,7 +173,7 @@ class SwitchgearLogger(CustomLogger):
         fallback_depth: int | None = None,
     ) -> None:
         """Record the failure of one attempt."""
-        if (call := self._calls.pop(str(request_data.get("litellm_call_id")), None)) is not None:
+        if (call := self._taken(request_data.get("litellm_call_id"))) is not None:
             await self._end(call, exception)
 
     async def async_log_success_event(
@@ -171,8 +187,26 @@ class SwitchgearLogger(CustomLogger):
     ) -> None:
         """Record the failure of a stream."""
         error = kwargs.get("exception")
-        if (call := self._calls.pop(str(kwargs.get("litellm_call_id")), None)) is not None:
+        if (call := self._taken(kwargs.get("litellm_call_id"))) is not None:
             await self._end(call, error if isinstance(error, Exception) else None)
+
+    def stream_was_cut(self, key: object, chunks: list[Any]) -> None:
+        """Record the failure of a stream for which LiteLLM writes the last chunk that did not come."""
+        if key in self._with_end and (call := self._taken(key)) is not None:
+            call.failed(TRUNCATED)
+            _read_chunks(call, chunks)
+            call.__exit__(None, None, None)
+
+    def _taken(self, key: object) -> ModelCall | None:
+        """The call of this id, which is over."""
+        self._with_end.discard(str(key))
+        return self._calls.pop(str(key), None)
+
+    def _dropped(self, key: str, call: ModelCall) -> None:
+        """The stream of a call is gone, and LiteLLM did not report its end: its reader left."""
+        if self._calls.get(key) is call:
+            self._taken(key)
+            call.__exit__(GeneratorExit, GeneratorExit(), None)
 
     @staticmethod
     async def _end(call: ModelCall, error: Exception | None) -> None:
@@ -181,7 +215,7 @@ class SwitchgearLogger(CustomLogger):
     def _over(self, key: str, call: ModelCall, task: "asyncio.Task[Any]", *, streams: bool) -> None:
         """The task of a call is over; if LiteLLM never reported its end, it was cancelled."""
         if self._calls.get(key) is call and (task.cancelled() or not streams):
-            del self._calls[key]
+            self._taken(key)
             call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
 
 
@@ -237,17 +271,42 @@ class _GuardedStream:
         return chunk
 
     def _read_all(self) -> None:
-        reasons = ("received_finish_reason", "intermittent_finish_reason")
-        if self._has_end and all(getattr(self._stream, each, "") is None for each in reasons):
+        if self._has_end and _has_no_reason(self._stream):
             self._call.failed(TRUNCATED)  # LiteLLM writes the last chunk that did not come
-        with suppress(Exception):  # LiteLLM could not put the chunks together: unknown usage
-            _read(self._call, litellm.stream_chunk_builder(self._chunks))
+        _read_chunks(self._call, self._chunks)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def __del__(self) -> None:
         self._call.__exit__(GeneratorExit, GeneratorExit(), None)  # no effect after its end
+
+
+def _has_no_reason(stream: Any) -> bool:
+    reasons = ("received_finish_reason", "intermittent_finish_reason")
+    return all(getattr(stream, each, "") is None for each in reasons)
+
+
+def _watch_streams() -> None:
+    """Let LiteLLM report streams without a last chunk: to callbacks it shows only the one that it writes."""
+    write_last = CustomStreamWrapper.finish_reason_handler
+    if hasattr(write_last, "__wrapped__"):
+        return
+
+    @wraps(write_last)
+    def noted(self: Any) -> Any:
+        if _has_no_reason(self):
+            for callback in litellm.callbacks:
+                if isinstance(callback, SwitchgearLogger):
+                    callback.stream_was_cut(self.logging_obj.litellm_call_id, self.chunks)
+        return write_last(self)
+
+    CustomStreamWrapper.finish_reason_handler = noted  # type: ignore[method-assign]
+
+
+def _read_chunks(call: ModelCall, chunks: list[Any]) -> None:
+    with suppress(Exception):  # LiteLLM could not put the chunks together: unknown usage
+        _read(call, litellm.stream_chunk_builder(chunks))
 
 
 def _name(model: str, kwargs: Mapping[str, Any] | None = None) -> ModelName:

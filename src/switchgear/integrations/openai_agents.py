@@ -19,6 +19,7 @@ from agents import (
     Model,
     ModelProvider,
     ModelResponse,
+    OpenAIChatCompletionsModel,
     Tool,
     ToolOutputFileContent,
     ToolOutputImage,
@@ -41,6 +42,7 @@ from openai.types.responses import (
 )
 
 from switchgear._core.errors import Rejected
+from switchgear._providers.verdicts import TRUNCATED
 from switchgear._system.threads import beside
 from switchgear.integrations._agent_run import (
     AgentGuard,
@@ -262,11 +264,13 @@ class _GuardedAgentModel(Model):
         try:
             model = self._chosen()
             async with run.model(_name(model)) as call:
-                call.failed("the stream ended before its last event")
-                async for event in model.stream_response(*args, **kwargs):
+                call.failed(TRUNCATED)
+                reasons = _FinishReasons()
+                async for event in reasons.watched(model).stream_response(*args, **kwargs):
                     response = getattr(event, "response", None)
                     if response is not None and event.type in _LAST_EVENTS:
-                        call.failed("" if event.type != "response.failed" else "response.failed")
+                        is_failed = event.type == "response.failed"
+                        call.failed(event.type if is_failed else reasons.problem())
                         if response.usage is not None:
                             _read(call, response.usage)
                         _said(run, response.output)
@@ -284,6 +288,47 @@ class _GuardedAgentModel(Model):
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
         await self.wrapped._cleanup_on_run_end(owner)  # noqa: SLF001
+
+
+class _FinishReasons:
+    """Notes whether a stream of chat completions gave the reason of its end.
+
+    The SDK completes the response of a stream that was cut off, unless it came from OpenAI's own host.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: Any = None
+        self._is_known = False
+
+    def problem(self) -> str:
+        """What is wrong with a response that the SDK completed; empty: nothing."""
+        return "" if self._chunks is None or self._is_known else TRUNCATED
+
+    def watched(self, model: Model) -> Model:
+        """A copy of a model that reads chat completions; every other model is returned as it is."""
+        if not isinstance(model, OpenAIChatCompletionsModel):
+            return model
+        fetch: Any = model._fetch_response  # noqa: SLF001  the SDK shows the chunks nowhere else
+
+        async def fetch_watched(*args: Any, **kwargs: Any) -> Any:
+            response, self._chunks = await fetch(*args, **kwargs)
+            return response, self
+
+        watched: Any = copy(model)
+        watched._fetch_response = fetch_watched  # noqa: SLF001
+        return cast("Model", watched)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        chunk = await anext(self._chunks)
+        choices = getattr(chunk, "choices", None) or ()
+        self._is_known = self._is_known or any(choice.finish_reason for choice in choices)
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chunks, name)
 
 
 _STRUCTURED = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)

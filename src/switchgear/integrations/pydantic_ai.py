@@ -57,12 +57,9 @@ _RETRIES = (ModelRetry, ToolRetryError)
 """The model is to correct its call: no evidence against the tool, and a step without progress."""
 _CONTROL_FLOW = (ApprovalRequired, CallDeferred, RetryModelRequest, SkipModelRequest)
 _WITH_REASONS = frozenset(
-    ("anthropic", "azure", "deepseek", "google", "google-cloud", "mistral", "openai")
+    ("anthropic", "bedrock", "cohere", "google", "groq", "huggingface", "mistral", "openai")
 )
-"""Providers whose whole responses have the reason of their end in `provider_details`.
-
-Not Groq: a stream that it ends because the model made an invalid tool call (`tool_use_failed`) has none.
-"""
+"""Modules of Pydantic AI whose streams have the reason of their end in `provider_details`."""
 
 
 class SwitchgearCapability(AbstractCapability[Any]):
@@ -277,7 +274,7 @@ class _GuardedModel(WrapperModel):
                 response = stream.get()
                 _read(call, response)
                 # Whether the reader left: `state` does not distinguish it from the end of a cut stream.
-                if stream._finished and _is_truncated(response):  # noqa: SLF001
+                if stream._finished and _is_truncated(stream, response):  # noqa: SLF001
                     call.failed(TRUNCATED)
 
 
@@ -306,12 +303,19 @@ def _reason(response: ModelResponse) -> Any:
     return (response.provider_details or {}).get("finish_reason")
 
 
-def _is_truncated(response: ModelResponse) -> bool:
+def _is_truncated(stream: StreamedResponse, response: ModelResponse) -> bool:
     """Whether a stream that was read to its end had none."""
-    if response.provider_name not in _WITH_REASONS or response.state == "suspended":
+    modules = [kind.__module__.split(".") for kind in type(stream).__mro__]
+    families = {name[2] for name in modules if name[:2] == ["pydantic_ai", "models"] and name[2:]}
+    if families.isdisjoint(_WITH_REASONS) or response.state == "suspended":
         return False
     is_refusal = response.finish_reason == "content_filter"  # it has no other reason
-    return _reason(response) is None and not is_refusal
+    if _reason(response) is not None or is_refusal:
+        return False
+    if "groq" not in families:
+        return True
+    # Pydantic AI ends a stream without a reason if Groq reports that the model made an invalid tool call.
+    return bool(getattr(getattr(stream, "_response", None), "_exhausted", False))
 
 
 def _warned(result: Any, warning: str | None) -> Any:

@@ -5,6 +5,7 @@ A run is one invocation of an agent; agents that its tools start are sub-agents 
 """
 
 from collections.abc import AsyncGenerator
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from weakref import WeakKeyDictionary
 
@@ -105,13 +106,13 @@ class SwitchgearInterventions(Plugin, InterventionHandler):
         try:
             if self._fallback is not None and self._guard.refuses(_name(context.model)):
                 context = context.replace(model=self._fallback)
+            ending = _MessageEnd(context.model)
             async with run.model(_name(context.model)) as call:
-                is_cut = False
-                async for event in call_next(context):
+                async for event in call_next(context.replace(model=ending.model)):
                     if isinstance(chunk := event.get("event"), dict):
-                        is_cut = "messageStop" not in chunk and (is_cut or "messageStart" in chunk)
+                        ending.read(chunk)
                     if isinstance(event, ModelStopReason):
-                        if is_cut and event["stop"][0] != "cancelled":
+                        if ending.is_missing and event["stop"][0] != "cancelled":
                             call.failed(TRUNCATED)  # Strands takes it for the end of the turn
                         _read(call, event)
                         content = event.message["content"]
@@ -157,6 +158,52 @@ class SwitchgearInterventions(Plugin, InterventionHandler):
 
 
 guard = SwitchgearInterventions
+
+
+class _MessageEnd:
+    """Notes whether the stream of a model gave the reason of its end.
+
+    Some models of Strands write a message stop even if the stream was cut off: a copy of the model shows the
+    reason that it is made of. The Responses API reports usage with the end, and only then.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.is_missing = True
+        self._is_empty = True
+        self._reason: Any = "unknown"
+        kinds = {kind.__name__ for kind in type(model).__mro__}
+        self._is_gemini = "GeminiModel" in kinds
+        self._last = "metadata" if "OpenAIResponsesModel" in kinds else "messageStop"
+        for kind, name in _STOP_FORMATS.items():
+            if kind in kinds and hasattr(model, name):
+                self.model = self._watched(model, name)
+
+    def _watched(self, model: Model, name: str) -> Model:
+        format_chunk = getattr(model, name)
+
+        def watched_format(event: dict[str, Any], **kwargs: Any) -> Any:
+            if event.get("chunk_type") == "message_stop":
+                self._reason = event.get("data")
+            return format_chunk(event, **kwargs)
+
+        watched = copy(model)
+        setattr(watched, name, watched_format)
+        return watched
+
+    def read(self, chunk: dict[str, Any]) -> None:
+        """The next chunk, as Strands has it."""
+        if "contentBlockStart" in chunk:
+            self._is_empty = False
+        if self._last in chunk:
+            self.is_missing = self._reason in {None, "end_turn"} or (
+                # Written if the last event had no candidate; a reason of the provider is no plain text.
+                self._is_gemini and self._is_empty and type(self._reason) is str
+            )
+
+
+_STOP_FORMATS = {"OpenAIModel": "format_chunk", "GeminiModel": "_format_chunk"}
+"""The methods of models that write a message stop; without a reason it is "end_turn" or `None`."""
 
 
 def _name(model: Model) -> ModelName:

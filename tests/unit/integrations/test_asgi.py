@@ -80,6 +80,90 @@ def test_a_refusal_is_found_behind_the_exception_of_an_sdk() -> None:
     assert get(guard(refusing(rejected(), cause=True)))[0] == 503
 
 
+def test_a_group_of_refusals_is_one_and_any_other_group_is_none() -> None:
+    assert get(guard(refusing(ExceptionGroup("tasks", [rejected(), rejected()]))))[0] == 503
+    with pytest.raises(ExceptionGroup):
+        get(guard(refusing(ExceptionGroup("tasks", [rejected(), KeyError("x")]))))
+
+
+def answers_500_and_raises(error: BaseException, *, more: bool = False) -> App:
+    """As Starlette does with every exception of an application."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b"trouble", "more_body": more})
+        raise error
+
+    return app
+
+
+def test_a_refusal_that_the_framework_answers_with_500_is_503() -> None:
+    status, headers, body = get(guard(answers_500_and_raises(rejected())))
+    assert (status, headers["retry-after"]) == (503, "43")
+    assert b"trouble" not in body
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_other_responses_with_500_are_sent(more: bool) -> None:
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b"tr", "more_body": True})
+        await send({"type": "http.response.body", "body": b"ouble"})
+
+    assert get(guard(answers)) == (500, {}, b"trouble")
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/"}
+    error = rejected() if more else KeyError("x")  # a refusal after the response began to stream
+    with pytest.raises(type(error)):
+        asyncio.run(_call(guard(answers_500_and_raises(error, more=more)), scope, send, send))  # type: ignore[arg-type]
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+@pytest.mark.parametrize("can_answer", [False, True])
+def test_a_websocket_is_refused_by_its_handshake_or_closed(accepts: bool, can_answer: bool) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if accepts:
+            await send({"type": "websocket.accept"})
+        raise rejected()
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    extensions = {"websocket.http.response": {}} if can_answer else {}
+    scope = {"type": "websocket", "path": "/", "extensions": extensions}
+    asyncio.run(_call(guard(app), scope, receive, send))
+    if accepts or not can_answer:
+        assert (sent[-1]["type"], sent[-1]["code"]) == ("websocket.close", 1013)
+    else:
+        assert [message["type"] for message in sent] == [
+            "websocket.http.response.start",
+            "websocket.http.response.body",
+        ]
+        assert (sent[0]["status"], dict(sent[0]["headers"])[b"retry-after"]) == (503, b"43")
+
+
+def test_a_websocket_that_is_closed_already_raises() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.close", "code": 1000})
+        raise rejected()
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    with pytest.raises(Rejected):
+        asyncio.run(_call(guard(app), {"type": "websocket"}, nothing, nothing))
+
+
 def test_other_errors_and_started_responses_pass() -> None:
     with pytest.raises(KeyError):
         get(guard(refusing(KeyError("x"))))
