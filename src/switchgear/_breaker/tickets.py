@@ -113,7 +113,7 @@ def dates(times: tuple[float, ...]) -> tuple[tuple[float, int], ...]:
     return tuple((part[-1], len(part)) for part in parts)
 
 
-TICKETS = 16384
+TICKETS = 65536
 """Maximum number at once: few enough to remove in 0.1 ms, many enough that folding them costs almost nothing."""
 UNLIMITED = 2**62
 FOLD_EVERY_S = 1.0

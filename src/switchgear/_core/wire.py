@@ -219,7 +219,7 @@ def load_event(data: Any) -> Event:
 def detector_names(policy: Policy) -> list[str]:
     """A name for each detector: its kind, numbered where a policy has several of a kind."""
     names = [detector.kind for detector in policy.detectors]
-    if len(set(names)) == len(names):
+    if len(names) == 1 or len(set(names)) == len(names):
         return names
     names = []
     for detector in policy.detectors:

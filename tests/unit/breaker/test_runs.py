@@ -77,7 +77,7 @@ def test_what_was_put_off_is_in_the_last_count() -> None:
 
 
 def test_a_run_is_large_and_its_time_short() -> None:
-    assert (runs.TICKETS, runs.FOLD_EVERY_S) == (16384, 1.0)
+    assert (runs.TICKETS, runs.FOLD_EVERY_S) == (65536, 1.0)
 
 
 def test_a_run_hands_out_no_more_tickets_than_it_may() -> None:

@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from switchgear._core.evidence import fold
@@ -24,6 +25,7 @@ from switchgear._core.types import (
     DatedRecord,
     Event,
     EventKind,
+    Failure,
     Message,
     Mode,
     Phase,
@@ -142,11 +144,7 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     for index, value in enumerate(circuit):
         if then is not None and value is then[index]:
             continue
-        kind = type(value)
-        if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
-            new[index] = f'"{fields[index]}":{value!r}'
-        else:
-            new[index] = _field_text(policy, fields[index], value)
+        new[index] = _field_text(policy, fields[index], value)
     recent = circuit.recent
     if recent is None:
         return Written(circuit, new)
@@ -160,13 +158,27 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
 
 def _field_text(policy: Policy, name: str, value: Any) -> str:
     """One field of a circuit; "" for `recent`, which needs the others, and for what most have not."""
-    if isinstance(value, Totals):
+    kind = type(value)
+    if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
+        return f'"{name}":{_number_text(value)}'
+    if kind is Totals:
         return _TOTALS % value
+    if name == "failures":
+        return f'"failures":[{",".join(map(_failure_text, value))}]'
     if name == "recent" or (name == "isolated" and not value):
         return ""
-    # JSON makes a list of a tuple, also of a named one.
-    plain = value if type(value) is str or name == "failures" else dump_field(policy, name, value)
+    plain = value if kind is str else dump_field(policy, name, value)
     return f'"{name}":{"".join(_pieces(plain, 0))}'
+
+
+@lru_cache(maxsize=256)
+def _failure_text(failure: Failure) -> str:
+    """A failure as a JSON list; cached because a message adds one failure and keeps the others."""
+    return "".join(_pieces(failure, 0))
+
+
+_number_text = lru_cache(maxsize=64, typed=True)(repr)
+"""A finite number as JSON; cached because a message has its time in several places."""
 
 
 def _recent_text(
@@ -195,7 +207,7 @@ def _records_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> 
         start, parts, last = len(known), [before.tells], tells[len(known) - 1].record
     for dated in tells[start:]:
         if dated.record is last:
-            parts.append(f"[{dated.at_s!r}]")
+            parts.append(f"[{_number_text(dated.at_s)}]")
         else:
             parts.append("".join(_pieces(dump_dated(dated), 0)))
             last = dated.record
@@ -213,8 +225,7 @@ def _difference(policy: Policy, circuit: Circuit, earlier: Circuit, known: dict[
     for index, name in enumerate(RESTORED_FIELDS):
         if earlier[index] is not circuit[index]:
             if index not in known:
-                plain = dump_field(policy, name, earlier[index])
-                known[index] = f'"{name}":{"".join(_pieces(plain, 0))}'
+                known[index] = _field_text(policy, name, earlier[index])
             texts.append(known[index])
     return f"{{{','.join(texts)}}}"
 
