@@ -203,6 +203,13 @@ def acted(
     return costs
 
 
+def is_one_turn(told: Told, step: Stood, thought: frozenset[str]) -> bool:
+    """Whether another call that succeeds has the last thought: both are of one turn."""
+    if step.failed or not told.steps or not told.thoughts:
+        return False
+    return thought == told.thoughts[-1] and step.call != told.steps[-1].call
+
+
 def fails_again(last: Stood, each: Stood, step: Stood) -> bool:
     """Whether a call fails directly after itself as an earlier one did, but for words with digits."""
     both = step.failed and each.failed and each.result is not None
@@ -253,12 +260,13 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
                 act = act._replace(result=signal.error)
             step, one = step_of(told, signal, act), looked(act)
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
+            thought = frozenset() if is_one_turn(told, step, one.thought) else one.thought
             if act.tool:
                 call = (step.call, frozenset(step.result or ()))
                 costs |= acted(
                     told,
                     step,
-                    one.thought,
+                    thought,
                     names_of(act),
                     is_known=call in told.calls,
                     is_changed=is_changed,
@@ -275,7 +283,7 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             told.steps.append(step)
             told.words |= names_of(act)
             told.paths |= one.paths
-            told.thoughts += [one.thought] if len(one.thought) >= 8 else []
+            told.thoughts += [thought] if len(thought) >= 8 else []
         settle(detector, told, costs, credit, texts)
 
 

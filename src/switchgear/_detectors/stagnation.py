@@ -188,12 +188,13 @@ class Stagnation(Detector):
             failed = signal.ok is False
             has_new_word = bool(count_new(facts.names, trail.words))
             step = _step_to_remember(act, facts, is_new=not failed and has_new_word, failed=failed)
+            thinks = _is_compared(trail, step, facts.thought)
             call = number_of(f"{step.call} {sorted(step.lines)}") if act.tool and step.lines else -1
             if act.tool:
                 costs |= _tool_call_costs(
                     trail,
                     step,
-                    facts.thought,
+                    facts.thought if thinks else frozenset(),
                     has_new_word=has_new_word,
                     is_known=call in trail.calls,
                     is_changed=compare_state(memory.states, signal.state)[0],
@@ -209,7 +210,7 @@ class Stagnation(Detector):
                 paths=add_known(trail.paths, facts.paths),
                 calls=add_known(trail.calls, (call,) if call >= 0 else (), MOST),
             )
-            if len(facts.thought) >= FEWEST:
+            if thinks:
                 kept = (*trail.thoughts, facts.thought)[-REMEMBER:]
                 trail = trail._replace(thoughts=kept)
         return _charge(trail, costs, credit, texts, self.most)
@@ -348,6 +349,22 @@ def _step_to_remember(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: 
     )
 
 
+def _is_compared(trail: StepTrail, step: Earlier, thought: frozenset[int]) -> bool:
+    """Whether the thought of a step counts: it is no phrase, and not that of the same turn.
+
+    Calls of one turn have one thought. Parallel searches are no repetition.
+    """
+    if len(thought) < FEWEST:
+        return False
+    is_same_turn = (
+        trail.thoughts[-1:] == (thought,)
+        and bool(trail.steps)
+        and step.call != trail.steps[-1].call
+        and not step.failed
+    )
+    return not is_same_turn
+
+
 def _result_resemblance(one: frozenset[int] | None, other: frozenset[int] | None) -> int:
     """The resemblance of two results in percent; two empty results are the same."""
     if one is None or other is None:
@@ -369,7 +386,7 @@ def _tool_call_costs(
     `is_known`: it was made before, with the same result. `is_changed`: it changed the files.
     """
     costs, resembles = {}, 50
-    if len(thought) >= FEWEST and trail.thoughts:
+    if thought and trail.thoughts:
         resembles = max([resemblance(thought, other) for other in trail.thoughts])
         costs[THINKS] = THOUGHT * resembles**2 // (100 * 100)
     if step.lines is None:
