@@ -46,14 +46,16 @@ THOUGHT = 3 * STEP // 2
 """Cost of an earlier thought again; of a similar one, by the square of its resemblance."""
 FEWEST = 8
 """Minimum number of words of a thought that is compared: shorter ones are phrases."""
+NO_THOUGHT = 75
+"""Percentage of its cost that a repeated failure with a new word has if there is no thought to compare."""
 TALK = 2 * STEP
 """Cost of a turn without a tool call that gets the reply of an earlier one."""
-AT_ONCE = 27 * STEP // 10
-"""Maximum that one step adds: 30 % of the limit 9. There, and above, no step goes from below the warning
+AT_ONCE = 24 * STEP // 10
+"""Maximum that one step adds: 30 % of the limit 8. There, and above, no step goes from below the warning
 (70 %) to the limit; at a lower limit, such as that of the preset `eager`, a step can."""
 LONGEST = 4
 """Number of wasted steps in a row after which a further one costs double; each adds the same share."""
-NEW = 5 * STEP // 4
+NEW = 2 * STEP
 """Credit for a new file or address, and for a new set of failing tests."""
 PACE = 3 * STEP // 10
 """Credit for every step."""
@@ -125,7 +127,7 @@ class StepTrail(NamedTuple):
 
 
 class Stagnation(Detector):
-    """Trips when the agent has made no progress for `limit` steps (default 9).
+    """Trips when the agent has made no progress for `limit` steps (default 8).
 
     The result of a step counts once, by its strongest sign (up to 1 step): the resemblance of the
     action times that of the result, to the most similar of the last 8 steps with the same tool
@@ -151,7 +153,7 @@ class Stagnation(Detector):
     advice: ClassVar[str] = ADVICE[AGAIN]
     limit: float
 
-    def __init__(self, limit: float = 9.0) -> None:
+    def __init__(self, limit: float = 8.0) -> None:
         self._set(limit=values.check_positive("Stagnation.limit", limit))
 
     @property
@@ -385,13 +387,13 @@ def _tool_call_costs(
 
     `is_known`: it was made before, with the same result. `is_changed`: it changed the files.
     """
-    costs, resembles = {}, 50
+    costs, resembles = {}, NO_THOUGHT
     if thought and trail.thoughts:
         resembles = max([resemblance(thought, other) for other in trail.thoughts])
         costs[THINKS] = THOUGHT * resembles**2 // (100 * 100)
     if step.lines is None:
         return costs
-    failure = 50 + resembles // 2 if has_new_word else 100
+    failure = resembles if has_new_word else 100
     kind, cost = _result_cost(trail.steps, step, failure)
     if not is_changed and _is_third(trail.steps, step):
         cost += REPEATED
