@@ -12,7 +12,7 @@ by the real mechanism. `score.py` of the corpus gives the same figures:
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from stuck_corpus import Run, Score, Step, judged, read, score, signal_of, stops
 from switchgear._config import preset_policy
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Phase, Record
+from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._detectors import Stagnation, stagnation, step_facts
 from switchgear._detectors.progress import STEP
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("careful", "default", "eager")
 OUT_OF_REACH = 1e6
 """A limit that no run reaches: the debts under it give the stops of every other limit."""
-LIMITS = (6.0, 7.5, 9.0, 10.5, 12.0, 15.0)
+LIMITS = (6.0, 7.0, 8.0, 9.0, 10.5, 12.0, 15.0)
 """The limits to choose from when a source is left out."""
 MOST_HARM = 1.0
 """Harmful stops of solved runs that a limit may cause on the other sources, in percent."""
@@ -46,6 +46,7 @@ CONSTANTS = (
         "KNOWN",
         "THOUGHT",
         "FEWEST",
+        "NO_THOUGHT",
         "TALK",
         "AT_ONCE",
         "LONGEST",
@@ -103,19 +104,43 @@ def limit_of(preset: str) -> float:
     return detector.limit
 
 
-def debts(runs: Sequence[Run], *, thoughts: bool = True) -> list[list[float]]:
-    """The debt after each step of each run, in steps."""
+def debts(
+    runs: Sequence[Run], poorer: Callable[[AgentStep], Signal] | None = None
+) -> list[list[float]]:
+    """The debt after each step of each run, in steps; `poorer`: what another agent would report of it."""
     detector, found = Stagnation(OUT_OF_REACH), []
     for run in runs:
         memory, row = detector.start(), list[float]()
         for signal in run.signals:
-            act = signal.step
-            if act is not None and not thoughts:
-                act = act._replace(thought=None)
-            memory = detector.fold(memory, signal._replace(step=act), 0.0)
+            told = poorer(signal.step) if poorer and signal.step else signal
+            if told.ok is None:
+                told = told._replace(ok=signal.ok)
+            memory = detector.fold(memory, told, 0.0)
             row.append(memory.points / STEP)
         found.append(row)
     return found
+
+
+def _one_tool(act: AgentStep) -> AgentStep:
+    return act._replace(tool="act", args=f"{act.tool} {act.args}") if act.tool else act
+
+
+def _cut(act: AgentStep) -> AgentStep:
+    return act._replace(result=(act.result or "")[:SHORT])
+
+
+SHORT = 500
+"""Characters of a result that a poorer recording keeps."""
+POORER: dict[str, Callable[[AgentStep], Signal]] = {
+    "default, without thoughts": lambda act: Signal(step=act._replace(thought=None)),
+    "default, without error flags": lambda act: Signal(ok=True, step=act),
+    "default, results cut to 500 characters": lambda act: Signal(step=_cut(act)),
+    "default, one tool with the call as a text": lambda act: Signal(step=_one_tool(act)),
+    "default, all of these": lambda act: Signal(
+        ok=True, step=_cut(_one_tool(act._replace(thought=None)))
+    ),
+}
+"""What agents report that say less than those of the corpus: a preset should not depend on it."""
 
 
 def first_at(found: Sequence[Sequence[float]], limit: float) -> Stops:
@@ -250,13 +275,16 @@ def tables(runs: list[Run], *, quick: bool) -> str:
     assert stops["default"] == real, "the short way and the real step disagree"
     rows = [(name, score(runs, stops_by(make, runs))) for name, make in PUBLISHED.items()]
     ours = [(f"**{preset}**", score(runs, stops[preset])) for preset in PRESETS]
-    silent = first_at(debts(runs, thoughts=False), limit_of("default"))
+    poorer = [
+        (name, score(runs, first_at(debts(runs, change), limit_of("default"))))
+        for name, change in POORER.items()
+    ]
     sources = [(source, score(runs, real, [source])) for source in judged(runs)]
     where = f"{len(runs):,} runs of {len({run.source for run in runs})} sources"
     chosen, worst = left_out(runs, found)
     text = [
         f"Measured {today_and_commit()} by `make stuck CORPUS=folder` on {where}.",
-        table([*rows, *ours, ("default, without thoughts", score(runs, silent))]),
+        table([*rows, *ours, *poorer]),
         "Each source left out, with the limit chosen on the others:",
         chosen,
         worst,

@@ -94,7 +94,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     costs = {}
     state, tests = signal.state, signal.failing_tests
     is_new = bool(told.states) and state is not None and state not in told.states
-    credit = 125 * (is_new and not any(step.failed for step in told.steps[-8:]))
+    credit = 200 * (is_new and not any(step.failed for step in told.steps[-8:]))
     if state in told.states and state != told.states[-1]:
         costs["undone"] = 100
     if signal.context_used is not None:
@@ -106,7 +106,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     told.states += [state] if state is not None and state not in told.states[-1:] else []
     here = told.states[-1] if told.states else None
     if tests is not None:
-        credit += 125 * (bool(told.tests) and tests not in told.tests)
+        credit += 200 * (bool(told.tests) and tests not in told.tests)
         same = told.tests[-1:] == [tests] and told.tested not in (None, here)
         if same and signal.ok is False:
             costs["undone"] = costs.get("undone", 0) + 100
@@ -169,7 +169,7 @@ def acted(
     is_known: bool,
     is_changed: bool,
 ) -> dict[str, int]:
-    costs, before, resembles = dict[str, int](), told.steps[-8:], 50
+    costs, before, resembles = dict[str, int](), told.steps[-8:], 75
     if len(thought) >= 8 and told.thoughts:
         resembles = resemblance(thought, told.thoughts[-8:])
         costs["the same thought"] = 150 * resembles * resembles // 10_000
@@ -192,7 +192,7 @@ def acted(
     is_new_try = bool(names - told.words)
     signs = [
         (again // 100, "the same again"),
-        (fails * (50 + resembles // 2 if is_new_try else 100) // 100, "failed in the same way"),
+        (fails * (resembles if is_new_try else 100) // 100, "failed in the same way"),
         (0 if step.result else 50 if step.is_new else 100, "returned nothing"),
     ]
     cost, _, kind = max((sign[0], at, sign[1]) for at, sign in enumerate(signs))
@@ -201,6 +201,13 @@ def acted(
     else:
         costs[kind] = max(cost, 50) if is_known and not is_changed else cost
     return costs
+
+
+def is_one_turn(told: Told, step: Stood, thought: frozenset[str]) -> bool:
+    """Whether another call that succeeds has the last thought: both are of one turn."""
+    if step.failed or not told.steps or not told.thoughts:
+        return False
+    return thought == told.thoughts[-1] and step.call != told.steps[-1].call
 
 
 def fails_again(last: Stood, each: Stood, step: Stood) -> bool:
@@ -253,12 +260,13 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
                 act = act._replace(result=signal.error)
             step, one = step_of(told, signal, act), looked(act)
             texts = [f"{act.tool} {act.args}".strip() or act.thought or "", act.thought or ""]
+            thought = frozenset() if is_one_turn(told, step, one.thought) else one.thought
             if act.tool:
                 call = (step.call, frozenset(step.result or ()))
                 costs |= acted(
                     told,
                     step,
-                    one.thought,
+                    thought,
                     names_of(act),
                     is_known=call in told.calls,
                     is_changed=is_changed,
@@ -268,21 +276,21 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             else:
                 costs |= talked(told, step)
             if act.tool and is_beyond(told.steps[-8:], step):
-                credit += 125
+                credit += 200
             credit += 30
             if act.tool and not step.failed and one.paths - told.paths:
-                credit += 0 if is_flat(told.steps[-8:]) else 125
+                credit += 0 if is_flat(told.steps[-8:]) else 200
             told.steps.append(step)
             told.words |= names_of(act)
             told.paths |= one.paths
-            told.thoughts += [one.thought] if len(one.thought) >= 8 else []
+            told.thoughts += [thought] if len(thought) >= 8 else []
         settle(detector, told, costs, credit, texts)
 
 
 def settle(detector: Any, told: Told, costs: dict[str, int], credit: int, texts: list[str]) -> None:
     points = sum(costs.values()) - credit
     if points > 0:
-        points = min(points * (4 + told.in_a_row) // 4, 270)
+        points = min(points * (4 + told.in_a_row) // 4, 240)
     told.in_a_row = max(0, min(told.in_a_row + (1 if points > 0 else -1), 4))
     told.debt = max(0, min(told.debt + points, round(200 * detector.limit)))
     if points > 0:

@@ -46,14 +46,16 @@ THOUGHT = 3 * STEP // 2
 """Cost of an earlier thought again; of a similar one, by the square of its resemblance."""
 FEWEST = 8
 """Minimum number of words of a thought that is compared: shorter ones are phrases."""
+NO_THOUGHT = 75
+"""Percentage of its cost that a repeated failure with a new word has if there is no thought to compare."""
 TALK = 2 * STEP
 """Cost of a turn without a tool call that gets the reply of an earlier one."""
-AT_ONCE = 27 * STEP // 10
-"""Maximum that one step adds: 30 % of the limit 9. There, and above, no step goes from below the warning
+AT_ONCE = 24 * STEP // 10
+"""Maximum that one step adds: 30 % of the limit 8. There, and above, no step goes from below the warning
 (70 %) to the limit; at a lower limit, such as that of the preset `eager`, a step can."""
 LONGEST = 4
 """Number of wasted steps in a row after which a further one costs double; each adds the same share."""
-NEW = 5 * STEP // 4
+NEW = 2 * STEP
 """Credit for a new file or address, and for a new set of failing tests."""
 PACE = 3 * STEP // 10
 """Credit for every step."""
@@ -125,7 +127,7 @@ class StepTrail(NamedTuple):
 
 
 class Stagnation(Detector):
-    """Trips when the agent has made no progress for `limit` steps (default 9).
+    """Trips when the agent has made no progress for `limit` steps (default 8).
 
     The result of a step counts once, by its strongest sign (up to 1 step): the resemblance of the
     action times that of the result, to the most similar of the last 8 steps with the same tool
@@ -151,7 +153,7 @@ class Stagnation(Detector):
     advice: ClassVar[str] = ADVICE[AGAIN]
     limit: float
 
-    def __init__(self, limit: float = 9.0) -> None:
+    def __init__(self, limit: float = 8.0) -> None:
         self._set(limit=values.check_positive("Stagnation.limit", limit))
 
     @property
@@ -188,12 +190,13 @@ class Stagnation(Detector):
             failed = signal.ok is False
             has_new_word = bool(count_new(facts.names, trail.words))
             step = _step_to_remember(act, facts, is_new=not failed and has_new_word, failed=failed)
+            thinks = _is_compared(trail, step, facts.thought)
             call = number_of(f"{step.call} {sorted(step.lines)}") if act.tool and step.lines else -1
             if act.tool:
                 costs |= _tool_call_costs(
                     trail,
                     step,
-                    facts.thought,
+                    facts.thought if thinks else frozenset(),
                     has_new_word=has_new_word,
                     is_known=call in trail.calls,
                     is_changed=compare_state(memory.states, signal.state)[0],
@@ -209,7 +212,7 @@ class Stagnation(Detector):
                 paths=add_known(trail.paths, facts.paths),
                 calls=add_known(trail.calls, (call,) if call >= 0 else (), MOST),
             )
-            if len(facts.thought) >= FEWEST:
+            if thinks:
                 kept = (*trail.thoughts, facts.thought)[-REMEMBER:]
                 trail = trail._replace(thoughts=kept)
         return _charge(trail, costs, credit, texts, self.most)
@@ -348,6 +351,22 @@ def _step_to_remember(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: 
     )
 
 
+def _is_compared(trail: StepTrail, step: Earlier, thought: frozenset[int]) -> bool:
+    """Whether the thought of a step counts: it is no phrase, and not that of the same turn.
+
+    Calls of one turn have one thought. Parallel searches are no repetition.
+    """
+    if len(thought) < FEWEST:
+        return False
+    is_same_turn = (
+        trail.thoughts[-1:] == (thought,)
+        and bool(trail.steps)
+        and step.call != trail.steps[-1].call
+        and not step.failed
+    )
+    return not is_same_turn
+
+
 def _result_resemblance(one: frozenset[int] | None, other: frozenset[int] | None) -> int:
     """The resemblance of two results in percent; two empty results are the same."""
     if one is None or other is None:
@@ -368,13 +387,13 @@ def _tool_call_costs(
 
     `is_known`: it was made before, with the same result. `is_changed`: it changed the files.
     """
-    costs, resembles = {}, 50
-    if len(thought) >= FEWEST and trail.thoughts:
+    costs, resembles = {}, NO_THOUGHT
+    if thought and trail.thoughts:
         resembles = max([resemblance(thought, other) for other in trail.thoughts])
         costs[THINKS] = THOUGHT * resembles**2 // (100 * 100)
     if step.lines is None:
         return costs
-    failure = 50 + resembles // 2 if has_new_word else 100
+    failure = resembles if has_new_word else 100
     kind, cost = _result_cost(trail.steps, step, failure)
     if not is_changed and _is_third(trail.steps, step):
         cost += REPEATED

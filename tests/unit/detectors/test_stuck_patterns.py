@@ -120,9 +120,9 @@ def trained(metric: list[float]) -> list[Signal]:
     """One new script after another, and the metric of each."""
     steps = []
     for n, value in enumerate(metric):
-        name, thought = f"train_{WORDS[n]}.py", RETHINKS[n % 3]
-        steps.append(step("create", f"{name} model = {WORDS[n]}", "saved", thought))
-        steps.append(step("bash", f"python {name}", f"accuracy {value:.2f}", thought))
+        name = f"train_{WORDS[n]}.py"
+        steps.append(step("create", f"{name} model = {WORDS[n]}", "saved", RETHINKS[0]))
+        steps.append(step("bash", f"python {name}", f"accuracy {value:.2f}", RETHINKS[1]))
     return steps
 
 
@@ -353,6 +353,33 @@ def test_searches_that_sometimes_find_nothing_go_on() -> None:
 def test_ten_refusals_of_different_commands_without_a_thought_go_on() -> None:
     steps = [step("bash", f"{word} a.py", "Permission denied", ok=False) for word in WORDS[:10]]
     assert heat(steps) < 1
+
+
+# 8. Calls of one turn have one thought.
+
+
+@pytest.mark.parametrize("numbers", [False, True], ids=["patterns", "line ranges"])
+def test_parallel_calls_of_one_turn_go_on(numbers: bool) -> None:
+    steps = []
+    for turn in range(4):
+        for n in range(12):
+            word = WORDS[12 * turn + n]
+            call = f"a.py {40 * (12 * turn + n)}" if numbers else word
+            steps.append(step("look", call, f"{word} = {word}", new_thought(turn)))
+    assert heat(steps) < 0.7
+
+
+def test_the_same_thought_before_calls_that_fail_is_stopped() -> None:
+    steps = [
+        step("bash", f"run {word}", f"{word} is missing", RETHINKS[0], ok=False)
+        for word in WORDS[:12]
+    ]
+    assert heat(steps) >= 1
+
+
+def test_the_same_thought_before_the_same_call_is_stopped() -> None:
+    steps = [step("bash", "date", f"it is {word}", RETHINKS[0]) for word in WORDS[:12]]
+    assert heat(steps) >= 1
 
 
 def test_a_warning_comes_before_every_stop() -> None:
