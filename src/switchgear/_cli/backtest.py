@@ -15,7 +15,7 @@ from switchgear._analysis.backtest.findings import BacktestFindings, as_values, 
 from switchgear._analysis.backtest.labels import read_labels
 from switchgear._analysis.backtest.replay import Named, RunRow
 from switchgear._breaker.presets import PRESETS
-from switchgear._cli.context import literal, load_chosen_config, open_session
+from switchgear._cli.context import load_chosen_config, open_session
 from switchgear._cli.options import Fail, fail, json_option, several, store_options
 from switchgear._cli.status import EVERYTHING
 from switchgear._cli.views.analysis import show_backtest
@@ -30,6 +30,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind
 from switchgear._report.analysis_pages import backtest_page
 from switchgear._system.files import write_whole
+from switchgear._text.glob import literal
 
 _ENDINGS = (".yaml", ".yml", ".toml")
 

@@ -28,7 +28,7 @@ from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Transaction
 from switchgear._stores.url import SQLITE, default_file, sqlite_file
 from switchgear._system.login import login_name
 from switchgear._text.formats import plural
-from switchgear._text.glob import is_plain
+from switchgear._text.glob import is_plain, literal
 
 # Paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
@@ -349,11 +349,6 @@ def names_beginning(start: str, limit: int = 200) -> list[str]:
             return list(islice(filter(_PLAIN_NAME.fullmatch, names), limit))
     except Exception:  # noqa: BLE001  a shell that completes has no place for errors
         return []
-
-
-def literal(name: str) -> str:
-    """A glob that matches this very name, whatever characters are in it."""
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 FAMILY_FIRST = "session/"

@@ -10,7 +10,7 @@ import click
 from switchgear._cli.options import fail, json_option
 from switchgear._cli.views.terminal import Screen
 from switchgear._cli.views.text import clean, plural, say, warn
-from switchgear._console.runs import run_row, run_status
+from switchgear._console.runs import listed_runs, run_row, run_status
 from switchgear._console.values import printed
 from switchgear._report.run_page import write_report
 from switchgear._run.formats import iteration, spent
@@ -123,13 +123,7 @@ def _list(last: int | None, *, as_json: bool) -> None:
     root = runs_root(Path.cwd())
     shown = list_runs(root, last)
     if as_json:
-        rows = [
-            {"id": each.id, "problem": each.problem}
-            if each.run is None
-            else {**run_row(each.run), "problem": None}
-            for each in shown
-        ]
-        say(printed({"runs": rows}))
+        say(printed({"runs": listed_runs(shown)}))
         return
     if not shown:
         say(f"no runs in {root}; `switchgear run TASK --agent NAME` makes one")

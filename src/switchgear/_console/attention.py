@@ -5,7 +5,7 @@ Pure: rows in, items out. The page and `switchgear watch` show the same list.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 NEARLY = 0.8
@@ -16,7 +16,14 @@ RATE_S = 300.0
 """Seconds over which spend per minute is measured."""
 LEAST_RATE_S = 60.0
 """Seconds that must be measured at least."""
-_NEEDS_HELP = {"stopped": 0, "paused": 2, "trying again": 4, "struggling": 4}
+_HINT = (4, "nudge", "Give it a hint, or watch its next steps.")
+_SESSIONS = {
+    "stopped": (0, "resume", "Resume it, give it a hint, or hand it over."),
+    "paused": (2, "continue", "Continue it when you are ready."),
+    "trying again": _HINT,
+    "struggling": _HINT,
+}
+"""Rank, intervention and action, by the state of a session."""
 
 
 class Attention(NamedTuple):
@@ -93,18 +100,10 @@ def attention(
 
 
 def _session(row: Mapping[str, Any]) -> Attention | None:
-    state = str(row["state"])
-    rank = _NEEDS_HELP.get(state)
-    if rank is None:
+    state, name = str(row["state"]), str(row["id"])
+    if state not in _SESSIONS:
         return None
-    name = str(row["id"])
-    actions = {
-        "stopped": ("Resume it, give it a hint, or hand it over.", f"intervene {name} --do resume"),
-        "paused": ("Continue it when you are ready.", f"intervene {name} --do continue"),
-    }
-    action, command = actions.get(
-        state, ("Give it a hint, or watch its next steps.", f"intervene {name} --do nudge")
-    )
+    rank, do, action = _SESSIONS[state]
     task = f": {row['task']}" if row.get("task") else ""
     return Attention(
         rank,
@@ -113,7 +112,7 @@ def _session(row: Mapping[str, Any]) -> Attention | None:
         state,
         str(row["reason"] or f"{row['agent']}{task}"),
         action,
-        f"switchgear {command}",
+        f"switchgear intervene {name} --do {do}",
         since_s=row.get("since_s"),
         heat=row.get("heat"),
         spend_micros_per_min=row.get("spend_micros_per_min"),
@@ -233,10 +232,3 @@ def _incident(row: Mapping[str, Any]) -> Attention | None:
         f"switchgear incidents show {name}",
         since_s=row.get("opened_at_s"),
     )
-
-
-def counts(items: Sequence[Attention]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for item in items:
-        found[item.kind] = found.get(item.kind, 0) + 1
-    return found
