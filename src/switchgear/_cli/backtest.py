@@ -16,7 +16,7 @@ from switchgear._analysis.backtest.labels import read_labels
 from switchgear._analysis.backtest.replay import Named, RunRow
 from switchgear._breaker.presets import PRESETS
 from switchgear._cli.context import load_chosen_config, open_session
-from switchgear._cli.options import Fail, fail, json_option, several, store_options
+from switchgear._cli.options import Fail, fail, reader_options, several
 from switchgear._cli.status import EVERYTHING
 from switchgear._cli.views.analysis import show_backtest
 from switchgear._cli.views.terminal import Screen, progress
@@ -172,8 +172,7 @@ outcome_options = several(
 )
 @jobs_option
 @click.option("--live", is_flag=True, help="Evaluate the circuits in shadow mode instead of files.")
-@json_option
-@store_options
+@reader_options
 def backtest(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     policy: str | None,

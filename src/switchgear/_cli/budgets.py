@@ -12,8 +12,8 @@ from switchgear._cli.options import (
     Branch,
     by_option,
     fail,
-    json_option,
-    store_options,
+    operator_options,
+    reader_options,
     token_option,
     who_gives,
 )
@@ -36,8 +36,7 @@ def budgets() -> None:
 
 
 @budgets.command("list", short_help="List the budgets.")
-@json_option
-@store_options
+@reader_options
 def list_budgets(*, as_json: bool) -> None:
     """Show the root of every budget tree, and how much is left."""
     with open_session(reading=True) as session:
@@ -66,8 +65,7 @@ def list_budgets(*, as_json: bool) -> None:
     default=10,
     help="Show the last N lines of the account.",
 )
-@json_option
-@store_options
+@reader_options
 def show(node: str, *, count: int, as_json: bool) -> None:
     """Show NODE, the open nodes below it, and the last lines of its account.
 
@@ -106,8 +104,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
 
 @budgets.command(short_help="Check that the accounts add up.")
 @click.argument("root", required=False)
-@json_option
-@store_options
+@reader_options
 def audit(root: str | None, *, as_json: bool) -> None:
     """Recalculate the tree of ROOT, or every tree, from the account. Exit code 1: they differ."""
     with open_session(reading=True) as session:
@@ -139,9 +136,7 @@ def audit(root: str | None, *, as_json: bool) -> None:
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
 @click.option("--circuit", default="", show_default=False, help="Circuit that records its costs.")
-@by_option
-@store_options
-@token_option
+@operator_options
 def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """Set the limit of NODE to DOLLARS, taken from the node above it.
 
@@ -160,8 +155,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
 
 @budgets.command("apply", short_help="Open and change budgets to match the configuration.")
 @by_option
-@json_option
-@store_options
+@reader_options
 @token_option
 def apply_budgets(by: str | None, *, as_json: bool) -> None:
     """Open and change budgets to match the section 'budgets' of the configuration. Idempotent.
@@ -184,9 +178,7 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
 
 @budgets.command("close", short_help="Close a budget and return what is left of it.")
 @click.argument("node")
-@by_option
-@store_options
-@token_option
+@operator_options
 def close_budget(node: str, by: str | None) -> None:
     """Close NODE and the nodes below it; unspent money returns to the node above.
 

@@ -17,13 +17,12 @@ from switchgear._cli.context import (
 )
 from switchgear._cli.options import (
     Branch,
-    by_option,
     checked_text,
     fail,
-    json_option,
+    operator_options,
+    reader_options,
     reason_given,
     store_options,
-    token_option,
     who_gives,
 )
 from switchgear._cli.views.text import clean, plural, say, warn
@@ -45,8 +44,7 @@ def fleet() -> None:
 
 
 @fleet.command(short_help="Show active agents, and which stand in for others.")
-@json_option
-@store_options
+@reader_options
 def status(*, as_json: bool) -> None:
     """Show every agent, task, provider and lock. Exit code 1: an agent is halted or a task paused."""
     with open_session(reading=True) as session:
@@ -101,8 +99,7 @@ def watch(*, once: bool, every_s: float) -> None:
 @fleet.command(short_help="Send pending notifications now, and report what is left.")
 @click.option("--retry", is_flag=True, help="Also send again what was set aside.")
 @click.option("--drop", is_flag=True, help="Discard what was set aside, without sending it.")
-@json_option
-@store_options
+@reader_options
 def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
     """Send what is pending to every target of the configuration, and report what is left and why.
 
@@ -163,8 +160,7 @@ def pending_lines(pending: PendingDeliveries, now_s: float, sent: str = "") -> l
 
 @fleet.command(short_help="Show which agent and model would work now.")
 @click.argument("agent", callback=checked_text)
-@json_option
-@store_options
+@reader_options
 def route(agent: str, *, as_json: bool) -> None:
     """Show which agent and model would work for AGENT now, and why not the others.
 
@@ -187,9 +183,7 @@ def route(agent: str, *, as_json: bool) -> None:
 @fleet.command(short_help="Resume a paused task.")
 @click.argument("story", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
-@by_option
-@store_options
-@token_option
+@operator_options
 def resume(story: str, *, why: str | None, by: str | None) -> None:
     """Resume STORY, a task that was paused because of its cost. It may spend the same amount again.
 

@@ -12,8 +12,9 @@ from switchgear._cli.options import (
     checked_text,
     demand_one,
     fail,
-    json_option,
+    operator_options,
     parse_since,
+    reader_options,
     reason_given,
     store_options,
     token_option,
@@ -36,8 +37,7 @@ def incidents() -> None:
 
 @incidents.command("list", short_help="List open incidents.")
 @click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
-@json_option
-@store_options
+@reader_options
 def list_incidents(*, everything: bool, as_json: bool) -> None:
     """List the open incidents, oldest first."""
     with open_session(reading=True) as session:
@@ -70,8 +70,7 @@ def _full_id(kept: Incidents, name: str) -> str:
 
 @incidents.command(short_help="Print the report of an incident.")
 @click.argument("incident", callback=checked_text)
-@json_option
-@store_options
+@reader_options
 def show(incident: str, *, as_json: bool) -> None:
     """Print the report of INCIDENT, in Markdown or JSON. The start of an id is enough, or `last`."""
     with open_session(reading=True) as session:
@@ -115,9 +114,7 @@ def close(
     help="The circuit that should have tripped.",
 )  # fmt: skip
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Description of the failure.")
-@by_option
-@store_options
-@token_option
+@operator_options
 def add(circuit: str, *, why: str | None, by: str | None) -> None:
     """Report a failure that no circuit caught; `switchgear review` counts it."""
     with open_session(reading=True) as session:
@@ -134,8 +131,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
     metavar="TIME",
     help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
 )
-@json_option
-@store_options
+@reader_options
 def review(since: str | None, *, as_json: bool) -> None:
     """Propose threshold changes, from recorded events and from incidents marked as right or wrong.
 

@@ -11,7 +11,7 @@ from switchgear._analysis.backtest.engine import Recordings, each_run
 from switchgear._analysis.backtest.labels import add_label, read_labels
 from switchgear._analysis.backtest.outcomes import ENOUGH, infer, label_key
 from switchgear._cli.backtest import check_paths, format_option, jobs_option
-from switchgear._cli.options import fail, json_option, store_options
+from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import progress
 from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._console.values import printed
@@ -85,8 +85,7 @@ def summary(run: RecordedRun) -> LabelledRun:
 @click.option("--list", "listing", is_flag=True, help="List runs and outcomes; do not prompt.")
 @format_option
 @jobs_option
-@json_option
-@store_options
+@reader_options
 def label(
     paths: tuple[str, ...],
     run_id: str | None,

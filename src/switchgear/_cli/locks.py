@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from switchgear._cli.context import open_session
-from switchgear._cli.options import fail, json_option, store_options, token_option
+from switchgear._cli.options import fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._console.values import printed
 from switchgear._locks.locks import ResourceStatus
@@ -14,8 +14,7 @@ from switchgear._text.formats import duration, elapsed
 
 @click.group(invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Include free locks.")
-@json_option
-@store_options
+@reader_options
 @click.pass_context
 def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
     """Show the locks that agents share: holder, remaining lease, and waiters."""

@@ -5,7 +5,7 @@ import os
 import click
 
 from switchgear._cli.context import open_session
-from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
+from switchgear._cli.options import Branch, fail, reader_options, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._console.requests import (
@@ -53,8 +53,7 @@ def requests() -> None:
 
 @requests.command("list", short_help="List the requests.")
 @click.option("--all", "everything", is_flag=True, help="Also list answered requests.")
-@json_option
-@store_options
+@reader_options
 def list_requests(*, everything: bool, as_json: bool) -> int:
     """List the requests that wait for an answer, the oldest first."""
     with open_session(reading=True) as session:

@@ -10,7 +10,7 @@ import click
 
 from switchgear._breaker.rules import place_at
 from switchgear._cli.context import choose_store, file_of, load_chosen_config
-from switchgear._cli.options import Branch, checked_text, fail, json_option, store_options
+from switchgear._cli.options import Branch, checked_text, fail, reader_options
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._config import Config
 from switchgear._console.values import printed
@@ -33,8 +33,7 @@ def rules() -> None:
 
 
 @rules.command("list", short_help="List the rules in effect.")
-@json_option
-@store_options
+@reader_options
 def list_rules(*, as_json: bool) -> None:
     """Show the rules in effect, in the order in which they are checked."""
     loaded = load_chosen_config()
@@ -71,8 +70,7 @@ def _one_command(
 @click.option("--url", callback=checked_text, help="URL of the call.")
 @click.option("--content", callback=checked_text, help="Text that the call writes or sends.")
 @click.option("--workspace", metavar="FOLDER", help="The agent's folder. [default: this one]")
-@json_option
-@store_options
+@reader_options
 def test(  # noqa: PLR0917  click passes them by name
     text: str | None,
     tool: str,

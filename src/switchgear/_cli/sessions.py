@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from switchgear._cli.context import Session, open_session
-from switchgear._cli.options import json_option, store_options
+from switchgear._cli.options import reader_options
 from switchgear._cli.views.terminal import WIDE, Screen, fitted, wrapped
 from switchgear._cli.views.text import Signs, clean, clock_time, plural, say
 from switchgear._console.sessions import ORDER, SessionRow, ordered, session_rows, stopped_words
@@ -27,8 +27,7 @@ SHOWN_ID = 13
 @click.option(
     "--last", type=click.IntRange(1), metavar="N", help="Show only the newest N sessions."
 )
-@json_option
-@store_options
+@reader_options
 def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
     """List the guarded agent sessions: agent, project, task, state, score, spend and last step.
 

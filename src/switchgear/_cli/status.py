@@ -16,6 +16,7 @@ from switchgear._cli.options import (
     json_option,
     number,
     parse_since,
+    reader_options,
     store_options,
 )
 from switchgear._cli.views.circuits import (
@@ -207,8 +208,7 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     type=click.IntRange(0),
     help="Show at most this many events. [default: the newest 50]",
 )
-@json_option
-@store_options
+@reader_options
 def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_json: bool) -> None:
     """Show what happened to the circuits whose names match GLOB, oldest first.
 

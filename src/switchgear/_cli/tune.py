@@ -23,7 +23,7 @@ from switchgear._cli.backtest import (
     jobs_option,
     outcome_options,
 )
-from switchgear._cli.options import fail, json_option, store_options
+from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._console.values import printed
@@ -54,8 +54,7 @@ NAME = "tuned"
 @outcome_options
 @format_option
 @jobs_option
-@json_option
-@store_options
+@reader_options
 def tune(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     asked: str,
