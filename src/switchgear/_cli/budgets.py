@@ -1,9 +1,6 @@
 """`switchgear budgets list|show|audit|set|close`: the trees of money, and whether their accounts add up."""
 
-from typing import Any
-
 import click
-from rich.cells import cell_len
 
 from switchgear._budgets.budgets import Budgets, NodeStatus
 from switchgear._budgets.tree import root_of
@@ -17,8 +14,9 @@ from switchgear._cli.options import (
     token_option,
     who_gives,
 )
-from switchgear._cli.views.terminal import Screen, fitted
+from switchgear._cli.views.terminal import Screen, column_widths, table_line
 from switchgear._cli.views.text import clean, clock_time, plural, say
+from switchgear._console.sources import budget_values
 from switchgear._console.values import printed
 from switchgear._run.options import micros
 from switchgear._text.formats import dollars
@@ -46,7 +44,7 @@ def list_budgets(*, as_json: bool) -> None:
             for root in kept.roots()
         ]
     if as_json:
-        say(printed([_node_dict(one) for _, one in rows if one is not None]))
+        say(printed([budget_values(one) for _, one in rows if one is not None]))
         return
     if not rows:
         say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
@@ -81,7 +79,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         now_s = session.now_s()
         tags = kept.spent_by_tag(root_of(node))
     if as_json:
-        found = {"nodes": [*map(_node_dict, tree)], "lines": [line._asdict() for line in shown]}
+        found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in shown]}
         say(printed({**found, "tags": tags}))
         return
     if tree:
@@ -204,11 +202,6 @@ def _is_at(path: str, node: str) -> bool:
     return path == node or path.startswith(f"{node}/")
 
 
-def _node_dict(one: NodeStatus) -> dict[str, Any]:
-    fields = one.node._asdict()
-    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
-
-
 def _table(tree: list[NodeStatus], *, full: bool) -> None:
     """The nodes in columns; those below others are set in, unless the full path is shown.
 
@@ -216,14 +209,9 @@ def _table(tree: list[NodeStatus], *, full: bool) -> None:
     """
     screen = Screen()
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
-    widths = [max(cell_len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
-    if screen.width is not None:
-        taken = sum(widths[1:]) + 2 * (len(widths) - 1)
-        widths[0] = min(widths[0], max(screen.width - taken, _SHORTEST_NAME))
-    for name, *others in rows:
-        cells = [fitted(name, widths[0], screen.signs), others[0].ljust(widths[1])]
-        cells += [cell.rjust(width) for cell, width in zip(others[1:], widths[2:], strict=True)]
-        say("  ".join(cells).rstrip())
+    widths = column_widths(rows, screen.width, {0: _SHORTEST_NAME})
+    for row in rows:
+        say(table_line(row, widths, screen.signs, range(2, len(row))))
 
 
 def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:

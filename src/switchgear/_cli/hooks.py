@@ -13,7 +13,8 @@ from switchgear._cli.context import open_session
 from switchgear._cli.doctor import examine_hooks, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
-from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._cli.views.terminal import column_widths, table_line
+from switchgear._cli.views.text import clean, plural, say, signs_for, warn
 from switchgear._config import ConfigError
 from switchgear._config.loader import candidates, has_our_table
 from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
@@ -293,9 +294,9 @@ def _say_status(found: Iterable[tuple[str, str, InstallState]]) -> None:
         (name, scope, _short_path(standing.path), ", ".join(_facts(standing)))
         for name, scope, standing in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    widths, signs = column_widths(rows), signs_for()
     for row in rows:
-        say(clean("  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]), 1000))
+        say(clean(table_line(row, widths, signs), 1000))
 
 
 def _facts(standing: InstallState) -> list[str]:

@@ -7,9 +7,10 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from shutil import get_terminal_size
+from types import MappingProxyType
 from typing import IO, Any, TypeVar
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -28,6 +29,7 @@ WIDE = 150
 
 
 _UNIT = re.compile(r" (?:s|ms|min|h)\b")
+NONE: Mapping[int, int] = MappingProxyType({})
 
 
 class Screen:
@@ -83,6 +85,32 @@ def fitted(text: str, width: int, signs: Signs) -> str:
     tail = _last_cells(text, room // 2)
     head = set_cell_size(text, room - cell_len(tail))
     return head + dots + tail
+
+
+def column_widths(
+    rows: Iterable[Sequence[str]], width: int | None = None, shortened: Mapping[int, int] = NONE
+) -> list[int]:
+    """How wide each column of a table is, with two spaces between them.
+
+    If that is more than `width`, the columns in `shortened` lose what does not fit, in this order,
+    each down to its number of characters.
+    """
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for at, least in shortened.items():
+        over = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
+        widths[at] = max(min(widths[at], least), widths[at] - max(over, 0))
+    return widths
+
+
+def table_line(
+    cells: Sequence[str], widths: Sequence[int], signs: Signs, right: Collection[int] = ()
+) -> str:
+    """A line of a table; the columns in `right` are aligned to the right."""
+    padded = [
+        " " * (width - cell_len(cell)) + cell if at in right else fitted(cell, width, signs)
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
 
 
 def _last_cells(text: str, width: int) -> str:
