@@ -327,6 +327,18 @@ def number(unit: str, *, above_zero: bool = False) -> Callable[[Any], float]:
     return convert
 
 
+def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
+    """A callback that reads an amount and names the option when it cannot."""
+
+    def convert(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(parameter.opts[0], value)
+        except ValueError as problem:
+            raise click.UsageError(str(problem)) from None
+
+    return convert
+
+
 class Since(NamedTuple):
     """Where in the stream of events to begin: behind a cursor, or at a time."""
 

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from switchgear._cli.context import Session, file_of, open_session
-from switchgear._cli.options import fail, store_options
-from switchgear._cli.run_options import amount, call_budget_options, check_node
+from switchgear._cli.options import amount, fail, store_options
+from switchgear._cli.run_options import call_budget_options, check_node
 from switchgear._cli.views.text import clean, say
 from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
 from switchgear._run.options import seconds

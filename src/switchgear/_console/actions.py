@@ -15,6 +15,7 @@ from switchgear._breaker.signals import check_probes
 from switchgear._config.sections import default_policy
 from switchgear._console.interventions import (
     IMPOSSIBLE,
+    INTERVENTIONS,
     RUN_ACTIONS,
     Author,
     NotPossible,
@@ -71,9 +72,6 @@ OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
     "probe": (None, False, True),
 }
 """Mode, reset and probe of each override."""
-
-
-INTERVENTIONS = ("resume", "nudge", "extend", "escalate", "pause", "continue", "abort")
 
 
 class Conflict(ValueError):

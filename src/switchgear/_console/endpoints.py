@@ -6,13 +6,12 @@ from switchgear import __version__
 from switchgear._console.access import Role
 from switchgear._console.actions import (
     ANSWERS,
-    INTERVENTIONS,
     LONGEST_KEY,
     LONGEST_TEXT,
     OVERRIDES,
     VERDICTS,
 )
-from switchgear._console.interventions import RUN_ACTIONS
+from switchgear._console.interventions import INTERVENTIONS, RUN_ACTIONS
 from switchgear._core.types import Mode, Phase
 
 

@@ -37,6 +37,8 @@ Transact = Callable[[str, Callable[[Transaction], Any]], Any]
 """`Store.transact`, or one that calls sinks after it."""
 PREFIX = "session/"
 
+INTERVENTIONS = ("resume", "nudge", "extend", "escalate", "pause", "continue", "abort")
+"""What can be done about a session."""
 IMPOSSIBLE = {
     "resume": "the session is not stopped",
     "extend": "the session has no time limit",
@@ -184,7 +186,7 @@ def _decide_action(
 
 # A run
 
-RUN_ACTIONS = ("nudge", "extend", "escalate", "pause", "continue", "abort")
+RUN_ACTIONS = INTERVENTIONS[1:]
 """What can be done about an active run."""
 
 
