@@ -15,7 +15,7 @@ from switchgear._analysis.backtest.findings import BacktestFindings, as_values, 
 from switchgear._analysis.backtest.labels import read_labels
 from switchgear._analysis.backtest.replay import Named, RunRow
 from switchgear._breaker.presets import PRESETS
-from switchgear._cli.context import load_chosen_config, open_session
+from switchgear._cli.context import load_chosen_config, open_session, say_json
 from switchgear._cli.options import Fail, fail, reader_options, several
 from switchgear._cli.status import EVERYTHING
 from switchgear._cli.views.analysis import show_backtest
@@ -24,7 +24,6 @@ from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._config import load_config
 from switchgear._config.problems import suggestion
 from switchgear._config.sections import preset_policy
-from switchgear._console.values import printed
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind
@@ -277,7 +276,7 @@ def _live() -> Iterator[RunRow]:
 
 def _show(found: BacktestFindings, limit: int, html: str | None, *, as_json: bool) -> None:
     if as_json:
-        say(printed(as_values(found)))
+        say_json(as_values(found))
         return
     screen = Screen()
     show_backtest(screen, found, limit)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session
+from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session, say_json
 from switchgear._cli.options import defect, fail, json_option, store_options, token_option
 from switchgear._cli.run_options import check_node
 from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, warn
 from switchgear._config.loader import VARIABLE
-from switchgear._console.values import printed
 from switchgear._core.errors import StoreError
 from switchgear._fleet.targets import Target
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
@@ -73,8 +72,6 @@ ALONE = {"timeout": TIMEOUT_CHOICES, "open": OPEN_CHOICES}
 
 
 class Prepared(NamedTuple):
-    """A batch that may begin."""
-
     batch: Batch
     kept: BatchState
     home: BatchFolder
@@ -165,10 +162,7 @@ def batch(
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
-    try:
-        targets = targets_of(notify)
-    except ValueError as problem:
-        fail(str(problem))
+    targets = targets_of(notify)
     with open_session() as session:
         place = workplace(session)
         wanted = _load_batch(place, tasks, parallel, when_alone)
@@ -444,7 +438,7 @@ def _notify(
     for failure in failed_notices(outcomes):
         warn(failure)
     if as_json:
-        say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
+        say_json({**values, "notifications": [each._asdict() for each in outcomes]})
         return
     said = [f"  note: {clean(note, 600)}" for note in notes]
     for line in (*table(kept.progress, Screen().width), *words, *said):

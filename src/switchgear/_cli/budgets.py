@@ -4,7 +4,7 @@ import click
 
 from switchgear._budgets.budgets import Budgets, NodeStatus
 from switchgear._budgets.tree import root_of
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import (
     Branch,
     by_option,
@@ -17,7 +17,6 @@ from switchgear._cli.options import (
 from switchgear._cli.views.terminal import Screen, column_widths, table_line
 from switchgear._cli.views.text import clean, clock_time, plural, say
 from switchgear._console.sources import budget_values
-from switchgear._console.values import printed
 from switchgear._run.options import micros
 from switchgear._text.formats import dollars
 
@@ -44,7 +43,7 @@ def list_budgets(*, as_json: bool) -> None:
             for root in kept.roots()
         ]
     if as_json:
-        say(printed([budget_values(one) for _, one in rows if one is not None]))
+        say_json([budget_values(one) for _, one in rows if one is not None])
         return
     if not rows:
         say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
@@ -80,7 +79,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         tags = kept.spent_by_tag(root_of(node))
     if as_json:
         found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in shown]}
-        say(printed({**found, "tags": tags}))
+        say_json({**found, "tags": tags})
         return
     if tree:
         _table(tree, full=False)
@@ -112,7 +111,7 @@ def audit(root: str | None, *, as_json: bool) -> None:
             fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
         found = [kept.audit(each) for each in roots if root in {None, each}]
     if as_json:
-        say(printed([{**each._asdict(), "problems": list(each.problems)} for each in found]))
+        say_json([{**each._asdict(), "problems": list(each.problems)} for each in found])
     for each in [] if as_json else found:
         charged = dollars(each.charged_micros)
         verdict = plural(len(each.problems), "problem") if each.problems else "adds up"
@@ -167,7 +166,7 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
             fail("the configuration has no section 'budgets'")
         done = session.panel.budgets.apply(session.config.budgets, who=who)
     if as_json:
-        say(printed([one._asdict() for one in done]))
+        say_json([one._asdict() for one in done])
     for one in [] if as_json else done:
         say(clean(f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}", 1000))
     if any(one.is_refused for one in done):

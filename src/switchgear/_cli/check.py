@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import Session, open_session
+from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.options import (
     checked_text,
     circuit_argument,
@@ -21,7 +21,7 @@ from switchgear._cli.options import (
 from switchgear._cli.views.circuits import what_happened
 from switchgear._cli.views.text import clean, say, signs_for, warn, words
 from switchgear._console.permits import dump_permit, load_permit
-from switchgear._console.values import of_event, printed, stands
+from switchgear._console.values import of_event, stands
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.machine import standing
 from switchgear._core.types import Acquire, Circuit, Record, Signal, Verdict
@@ -53,7 +53,7 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
             [] if verdict.admitted else _options_after_refusal(session, circuit, verdict, state)
         )
         if as_json:
-            say(printed(_as_json(circuit, state, verdict, token, answers)))
+            say_json(_as_json(circuit, state, verdict, token, answers))
         elif take and verdict.admitted:
             say(token)
         else:
@@ -224,7 +224,7 @@ def record(
     late = leave is not None and leave.generation != done.circuit.generation and not moved
     if as_json:
         events = [of_event(event) for event in done.events]
-        say(printed({**stands(circuit, done), "late": late, "events": events}))
+        say_json({**stands(circuit, done), "late": late, "events": events})
         return
     times = "" if facts["count"] == 1 else f", {facts['count']:,} times"
     say(clean(f"recorded {outcome} of {circuit}") + times)

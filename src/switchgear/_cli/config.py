@@ -21,6 +21,7 @@ from switchgear._cli.context import (
     file_of,
     load_chosen_config,
     open_session,
+    say_json,
 )
 from switchgear._cli.options import Branch, fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, plural, say
@@ -486,7 +487,7 @@ def check(file: str | None, *, as_json: bool) -> None:
     unset = unset_variables(loaded)
     if as_json:
         values = {"file": path, "from": "argument" if file else found.source, **as_values(rows)}
-        say(printed({**values, "unset_variables": unset, "notes": [str(note) for note in notes]}))
+        say_json({**values, "unset_variables": unset, "notes": [str(note) for note in notes]})
         return
     say(clean(f"{path} is valid", 1000))
     say_summary(rows)
@@ -507,7 +508,7 @@ def show(*, as_json: bool) -> None:
     loaded = load_chosen_config()
     values = _effective(loaded, choose_store(loaded), found)
     if as_json:
-        say(printed(values))
+        say_json(values)
         return
     for key, entry in values.items():
         value = entry["value"]
@@ -578,7 +579,6 @@ def shown_target(one: Target) -> dict[str, Any]:
 
 
 def shown_sink(one: Any) -> dict[str, Any]:
-    """A sink as in the file."""
     kind = next(name for name, made in SINKS.items() if made is type(one))
     return {kind: _redact_fields(one.fields())}
 
@@ -597,7 +597,7 @@ def place_of_url(url: str) -> str:
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration file, for editors."""
-    say(printed(config_schema()))
+    say_json(config_schema())
 
 
 @config.command(short_help="Make a new operator token.")

@@ -37,13 +37,13 @@ from switchgear._cli.context import (
     load_chosen_config,
     open_session,
     read_token,
+    say_json,
 )
 from switchgear._cli.fleet import fleet_of, pending_lines
 from switchgear._cli.options import given, json_option, store_options, token_option
 from switchgear._cli.views.terminal import Screen
-from switchgear._cli.views.text import ASCII, clean, clock_time, plural, say, signs_for
+from switchgear._cli.views.text import ASCII, clean, clock_time, plural, signs_for
 from switchgear._config import DEFAULT, Config, ConfigError
-from switchgear._console.values import printed
 from switchgear._core.errors import OverrideRefused, StoreError
 from switchgear._core.types import EventKind, Mode, Override
 from switchgear._fleet.delivery import Delivery
@@ -71,8 +71,6 @@ _BEFORE_US_S = 1_700_000_000.0
 
 
 class CheckResult(NamedTuple):
-    """One checked fact."""
-
     level: str
     what: str
     to_do: str = ""
@@ -587,7 +585,7 @@ def report(findings: list[CheckResult], *, as_json: bool) -> int:
     code = 2 if counts[PROBLEM] else 1 if counts[WARNING] else 0
     if as_json:
         found = [finding._asdict() for finding in findings]
-        say(printed({"exit_code": code, "findings": found}))
+        say_json({"exit_code": code, "findings": found})
         return code
     screen = Screen()
     signs = screen.signs

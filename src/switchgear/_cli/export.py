@@ -26,7 +26,7 @@ from switchgear._budgets.tree import (
     load_book,
     root_of,
 )
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import (
     circuit_argument,
     fail,
@@ -36,7 +36,6 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, plural, say
-from switchgear._console.values import printed
 from switchgear._core import values
 from switchgear._core.types import Event
 from switchgear._core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
@@ -213,8 +212,6 @@ class Taken(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the lines hold."""
-
     circuits: list[Taken]
     accounts: list[Account]
 
@@ -267,8 +264,6 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
 
 
 class _Reading:
-    """Reads the lines in order."""
-
     def __init__(self, now_s: float) -> None:
         self.taken: dict[str, Taken] = {}
         self.accounts: dict[tuple[str, str], tuple[int, Account]] = {}
@@ -522,6 +517,6 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
             now_s=session.now_s(),
         )
     if as_json:
-        say(printed(gone._asdict()))
+        say_json(gone._asdict())
         return
     say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")

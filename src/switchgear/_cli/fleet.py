@@ -14,6 +14,7 @@ from switchgear._cli.context import (
     chosen_config_file,
     load_chosen_config,
     open_session,
+    say_json,
 )
 from switchgear._cli.options import (
     Branch,
@@ -28,7 +29,6 @@ from switchgear._cli.options import (
 from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._config import Config, ConfigError
 from switchgear._config.trust import trust_folder
-from switchgear._console.values import printed
 from switchgear._core.types import Override
 from switchgear._fleet.delivery import PendingDeliveries
 from switchgear._fleet.fleet import Fleet
@@ -50,7 +50,7 @@ def status(*, as_json: bool) -> None:
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
     if as_json:
-        say(printed(found))
+        say_json(found)
     else:
         _show(found)
     halted = any(one["state"] == "halted" for one in found["agents"].values())
@@ -120,7 +120,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
             found.append((sent, delivery.pending()))
         now_s = session.now_s()
     if as_json:
-        say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
+        say_json([{"sent": sent, **pending._asdict()} for sent, pending in found])
     else:
         for sent, pending in found:
             for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent"):
@@ -171,7 +171,7 @@ def route(agent: str, *, as_json: bool) -> None:
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
     if as_json:
-        say(printed({"agent": agent, **found}))
+        say_json({"agent": agent, **found})
     else:
         say(clean(f"{agent}: {_who_works(found)}"))
         for why in found["why"]:

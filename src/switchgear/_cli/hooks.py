@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.doctor import examine_hooks, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
@@ -18,7 +18,6 @@ from switchgear._cli.views.text import clean, plural, say, signs_for, warn
 from switchgear._config import ConfigError
 from switchgear._config.loader import candidates, has_our_table
 from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
-from switchgear._console.values import printed
 from switchgear._hooks import resident
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.install.saved_copies import forget, is_saved, save
@@ -65,7 +64,6 @@ class AgentName(_TextType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[Any]:
-        """The names that begin so."""
         del ctx, param
         return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
 
@@ -185,7 +183,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     installed = [entry for entry in found if entry[2].installed]
     has_problems = any(_problems(standing) for _, _, standing in found if _matters(standing))
     if as_json:
-        say(printed([_describe_state(*entry) for entry in found]))
+        say_json([_describe_state(*entry) for entry in found])
     else:
         _say_status(found)
     return 1 if has_problems or (agent is not None and not installed) else 0

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from switchgear._cli.context import Session, file_of, open_session
+from switchgear._cli.context import Session, file_of, open_session, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     Branch,
@@ -21,7 +21,6 @@ from switchgear._cli.options import (
     who_gives,
 )
 from switchgear._cli.views.text import clean, clock_time, plural, say
-from switchgear._console.values import printed
 from switchgear._fleet.categories import default_breakers, shown_name
 from switchgear._fleet.incidents import Incidents, as_configuration
 from switchgear._fleet.incidents import review as look_back
@@ -44,7 +43,7 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         found = list(incidents_of(session).all())
     shown = [one for one in found if everything or one.get("status") != "closed"]
     if as_json:
-        say(printed(shown))
+        say_json(shown)
         return
     for one in shown:
         if "trouble" in one:
@@ -77,7 +76,7 @@ def show(incident: str, *, as_json: bool) -> None:
         kept = incidents_of(session)
         incident = _full_id(kept, incident)
         if as_json:
-            say(printed(kept.get(incident)))
+            say_json(kept.get(incident))
             return
         for line in kept.report_of(incident).splitlines():
             say(clean(line, 2000))
@@ -147,7 +146,7 @@ def review(since: str | None, *, as_json: bool) -> None:
         keeps = min(session.config.retention.events, MOST_EVENTS)
     findings = look_back(breakers, events, kept)
     if as_json:
-        say(printed([one._asdict() for one in findings]))
+        say_json([one._asdict() for one in findings])
         return
     if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
         oldest = clock_time(stored[0].at_s, from_s)

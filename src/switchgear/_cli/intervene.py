@@ -310,7 +310,6 @@ def _skip(session: Session, name: str, why: str | None) -> str:
 
 
 def _abort(session: Session) -> str:
-    """Stop every active agent."""
     session.demand_operator("*", "an abort of everything")
     reason = "The batch was aborted by an operator. Stop now; what is done is kept."
     stopped = _every_session(session, lambda notes: notes._replace(stop=reason))

@@ -11,10 +11,10 @@ from switchgear._analysis.backtest.engine import Recordings, each_run
 from switchgear._analysis.backtest.labels import add_label, read_labels
 from switchgear._analysis.backtest.outcomes import ENOUGH, infer, label_key
 from switchgear._cli.backtest import check_paths, format_option, jobs_option
+from switchgear._cli.context import say_json
 from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import progress
 from switchgear._cli.views.text import clean, plural, say, warn
-from switchgear._console.values import printed
 from switchgear._text.agent_text import one_line
 
 NO_RUN = 3
@@ -25,8 +25,6 @@ _SHOWN_STEPS = 3
 
 
 class LabelledRun(NamedTuple):
-    """One recorded run as the verb shows it."""
-
     key: str
     id: str
     agent: str
@@ -149,7 +147,7 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
         return NO_RUN
     add_label(found[0].key, outcome)
     if as_json:
-        say(printed({"id": found[0].id, "key": found[0].key, "outcome": outcome}))
+        say_json({"id": found[0].id, "key": found[0].key, "outcome": outcome})
     else:
         say(clean(f"{found[0].id}: {outcome if outcome != 'forget' else 'label removed'}", 300))
     return 0
@@ -157,7 +155,7 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
 
 def _list(rows: list[LabelledRun], *, as_json: bool) -> int:
     if as_json:
-        say(printed([{**row._asdict(), "end": list(row.end)} for row in rows]))
+        say_json([{**row._asdict(), "end": list(row.end)} for row in rows])
         return 0 if rows else NO_RUN
     for row in rows:
         say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))

@@ -4,10 +4,9 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, say
-from switchgear._console.values import printed
 from switchgear._locks.locks import ResourceStatus
 from switchgear._text.formats import duration, elapsed
 
@@ -28,7 +27,7 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
             if everything or seen.tenure.holder or seen.tenure.waiting
         ]
     if as_json:
-        say(printed([_resource_dict(seen) for seen in found]))
+        say_json([_resource_dict(seen) for seen in found])
         return
     for seen in found:
         _show(seen, now_s)

@@ -33,7 +33,6 @@ class Fail(click.ClickException):
     exit_code = TROUBLE
 
     def show(self, _file: Any = None) -> None:
-        """Print it; each of its lines by itself."""
         for line in self.message.splitlines():
             front = "" if line.startswith("- ") else "switchgear: "
             say_lines(f"{front}{clean(line, 2000)}")
@@ -133,7 +132,6 @@ class VerbGroup(Branch):
     def main(  # type: ignore[override]  # click's overloads depend on the flag
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
-        """Run a command line and exit."""
         run = partial(super().main, args, standalone_mode=False, **options)
         if not standalone_mode:
             return run()

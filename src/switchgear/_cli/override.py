@@ -35,7 +35,7 @@ _LISTED = 10
 
 
 class Word(NamedTuple):
-    """An order as it was typed."""
+    """An override as it was typed."""
 
     circuit: str
     why: str | None

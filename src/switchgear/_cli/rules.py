@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from switchgear._breaker.rules import place_at
-from switchgear._cli.context import choose_store, file_of, load_chosen_config
+from switchgear._cli.context import choose_store, file_of, load_chosen_config, say_json
 from switchgear._cli.options import Branch, checked_text, fail, reader_options
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._config import Config
-from switchgear._console.values import printed
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import dump_rules, judge
 from switchgear._text.redact import redact
@@ -39,7 +38,7 @@ def list_rules(*, as_json: bool) -> None:
     loaded = load_chosen_config()
     book = loaded.rules
     if as_json:
-        say(printed({"rules": dump_rules(book.rules), "protected": _protected_paths(loaded)}))
+        say_json({"rules": dump_rules(book.rules), "protected": _protected_paths(loaded)})
         return
     for rule in book.rules:
         say(clean(f"{rule.name}: {rule.why}" if rule.why else rule.name))
@@ -103,7 +102,7 @@ def test(  # noqa: PLR0917  click passes them by name
     broken = judge(loaded.rules.rules, tool, inputs, _place(loaded, workspace))
     if as_json:
         parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
-        say(printed({"allowed": broken is None, **parts}))
+        say_json({"allowed": broken is None, **parts})
     elif broken is None:
         say(f"allowed by {plural(len(loaded.rules.rules), 'rule')}")
     else:

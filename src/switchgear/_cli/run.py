@@ -11,7 +11,7 @@ import click
 from switchgear._agents.base import Agent
 from switchgear._agents.demo import TASK, VALIDATED, VALIDATION, make_repository
 from switchgear._agents.process import missing_program
-from switchgear._cli.context import Session, open_session
+from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     defect,
@@ -35,7 +35,6 @@ from switchgear._cli.run_options import (
 from switchgear._cli.views.run import LiveView, run_view
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, say_lines, warn
-from switchgear._console.values import printed
 from switchgear._core.errors import BudgetRefused
 from switchgear._core.policy import Policy
 from switchgear._fleet.delivery import Outcome, deliver, notice
@@ -123,7 +122,7 @@ def show_dry_run(
     shown["would_start"] = not objections
     shown["exit_code"] = code
     if as_json:
-        say(printed(shown))
+        say_json(shown)
     else:
         _print(shown, options, priced, past)
     return code
@@ -194,8 +193,6 @@ def _estimate(past: CostEstimate | None) -> str:
 
 
 class Start(NamedTuple):
-    """What a run begins with, new or resumed."""
-
     options: RunOptions
     folder: Path
     record: RunFolder | None = None
@@ -306,7 +303,6 @@ def _named_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str,
 
 
 def _options(session: Session, task: str, flags: dict[str, Any]) -> tuple[RunOptions, str | None]:
-    """The options of a run, and a message about its time limit."""
     config: Any = session.config
     flags, wanted = taken_out(flags)
     defaults = {"stuck": config.interventions.in_runs}
@@ -359,7 +355,7 @@ def perform(session: Session, start: Start, *, as_json: bool) -> int:
         return defect(error, f"resume {begun[0].context.record.id}")
     outcomes = [each._asdict() for each in _notify_end(session, start, result)]
     if as_json:
-        say(printed({**result.dump(), "notifications": outcomes}))
+        say_json({**result.dump(), "notifications": outcomes})
     return result.exit_code
 
 
@@ -530,5 +526,5 @@ def _not_begun(
         "circuit": circuit,
         "run": None,
     }
-    say(printed(result))
+    say_json(result)
     return code

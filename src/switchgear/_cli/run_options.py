@@ -191,7 +191,6 @@ def wait_visibly(seconds: float) -> None:
 
 
 def dollars(*names: str, **how: Any) -> Callable[[F], F]:
-    """An option for an amount of money, in micro-dollars."""
     return click.option(*names, metavar="USD", callback=amount(micros), **how)
 
 

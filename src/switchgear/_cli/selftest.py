@@ -10,11 +10,16 @@ import click
 from switchgear._analysis.selftest.live import LIVE
 from switchgear._analysis.selftest.plan import SCENARIOS, perform, shielded
 from switchgear._analysis.selftest.sandbox import Bench, GuardRow, HeldCircuit
-from switchgear._cli.context import choose_store, load_chosen_config, open_session, read_token
+from switchgear._cli.context import (
+    choose_store,
+    load_chosen_config,
+    open_session,
+    read_token,
+    say_json,
+)
 from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.views.analysis import show_selftest
 from switchgear._cli.views.text import say
-from switchgear._console.values import printed
 from switchgear._core.types import Mode
 from switchgear._hooks.session import TIME, WATCHED
 
@@ -73,7 +78,7 @@ def selftest(
     bad = [row for row in rows if row.status == "failed"]
     if as_json:
         found = [{**row._asdict(), "after": row.after} for row in rows]
-        say(printed({"exit_code": CANNOT_FIRE if bad else 0, "rows": found}))
+        say_json({"exit_code": CANNOT_FIRE if bad else 0, "rows": found})
     else:
         show_selftest(rows)
     if bad:

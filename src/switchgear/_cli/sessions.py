@@ -6,12 +6,11 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from switchgear._cli.context import Session, open_session
+from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.options import reader_options
 from switchgear._cli.views.terminal import WIDE, Screen, column_widths, fitted, wrapped
 from switchgear._cli.views.text import Signs, clean, clock_time, plural, say
 from switchgear._console.sessions import ORDER, SessionRow, ordered, session_rows, stopped_words
-from switchgear._console.values import printed
 from switchgear._stuck.messages import resume_command, what_next
 from switchgear._text.formats import dollars
 
@@ -42,7 +41,7 @@ def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
         if last is not None:
             rows = sorted(rows, key=lambda row: row.heard_s)[-last:]
         if as_json:
-            say(printed([row._asdict() for row in rows]))
+            say_json([row._asdict() for row in rows])
             return
         if not rows:
             ended = [

@@ -9,12 +9,11 @@ import click
 from switchgear._analysis.simulate.compare import as_json as values
 from switchgear._analysis.simulate.compare import simulate as run
 from switchgear._analysis.simulate.world import SCENARIOS
-from switchgear._cli.context import load_chosen_config
+from switchgear._cli.context import load_chosen_config, say_json
 from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.analysis import show_simulation
 from switchgear._cli.views.text import clean, say
 from switchgear._config import DEFAULT
-from switchgear._console.values import printed
 from switchgear._report.analysis_pages import simulation_page
 
 MISSED = 1
@@ -64,7 +63,7 @@ def simulate(
         except OSError as error:
             fail(f"--html {html}: {error.strerror}; name a file in a folder that you may write to")
     if as_json:
-        say(printed({**values(result), "judged_by": source}))
+        say_json({**values(result), "judged_by": source})
     else:
         show_simulation(result, source)
     if html is not None:
@@ -75,7 +74,7 @@ def simulate(
 
 def _list(*, as_json: bool) -> None:
     if as_json:
-        say(printed([{"name": one.name, "about": one.about} for one in SCENARIOS.values()]))
+        say_json([{"name": one.name, "about": one.about} for one in SCENARIOS.values()])
         return
     for one in SCENARIOS.values():
         say(f"{one.name:<16}{one.about}")
@@ -83,7 +82,6 @@ def _list(*, as_json: bool) -> None:
 
 
 def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
-    """The policies of the circuits, and their source."""
     loaded = DEFAULT if presets else load_chosen_config()
     if loaded.breakers is None:
         return {}, "presets"

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from switchgear._breaker.views import View
-from switchgear._cli.context import Session, open_session, view_named, widened
+from switchgear._cli.context import Session, open_session, say_json, view_named, widened
 from switchgear._cli.options import (
     Since,
     circuit_argument,
@@ -32,7 +32,7 @@ from switchgear._cli.views.terminal import Screen
 from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._console.sessions import stopped_words
 from switchgear._console.sources import Sources
-from switchgear._console.values import of_entry, of_page, of_view, printed
+from switchgear._console.values import of_entry, of_page, of_view
 from switchgear._core.errors import StoreError
 from switchgear._stores.base import Entry
 from switchgear._text.glob import literal
@@ -97,7 +97,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
         views, trouble = session.read(glob)
         views, left_out, running = (views, "", []) if whole else _in_use(session, views)
         if as_json:
-            say(printed([of_view(view) for view in views]))
+            say_json([of_view(view) for view in views])
         elif views:
             _draw(session, views, everything=everything)
             if left_out:
@@ -111,7 +111,6 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
 
 
 def _draw(session: Session, views: list[View], *, everything: bool) -> None:
-    """The table and one line about the whole."""
     screen = Screen()
     ordered = by_trouble(views)
     shown = ordered if everything else _most_important(ordered)
@@ -132,7 +131,6 @@ def _most_important(ordered: list[View]) -> list[View]:
 
 
 def nothing(session: Session, glob: str) -> str:
-    """The message when no circuit matches."""
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
         return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
     return (
@@ -158,7 +156,7 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
         view = view_named(session, circuit)
         entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
         if as_json:
-            say(printed(of_page(view, entries)))
+            say_json(of_page(view, entries))
             return
         Page(Screen(), view, entries, session.now_s()).draw()
 
@@ -277,6 +275,6 @@ def _print(session: Session, screen: Screen | None, entries: list[Entry]) -> Non
     """Print events as lines of JSON, or on a screen."""
     for entry in entries:
         if screen is None:
-            say(printed(of_entry(entry), indent=None))
+            say_json(of_entry(entry), indent=None)
         else:
             screen.line(event_line(entry.event, session.now_s(), screen.signs), 10)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import fail, json_option, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._config import load_config
@@ -25,7 +25,6 @@ from switchgear._config.trust import (
     trust_file,
 )
 from switchgear._config.trust import revoke as drop_trust
-from switchgear._console.values import printed
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.interrupt import agent_process
 from switchgear._rules.builtin import BUILTIN
@@ -215,7 +214,7 @@ def _list(*, as_json: bool) -> None:
             }
         )
     if as_json:
-        say(printed(rows))
+        say_json(rows)
         return
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["trusted_at_s"]))

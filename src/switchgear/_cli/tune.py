@@ -23,10 +23,10 @@ from switchgear._cli.backtest import (
     jobs_option,
     outcome_options,
 )
+from switchgear._cli.context import say_json
 from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say
-from switchgear._console.values import printed
 
 DOES_NOT_HOLD, TOO_LITTLE = 1, 3
 NAME = "tuned"
@@ -94,7 +94,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     else:
         code = 0 if (found.result.held.false_stops.value or 0.0) <= share else DOES_NOT_HOLD
     if as_json:
-        say(printed(_values(found, share, code)))
+        say_json(_values(found, share, code))
     else:
         _draw(found, share, start.name, code)
     if write is not None and code == 0 and not isinstance(found.result, TooLittle):

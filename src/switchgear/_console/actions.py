@@ -79,8 +79,6 @@ class Conflict(ValueError):
 
 
 class ApiAnswer(NamedTuple):
-    """What a request gets."""
-
     body: dict[str, Any]
     is_replay: bool = False
 
@@ -354,7 +352,6 @@ def record_of(name: str, given: Mapping[str, Any]) -> Record:
 
 
 def override_of(given: Mapping[str, Any], now_s: float) -> Override:
-    """The override of a request. Raises ValueError."""
     _only(given, "action", "by", "why", "for_s", "create")
     mode, reset, probe = OVERRIDES[_choice(given, "action", OVERRIDES)]
     by, why = who_and_why(given)

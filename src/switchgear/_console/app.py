@@ -280,7 +280,6 @@ def _int(request: Request, name: str, default: int, least: int = 1, most: int = 
 
 
 async def _json(request: Request, *, empty: bool = False) -> dict[str, Any]:
-    """The object in the body of a request."""
     body = bytearray()
     try:
         async for part in request.stream():
@@ -377,7 +376,6 @@ class RequestGate:
         return None
 
     def _stranger(self, address: str, token: str | None) -> Denied:
-        """The answer to a request without a valid token."""
         if not self._failures.allows(address, time.monotonic()):
             return Denied(429, "rate", "too many requests without a valid token")
         if token is None:
@@ -445,7 +443,6 @@ async def _openapi(_request: Request) -> Response:
 
 
 async def _design(_request: Request) -> Response:
-    """The colours and fonts that reports share."""
     return Response(DESIGN, headers={"cache-control": "no-cache"}, media_type="text/css")
 
 

@@ -27,8 +27,6 @@ _SESSIONS = {
 
 
 class Attention(NamedTuple):
-    """One thing that needs attention."""
-
     rank: int
     """0 is the most urgent: stopped, open, waiting, budget, warned, incident."""
     kind: str

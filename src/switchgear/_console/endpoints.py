@@ -16,8 +16,6 @@ from switchgear._core.types import Mode, Phase
 
 
 class Endpoint(NamedTuple):
-    """One endpoint."""
-
     method: str
     path: str
     """As OpenAPI writes it; `{key}` may contain slashes."""

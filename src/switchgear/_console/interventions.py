@@ -54,8 +54,6 @@ class NotPossible(ValueError):
 
 
 class Author(NamedTuple):
-    """The author and reason of an intervention."""
-
     by: str
     why: str = ""
     """The reason; saved with the action where `audited`, else only with a resumption."""
@@ -64,7 +62,6 @@ class Author(NamedTuple):
 
 
 def options_of(plan: Interventions, notes: Notes, *, stopped: bool) -> tuple[Option, ...]:
-    """The actions that are possible for a session now."""
     return tuple(
         stuck_options(
             plan,

@@ -1,4 +1,4 @@
-"""The process of the console: beside the hook endpoint, on the same port, and never in its way.
+"""The process of the console, beside the hook endpoint and on the same port.
 
 `switchgear serve` listens. A connection that begins with a hook call is answered there; any other
 one is passed to this process, which runs the application. So hooks are as fast as without a console,
@@ -151,7 +151,6 @@ def application(settings: ConsoleSettings) -> Any:
 
 
 async def serve(app: Any, line: socket.socket) -> None:
-    """Answer the connections that come over the line, until it ends."""
     import uvicorn  # noqa: PLC0415  only in the process of the console
 
     config = uvicorn.Config(
@@ -280,7 +279,6 @@ def main(arguments: list[str]) -> int:
 
 
 def is_installed() -> bool:
-    """Whether the extra is there."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))

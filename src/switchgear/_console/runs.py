@@ -15,7 +15,6 @@ def run_status(run: dict[str, Any]) -> str:
 
 
 def run_row(run: dict[str, Any]) -> dict[str, Any]:
-    """A run without its iterations."""
     state = run.get("state") or {}
     micros, unknown = state.get("spent_micros"), state.get("unknown_prices") or 0
     return {

@@ -15,8 +15,6 @@ PREFIX = "session/"
 
 
 class SessionRow(NamedTuple):
-    """One session, ready to be shown."""
-
     id: str
     agent: str
     project: str
@@ -56,12 +54,10 @@ def stopped_words(ended: list[SessionRow]) -> str:
 
 
 def notes_of(panel: Panel, name: str) -> Notes:
-    """The note of a session, by the name of its circuit."""
     return panel.store.transact(name, lambda tx: Notes.load(tx.note))
 
 
 def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
-    """A stored session, ready to be shown."""
     circuit, policy = found.circuit, found.policy
     state = guarded.state_of(notes, circuit)
     heard_s = notes.heard_s or circuit.seen_s

@@ -215,7 +215,6 @@ class Sources:
         }
 
     def _possible(self, found: StoredCircuit, notes: Notes) -> list[str]:
-        """What an operator can do about a session now."""
         if state_of_session(notes, found.circuit) is State.ENDED:
             return []
         plan, stopped = self.config.interventions, is_stopped(found.circuit)

@@ -34,8 +34,6 @@ MOST_CLIENTS = 1_000
 
 
 class Message(NamedTuple):
-    """One message of the stream, encoded."""
-
     cursor: str | None
     """The event's cursor; `None`: the message is no event."""
     circuit: str
@@ -126,7 +124,6 @@ class EventHub:
             self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """Stop following, and end all connections."""
         tasks, self._task, self._scanning = (self._task, self._scanning), None, None
         for task in filter(None, tasks):
             task.cancel()
@@ -208,7 +205,6 @@ class EventHub:
         return self.circuits
 
     async def refresh(self, name: str) -> None:
-        """Read one circuit again that this process has changed."""
         self._update(await asyncio.to_thread(self._rows, [name]))
 
     async def scan(self) -> None:

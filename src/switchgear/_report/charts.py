@@ -175,8 +175,6 @@ def _done_label(done: Done) -> str:
 
 
 class Mark(NamedTuple):
-    """A line down at one place of a drawing."""
-
     place: int
     """From 0."""
     words: str
@@ -273,7 +271,6 @@ def output(iterations: Sequence[Done]) -> Markup:
 
 
 def bar(heat_: float, colour: str) -> Markup:
-    """A heat as a bar beside its number."""
     full = min(heat_, 1.0) * 100
     return element(
         "svg",
@@ -287,7 +284,6 @@ def bar(heat_: float, colour: str) -> Markup:
 
 
 def key(name: str, dash: str | None) -> Markup:
-    """A piece of a line, for a legend."""
     sample = line([(0, 6), (30, 6)], name, dash, dots=False)
     return element("svg", sample, width=30.0, height=12.0, viewBox="0 0 30 12", aria_hidden="true")
 
@@ -311,7 +307,6 @@ def _text(x: float, y: float, words: str, **attributes: str) -> Markup:
 
 
 def grid(plot: Plot, marks: list[tuple[float, str]]) -> Markup:
-    """Lines across at some values, with their words."""
     parts = []
     taken: list[float] = []
     for value, words in marks:

@@ -11,7 +11,6 @@ from switchgear._report.design import DESIGN
 
 
 def render(template: str, **values: Any) -> str:
-    """A page: one HTML document without script or resources."""
     page: str = _environment().get_template(template).render(**values)
     return page
 

@@ -293,7 +293,6 @@ def _most_relevant(tasks: Mapping[str, Progress], room: int) -> list[str]:
 
 
 def _activity(board: Board) -> str:
-    """What a running task does now."""
     left = "" if board.left_s is None else f" ({duration(board.left_s)} left)"
     spent = spend(board.spent_micros, board.unknown_prices)
     return f"#{board.number}  {elapsed(board.used_s)}{left}  {spent}  {board.doing}"

@@ -46,8 +46,6 @@ _HEAT = _ROW_BAR + 5
 
 
 class TableRow(NamedTuple):
-    """A circuit, ready to be laid out."""
-
     lamp: Text
     name: str
     tag: str
@@ -186,7 +184,6 @@ def _row(view: View, signs: Signs) -> TableRow:
 
 
 def _score(view: View) -> str:
-    """The stuck score of a session."""
     if not view.name.startswith("session/"):
         return ""
     return f"score {grounds_of(view.policy, view.readings).text}"
@@ -267,7 +264,6 @@ def _narrow(row: TableRow, width: int, signs: Signs) -> list[Text]:
 
 
 def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -> Text:
-    """When, which circuit, what."""
     sign = {Phase.OPEN: signs.open, Phase.HALF_OPEN: signs.half_open}.get(event.after, signs.closed)
     line = Text.assemble(
         (clock_time(event.at_s, now_s), "dim"), "  ", (sign, STYLES[event.after]), " "
@@ -470,7 +466,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def rounds_of(session: Session) -> Callable[[], None]:
-    """A function to be called now and then, which never waits."""
+    """A function that checks sessions that no process watches; called at each update, it never waits."""
 
     def look(name: str) -> Look:
         store = session.panel.store
@@ -631,7 +627,6 @@ def _sessions_line(sessions: list[dict[str, Any]], running: list[dict[str, Any]]
 
 
 def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
-    """The whole screen, as high and wide as the terminal is now."""
     width, height = screen.width or 80, max(screen.console.height, 5)
     session.look_again()
     views, error = session.read(glob)

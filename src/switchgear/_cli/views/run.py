@@ -44,8 +44,6 @@ TREND = 60
 
 
 class Ended(NamedTuple):
-    """What is remembered of an iteration."""
-
     number: int
     outcome: str
     line: str
@@ -280,7 +278,6 @@ class Size(NamedTuple):
 
 
 def picture(board: Board, size: Size) -> list[Text]:
-    """The lines of the live screen, at most as many as fit."""
     rows = [
         *_head(board, size),
         (7, Text()),
@@ -447,7 +444,6 @@ def _recent_lines(board: Board, size: Size, room: int) -> list[Ranked]:
 
 
 def label(name: str, size: Size) -> Text:
-    """What stands at the left of a line."""
     names = SHORT_NAMES if size.narrow else NAMES
     shown = names.get(name) or one_line(words(name), 40)
     # Assembled, so that what is appended is not dim as well.

@@ -53,7 +53,6 @@ class Screen:
         return max(int(columns), 20) if columns.isdecimal() and int(columns) else None
 
     def line(self, text: Text | str = "", indent: int = 0) -> None:
-        """One line; what does not fit continues below, indented."""
         for part in wrapped(text if isinstance(text, Text) else Text(text), self.width, indent):
             self.console.print(part, soft_wrap=True)
 
@@ -157,7 +156,6 @@ class LiveScreen:
     """Why drawing has stopped; the work continues."""
 
     def begin(self) -> None:
-        """From now on it is drawn."""
         self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
         self._thread.start()
 
@@ -167,7 +165,7 @@ class LiveScreen:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The normal screen in the meantime, for a prompt."""
+        """Show the normal screen in the meantime, for a prompt."""
         self.close()
         try:
             yield
