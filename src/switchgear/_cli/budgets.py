@@ -2,7 +2,7 @@
 
 import click
 
-from switchgear._budgets.budgets import Budgets, NodeStatus
+from switchgear._budgets.budgets import NodeStatus
 from switchgear._budgets.tree import root_of
 from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import (
@@ -185,16 +185,12 @@ def close_budget(node: str, by: str | None) -> None:
     who = who_gives(by)
     with open_session() as session:
         session.demand_operator(node, f"closing budget {node!r}")
-        session.panel.budgets.close(node, who=who)
-        above, _, _ = node.rpartition("/")
-        returned = _returned_text(session.panel.budgets, node)
+        kept = session.panel.budgets
+        kept.close(node, who=who)
+        lines = [line for line in kept.lines(root_of(node)) if line.node == node]
+    above = node.rpartition("/")[0]
+    returned = dollars([line for line in lines if line.kind == "closed"][-1].amount_micros or 0)
     say(clean(f"{node} is closed; {returned} were left{f' and return to {above}' * bool(above)}"))
-
-
-def _returned_text(kept: Budgets, node: str) -> str:
-    lines = kept.lines(root_of(node))
-    closed = [line for line in lines if line.kind == "closed" and line.node == node]
-    return dollars(closed[-1].amount_micros or 0)
 
 
 def _is_at(path: str, node: str) -> bool:

@@ -67,15 +67,30 @@ def summary(config: Config, *, store: str) -> list[SummaryRow]:
         SummaryRow("store", 1, [store]),
         _row("agents", [_agent_line(one) for one in crew.agents.values()]),
         _row("providers", providers),
-        _row("stories", [_story_line(one) for one in crew.stories.values()]),
+        _row(
+            "stories",
+            [
+                _amount(f"{one.name} ({one.owner})", one.budget_micros)
+                for one in crew.stories.values()
+            ],
+        ),
         _row("breakers", _breakers(config)),
         _row("policies", list(config.policies)),
         _row("circuits", [rule.match for rule in config.circuits]),
         _row("loops", list(config.loop_presets)),
         SummaryRow("rules", held, [f"{held - len(own)} built-in", *own]),
-        _row("sinks", [_sink_line(sink) for sink in config.sinks]),
+        _row(
+            "sinks",
+            [
+                f"{kind} {' '.join(fields.values())}"
+                for sink in config.sinks
+                for kind, fields in shown_sink(sink).items()
+            ],
+        ),
         _row("targets", [_target(one) for one in config.notifications]),
-        _row("budgets", [_budget(node) for node in config.budgets]),
+        _row(
+            "budgets", [_amount(one.node, one.limit_micros, " no limit") for one in config.budgets]
+        ),
         _row("opinion", [] if opinion is None else [opinion.model or opinion.command or ""]),
         _row("upstreams", [] if config.proxy is None else list(config.proxy.upstreams)),
     ]
@@ -116,15 +131,10 @@ def _row(title: str, items: list[str]) -> SummaryRow:
     return SummaryRow(title, len(items), items)
 
 
-def _agent_line(one: Any) -> str:
+def _agent_line(one: FleetAgent) -> str:
     models = ", then ".join(map(str, one.models))
     chain = f", then agent {', '.join(one.fallback_chain)}" if one.fallback_chain else ""
     return f"{one.name} ({one.owner}) on {models}{chain}"
-
-
-def _story_line(one: Any) -> str:
-    budget = "" if one.budget_micros is None else f" {dollars(one.budget_micros)}"
-    return f"{one.name} ({one.owner}){budget}"
 
 
 def _breakers(config: Config) -> list[str]:
@@ -143,14 +153,8 @@ def _target(one: Target) -> str:
     return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
 
 
-def _sink_line(one: Any) -> str:
-    ((kind, fields),) = shown_sink(one).items()
-    return f"{kind} {' '.join(fields.values())}"
-
-
-def _budget(node: Any) -> str:
-    limit = "no limit" if node.limit_micros is None else dollars(node.limit_micros)
-    return f"{node.node} {limit}"
+def _amount(what: str, micros: int | None, unlimited: str = "") -> str:
+    return f"{what}{unlimited if micros is None else f' {dollars(micros)}'}"
 
 
 def say_notes(notes: Any, unset: list[str]) -> None:
@@ -228,7 +232,11 @@ def init(  # noqa: PLR0917  click passes them by name
     path = os.path.abspath(os.path.expanduser(output))
     _check_place(path, output)
     login = owner or login_name()
-    given = Answers(_agents(agents), login, list(notify), url or "", _budgets(budgets))
+    try:
+        crew = dict(_starter_agent(word) for word in agents)
+    except ValueError as problem:
+        fail(f"--agent {problem}")
+    given = Answers(crew, login, list(notify), url or "", _budgets(budgets))
     if not yes and sys.stdin.isatty():
         given = _prompt_answers(given, owner is None)
     for word in given.targets:
@@ -255,13 +263,6 @@ def _check_place(path: str, shown: str) -> None:
         fail(f"{shown} exists already and is never overwritten; use -o for another file")
     if not os.path.isdir(os.path.dirname(path)):
         fail(f"{shown}: there is no such folder")
-
-
-def _agents(words: tuple[str, ...]) -> dict[str, list[str]]:
-    try:
-        return dict(_starter_agent(word) for word in words)
-    except ValueError as problem:
-        fail(f"--agent {problem}")
 
 
 def _starter_agent(word: str) -> tuple[str, list[str]]:
@@ -303,11 +304,10 @@ def _prompt_answers(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT00
     owner = given.owner
     if agents and asks_owner:
         owner = click.prompt("Person to notify about them", default=owner)
-    targets = list(given.targets)
+    targets = given.targets
     if not targets:
         where = "Notifications to (desktop, a URL, slack:VARIABLE, command:PROGRAM)"
-        word = _answer(where, NONE, target_from_text)
-        targets = [] if word == NONE else [word]
+        targets = [word for word in (_answer(where, NONE, target_from_text),) if word != NONE]
     store = given.store or _answer("Where state is kept", DEFAULT_STORE, _check_store)
     return Answers(agents, owner, targets, store, given.budgets)
 

@@ -347,7 +347,12 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
     installed = [scope for scope in scopes if standings[scope].installed]
     if not wanted and not installed:
         return
-    yield from _program(agent)
+    found = shutil.which(agent.program)
+    if found is None:
+        what = f"{agent.program} is not on the PATH here"
+        yield note(what, f"the hooks take effect where {agent.title} is installed")
+    else:
+        yield good(f"{agent.title} is {found}")
     for scope in scopes:
         if standings[scope].trouble:
             what = f"{standings[scope].path}: {standings[scope].trouble}"
@@ -363,15 +368,6 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
     for scope in installed:
         yield from _install_checks(agent, scope, standings[scope])
         yield from _prove_hooks(agent, scope, places[scope], folder)
-
-
-def _program(agent: HookSettings) -> Iterator[CheckResult]:
-    found = shutil.which(agent.program)
-    if found is None:
-        what = f"{agent.program} is not on the PATH here"
-        yield note(what, f"the hooks take effect where {agent.title} is installed")
-    else:
-        yield good(f"{agent.title} is {found}")
 
 
 def _install_checks(
@@ -398,7 +394,7 @@ def _prove_hooks(
     """Send events through the commands that the file holds, and look for them."""
     try:
         known = config_of(folder)
-        store = open_store(known)
+        store: Any = open_store(known)
         began_s = store.now_s()
         commands = there.commands()
     except (Unconfigured, StoreError, CannotChange) as error:
@@ -407,7 +403,10 @@ def _prove_hooks(
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
     yield from _try_events(agent, probe, known, store, commands, began_s=began_s)
-    yield from _remove_trial(probe, store)
+    try:
+        store.forget(probe.circuit)
+    except (StoreError, AttributeError) as error:
+        yield note(f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
     yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
     yield from _trust(agent, scope, folder, set(commands.values()))
 
@@ -501,14 +500,6 @@ def _source() -> str | None:
         return load_chosen_config().source
     except ConfigError:
         return None
-
-
-def _remove_trial(probe: Probe, store: Any) -> Iterator[CheckResult]:
-    """Remove the circuit of the trial, or report why that failed."""
-    try:
-        store.forget(probe.circuit)
-    except (StoreError, AttributeError) as error:
-        yield note(f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
 
 
 def _try_refusal(

@@ -4,10 +4,9 @@ import difflib
 import os
 from collections.abc import Iterable
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from switchgear._cli.context import open_session, say_json
 from switchgear._cli.doctor import examine_hooks, report, resident_process
@@ -31,44 +30,41 @@ from switchgear._hooks.install.settings import (
     scopes_of,
 )
 
-if TYPE_CHECKING:
-    _TextType = click.ParamType[str]
-else:
-    _TextType = click.ParamType  # not generic in older versions of click
-
 # Paths are texts, as in the stores.
 # ruff: noqa: PTH109, PTH111
 
 PROJECT, LOCAL, USER = "project", "local", "user"
 
 
-class AgentName(_TextType):
-    """The name of an agent that has hooks, or one of its other names."""
-
-    name = "agent"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The agent's name. Fails with the names there are, and the one that was probably meant."""
-        wanted = "-".join(value.lower().split())
-        found = ALIASES.get(wanted, wanted)
-        if found in AGENTS:
-            return found
-        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
-        meant = (
-            f"did you mean {ALIASES.get(near[0], near[0])!r}? there are" if near else "there are"
-        )
-        return self.fail(
-            f"there are no hooks for {value!r}; {meant} {', '.join(AGENTS)}", param, ctx
-        )
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[Any]:
-        del ctx, param
-        return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
+def _agent_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """The name of an agent that has hooks, by this or another of its names."""
+    wanted = "-".join((value or "").lower().split())
+    found = ALIASES.get(wanted, wanted)
+    if value is None or found in AGENTS:
+        return found or None
+    near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
+    meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+    raise click.BadParameter(
+        f"there are no hooks for {value!r}; {meant}there are {', '.join(AGENTS)}"
+    )
 
 
-agent_argument = click.argument("agent", type=AgentName(), metavar="AGENT")
+def _complete_agent(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in AGENTS if name.startswith(incomplete)]
+
+
+agent_argument = click.argument(
+    "agent", metavar="AGENT", callback=_agent_name, shell_complete=_complete_agent
+)
+any_agent_argument = click.argument(
+    "agent",
+    metavar="[AGENT]",
+    required=False,
+    callback=_agent_name,
+    shell_complete=_complete_agent,
+)
+
+
 scope_option = click.option(
     "--scope",
     type=click.Choice([PROJECT, LOCAL, USER]),
@@ -165,7 +161,7 @@ def uninstall(agent: str, scope: str) -> None:
 
 
 @hooks.command(short_help="Show which hooks are installed where.")
-@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
+@any_agent_argument
 @only_option
 @json_option
 def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
@@ -190,7 +186,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
 
 
 @hooks.command(short_help="Test the installed hooks by sending an event.")
-@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
+@any_agent_argument
 @only_option
 @json_option
 @token_option

@@ -13,7 +13,6 @@ from switchgear._cli.context import choose_store, file_of, load_chosen_config, s
 from switchgear._cli.options import Branch, checked_text, fail, reader_options
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._config import Config
-from switchgear._rules.effects import Place
 from switchgear._rules.rules import dump_rules, judge
 from switchgear._text.redact import redact
 
@@ -99,7 +98,9 @@ def test(  # noqa: PLR0917  click passes them by name
     if not inputs:
         tool, inputs, workspace = _read_call(tool, workspace)
     loaded = load_chosen_config()
-    broken = judge(loaded.rules.rules, tool, inputs, _place(loaded, workspace))
+    folder = os.path.abspath(workspace) if workspace else os.getcwd()
+    place = place_at(folder, protected=_protected_paths(loaded))
+    broken = judge(loaded.rules.rules, tool, inputs, place)
     if as_json:
         parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
         say_json({"allowed": broken is None, **parts})
@@ -132,11 +133,6 @@ def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
         fail(f"the call needs a tool and one of {', '.join(_INPUT_KEYS)}")
     folder = call.get("cwd")
     return name, inputs, workspace or (folder if isinstance(folder, str) else None)
-
-
-def _place(loaded: Config, workspace: str | None) -> Place:
-    folder = os.path.abspath(workspace) if workspace else os.getcwd()
-    return place_at(folder, protected=_protected_paths(loaded))
 
 
 def _protected_paths(loaded: Config) -> tuple[str, ...]:

@@ -348,7 +348,11 @@ def perform(session: Session, start: Start, *, as_json: bool) -> int:
     except StillOpen as still:
         return refuse("circuit_breaker", str(still))
     except BudgetRefused as refused:
-        return refuse("budget", f"{refused}\n{_ways_to_money(refused)}")
+        node = shlex.quote(refused.node)
+        more = f"switchgear budgets set {node} DOLLARS  # give it more"
+        way = "a smaller --budget" if refused.free_micros else more
+        shown = f"switchgear budgets show {node}  # shows the reservations"
+        return refuse("budget", f"{refused}\n- {shown}\n- {way}")
     except Exception as error:
         if not any(runner.has_worked for runner in begun):
             raise
@@ -404,13 +408,6 @@ def _notify_end(session: Session, start: Start, result: RunResult) -> list[Outco
     for failure in failed_notices(outcomes):
         warn(failure)
     return outcomes
-
-
-def _ways_to_money(refused: BudgetRefused) -> str:
-    node = shlex.quote(refused.node)
-    shown = f"- switchgear budgets show {node}  # shows the reservations"
-    more = f"- switchgear budgets set {node} DOLLARS  # give it more"
-    return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
 
 def _run_loop(  # noqa: PLR0917

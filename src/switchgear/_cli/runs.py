@@ -219,12 +219,9 @@ def _duration_text(run: dict[str, Any]) -> str:
 def _iteration(facts: dict[str, Any]) -> str:
     began = _local_time(facts.get("started_at"))
     at = f" {began:%H:%M:%S}" if began else ""
-    parts = [*iteration(facts), _count(facts.get("steps"), "step"), str(facts.get("phase"))]
+    steps = facts.get("steps")
+    count = plural(steps, "step") if isinstance(steps, int) else "steps not measured"
+    parts = [*iteration(facts), count, str(facts.get("phase"))]
     if facts.get("error"):
         parts.append(str(facts["error"]))
     return f"  #{facts.get('number')}{at}  " + clean(", ".join(parts), 700)
-
-
-def _count(count: Any, noun: str) -> str:
-    """`1 file`, `2 files`; values that were not measured are shown as such."""
-    return plural(count, noun) if isinstance(count, int) else f"{noun}s not measured"

@@ -96,7 +96,9 @@ def _check_names(option: str, names: tuple[str, ...], known: list[str]) -> None:
 def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
     for name in (WATCHED, TIME):
         os.environ.pop(name, None)  # an enclosing run does not concern the attacked sessions
-    bench = _bench()
+    config = load_chosen_config()  # a missing store is not created
+    store = choose_store(config).value
+    bench = Bench(config, os.getcwd(), store, tuple(_held()), read_token())
     virtual = [name for name in SCENARIOS if name in chosen]
     if virtual:
         yield from perform(bench, virtual)
@@ -104,13 +106,6 @@ def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
         if live and name in chosen:
             for act in scenario.acts:
                 yield from shielded(act, bench, name)
-
-
-def _bench() -> Bench:
-    """The configuration, and the modes in the store; a missing store is not created."""
-    config = load_chosen_config()
-    chosen = choose_store(config)
-    return Bench(config, os.getcwd(), chosen.value, tuple(_held()), read_token())
 
 
 def _held() -> Iterator[Any]:

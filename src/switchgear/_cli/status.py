@@ -113,21 +113,17 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
 def _draw(session: Session, views: list[View], *, everything: bool) -> None:
     screen = Screen()
     ordered = by_trouble(views)
-    shown = ordered if everything else _most_important(ordered)
+    trouble = sum(
+        view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
+        for view in ordered
+    )
+    shown = ordered if everything else ordered[: max(SHOWN, trouble)]
     for line in table(shown, screen.width, screen.signs):
         screen.console.print(line, soft_wrap=True)
     screen.line()
     rest = len(ordered) - len(shown)
     more = f"; {rest:,} calm ones are not shown (--all)" if rest else ""
     screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
-
-
-def _most_important(ordered: list[View]) -> list[View]:
-    trouble = sum(
-        view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
-        for view in ordered
-    )
-    return ordered[: max(SHOWN, trouble)]
 
 
 def nothing(session: Session, glob: str) -> str:

@@ -87,7 +87,9 @@ def trust(
         say(clean(f"{file} {was} trusted", 1000))
         return None
     digest = show_file(file, variables)
-    if not yes and not _agrees():
+    if not yes and not sys.stdin.isatty():
+        fail("there is no terminal to prompt at: pass --yes to trust it")
+    if not yes and not click.confirm("Trust this file?", default=False, err=True):
         say("nothing was changed: the file is not trusted")
         return 1
     trust_and_say(file, digest, variables)
@@ -190,12 +192,6 @@ def _demand_operator(file: str) -> None:
         return  # no configuration of this project was in effect, and so no token
     with open_session(reading=True) as session:
         session.demand_operator("trust", f"another configuration than the trusted {file}")
-
-
-def _agrees() -> bool:
-    if not sys.stdin.isatty():
-        fail("there is no terminal to prompt at: pass --yes to trust it")
-    return click.confirm("Trust this file?", default=False, err=True)
 
 
 def _list(*, as_json: bool) -> None:

@@ -79,7 +79,10 @@ def wrap(command: tuple[str, ...], **given: Any) -> None:
             given["timeout_s"],
         )
         report = run_wrapped(command, settings)
-        _close(session, opened)
+        if opened is not None:
+            # A call that was cut off keeps it open until its lease ends.
+            with suppress(BudgetRefused, OverrideRefused, StoreError):
+                session.panel.budgets.close(opened)
     if given["report"]:
         with open(given["report"], "w", encoding="utf-8") as file:
             json.dump(report.to_dict(), file, indent=2)
@@ -124,13 +127,6 @@ def _budget(session: Session, given: dict[str, Any]) -> tuple[str | None, str | 
     except BudgetRefused as error:
         fail(f"{error}; nothing was started")
     return path, path
-
-
-def _close(session: Session, node: str | None) -> None:
-    """Close the budget of the command; a call that was cut off keeps it open until its lease ends."""
-    if node is not None:
-        with suppress(BudgetRefused, OverrideRefused, StoreError):
-            session.panel.budgets.close(node)
 
 
 def _say(report: WrapReport, budget_micros: int | None) -> None:

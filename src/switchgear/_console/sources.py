@@ -202,6 +202,11 @@ class Sources:
             raise NotFound(f"there is no session {name!r}")
         now_s = self.panel.store.now_s()
         notes = notes_of(self.panel, found.circuit.key)
+        possible: list[str] = []
+        if state_of_session(notes, found.circuit) is not State.ENDED:
+            stopped = is_stopped(found.circuit)
+            options = options_of(self.config.interventions, notes, stopped=stopped)
+            possible = [option.key for option in options]
         return {
             **self._session_values(session_row(found, notes, now_s), now_s),
             "tried": list(notes.tried),
@@ -210,15 +215,9 @@ class Sources:
             "limit_s": notes.limit_s,
             "pending": list(notes.pending),
             "steps": [_step_values(row, found.policy) for row in notes.steps if len(row) == 5],
-            "possible": self._possible(found, notes),
+            "possible": possible,
             "circuit": self.circuit(found.circuit.key),
         }
-
-    def _possible(self, found: StoredCircuit, notes: Notes) -> list[str]:
-        if state_of_session(notes, found.circuit) is State.ENDED:
-            return []
-        plan, stopped = self.config.interventions, is_stopped(found.circuit)
-        return [option.key for option in options_of(plan, notes, stopped=stopped)]
 
     # Runs and batches
 

@@ -3,13 +3,14 @@
 Pure functions of what was found. Each is one file without script or resources; every text is escaped.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from switchgear._analysis.backtest.findings import BacktestFindings
-from switchgear._analysis.backtest.replay import Judged, RunRow, Shown
+from switchgear._analysis.backtest.replay import Judged, RunRow
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS, Tally
@@ -34,7 +35,7 @@ def backtest_page(found: BacktestFindings) -> str:
         lines=[(rows[0][0], [value for _, value in rows]) for rows in zip(*lines, strict=True)],
         runs=[_shown_run(row) for row in found.most_important()],
         remarks=_remarks(found),
-        told=_step_result,
+        told=lambda step: ": ".join(filter(None, (_RESULTS[step.ok], step.told))),
     )
 
 
@@ -144,7 +145,9 @@ def _picture(row: RunRow, judged: Judged) -> Markup | None:
     heats = dict(judged.heats)
     points = [_point(number, judged.kinds, heats.get(number)) for number in numbers]
     marks = [
-        charts.Mark(_place(numbers, number), f"{words} after {number:,}", colour)
+        charts.Mark(
+            bisect_left(numbers, number, hi=len(numbers) - 1), f"{words} after {number:,}", colour
+        )
         for number, words, colour in (
             (judged.warned_at, "warned", "warn"),
             (judged.tripped_at, "stopped", "bad"),
@@ -154,20 +157,13 @@ def _picture(row: RunRow, judged: Judged) -> Markup | None:
     return charts.heat(points, marks, noun="steps")
 
 
-def _place(numbers: Sequence[int], number: int) -> int:
-    """The place of the first point that is not before a step."""
-    return next((at for at, each in enumerate(numbers) if each >= number), len(numbers) - 1)
-
-
 def _point(number: int, kinds: Sequence[str], heats: Sequence[float] | None) -> Done:
     held = () if heats is None else zip(kinds, heats, strict=False)
     readings = tuple(DetectorHeat(kind, heat, "") for kind, heat in held)
     return Done(number, heat=max(heats or (0.0,)), readings=readings)
 
 
-def _step_result(step: Shown) -> str:
-    word = {True: "ok", False: "failed", None: ""}[step.ok]
-    return ": ".join(part for part in (word, step.told) if part)
+_RESULTS = {True: "ok", False: "failed", None: ""}
 
 
 def _remarks(found: BacktestFindings) -> list[str]:

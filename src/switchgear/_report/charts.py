@@ -48,7 +48,7 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> Markup:
     Markup('<p class="note">a &lt; b</p>')
     """
     named = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        f' {name.rstrip("_").replace("_", "-")}="{escape(printable(_shown(value)))}"'
         for name, value in attributes.items()
         if value is not None
     )
@@ -63,9 +63,8 @@ def joined(*parts: str) -> Markup:
     )
 
 
-def _value(value: str | float) -> str:
-    shown = value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
-    return f"{escape(printable(shown))}"
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 WIDE = 960.0

@@ -24,11 +24,7 @@ def show_selftest(rows: list[GuardRow]) -> None:
     """A line for each guard; where it does not fire, the reason below it; then the sum."""
     screen = Screen()
     signs = screen.signs
-    marks = {
-        GuardStatus.OK: signs.good,
-        GuardStatus.FAILED: signs.bad,
-        GuardStatus.SKIPPED: signs.dot,
-    }
+    marks = dict(zip(_STYLES, (signs.good, signs.bad, signs.dot), strict=True))
     margin = max(map(len, marks.values()))
     stacked = screen.width is not None and screen.width < sum(_WIDTHS) + len(_WIDTHS) + margin
     if not stacked and rows:
@@ -126,7 +122,9 @@ _LABEL = 22
 
 
 def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
-    _head(screen, found)
+    formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
+    files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
+    screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
     if found.runs:
         _outcomes(screen, found)
         screen.line()
@@ -143,12 +141,6 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
             2,
         )
     _remarks(screen, found)
-
-
-def _head(screen: Screen, found: BacktestFindings) -> None:
-    formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
-    files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
-    screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
 
 
 def _outcomes(screen: Screen, found: BacktestFindings) -> None:
@@ -181,19 +173,14 @@ def _table(screen: Screen, found: BacktestFindings) -> None:
     for place, label in enumerate(labels):
         values = [column[place] for column in cells]
         if narrow and len(values) > 1:
-            _print_stacked(screen, label, values, [column[0] for column in cells])
+            if label:
+                screen.line(Text(label, "dim"))
+                for column in cells:
+                    screen.line(f"  {clean(column[0], 40)}: {column[place]}", 4)
             continue
         padded = "   ".join(value.ljust(width) for value, width in zip(values, wide, strict=True))
         style = "bold" if not label else ""
         screen.line(Text.assemble((f"{label:{_LABEL}}", "dim"), (padded.rstrip(), style)), _LABEL)
-
-
-def _print_stacked(screen: Screen, label: str, values: list[str], names: list[str]) -> None:
-    if not label:
-        return
-    screen.line(Text(label, "dim"))
-    for name, value in zip(names, values, strict=True):
-        screen.line(f"  {clean(name, 40)}: {value}", 4)
 
 
 def _lines(counts: Counts) -> Iterator[tuple[str, str]]:
@@ -259,12 +246,10 @@ def _print_run(screen: Screen, row: RunRow, *, named: bool) -> None:
     width = min((screen.width or 120) - 4, 100)
     name = fitted(clean(run.id, 200), min(len(run.id), width), screen.signs)
     screen.line(Text.assemble((f"  {name}", "bold"), "  ", (how, style)), 4)
-    last: Judged | None = None
-    for judged in row.judged:
-        if judged.stopped:
-            _stop(screen, row, judged, named=named)
-            last = judged
-    for step in last.evidence[-3:] if last is not None else ():
+    stops = [judged for judged in row.judged if judged.stopped]
+    for judged in stops:
+        _stop(screen, row, judged, named=named)
+    for step in stops[-1].evidence[-3:] if stops else ():
         outcome = {True: screen.signs.good, False: screen.signs.bad, None: screen.signs.dot}
         action = f"{step.tool} {step.args}".strip() or step.thought
         result = f" {screen.signs.arrow} {step.told}" if step.told else ""

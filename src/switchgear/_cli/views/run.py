@@ -295,7 +295,8 @@ def picture(board: Board, size: Size) -> list[Text]:
     rows.append((5, Text(foot, "dim")))
     spare = size.height - len(rows)
     if spare > 0:
-        rows[-1:-1] = _recent_lines(board, size, spare)
+        indent = " " * (2 if size.narrow else size.label)
+        rows[-1:-1] = [(9, Text(indent + text, "dim")) for text in board.recent[-spare:]]
     while len(rows) > size.height:
         worst = max(range(len(rows)), key=lambda place: (rows[place][0], place))
         del rows[worst]
@@ -367,10 +368,11 @@ def _detectors(board: Board, size: Size) -> list[Ranked]:
 
 
 def _state_lines(board: Board, size: Size) -> list[Ranked]:
+    left = "no time limit" if board.left_s is None else f"{clock(board.left_s)} left"
     rows = [
         (3, _outcomes(board, size)),
         (2, _money(board, size)),
-        (2, _time(board, size)),
+        (2, label("time", size).append(f"{clock(board.used_s)}, {left}")),
     ]
     tests = [each.tests for each in board.ended]
     if any(each is not None for each in tests):
@@ -386,8 +388,7 @@ def _state_lines(board: Board, size: Size) -> list[Ranked]:
         rows.append((2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
         title = "sent to agent" if board.busy else "next prompt"
-        text = board.nudge
-        rows.append((2, label(title, size).append(text, "yellow")))
+        rows.append((2, label(title, size).append(board.nudge, "yellow")))
     return rows
 
 
@@ -419,12 +420,6 @@ def _money(board: Board, size: Size) -> Text:
     return line.append(", no budget" if budget is None else f" of {dollars(budget)}")
 
 
-def _time(board: Board, size: Size) -> Text:
-    line = label("time", size).append(clock(board.used_s))
-    left = "no time limit" if board.left_s is None else f"{clock(board.left_s)} left"
-    return line.append(f", {left}")
-
-
 def _activity_lines(board: Board, size: Size) -> list[Ranked]:
     if board.stopping:
         words_ = "stopping: the agent ends" if board.stopping == 1 else "stopping at once"
@@ -434,13 +429,6 @@ def _activity_lines(board: Board, size: Size) -> list[Ranked]:
         return [(0, line.append(f"{clock(board.waits_s)} {board.doing}", "bold yellow"))]
     # The seconds stand first: however narrow it is, one sees that it is alive.
     return [(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
-
-
-def _recent_lines(board: Board, size: Size, room: int) -> list[Ranked]:
-    return [
-        (9, Text(" " * size.label + text if not size.narrow else f"  {text}", "dim"))
-        for text in board.recent[-room:]
-    ]
 
 
 def label(name: str, size: Size) -> Text:
@@ -537,7 +525,9 @@ class LiveView(Notebook):
         for line in rest:
             if line.startswith(COPIED):
                 screen.console.print(Text(clean(line, 4000)), soft_wrap=True)
-            elif not _is_in(frame, line.removeprefix("  evidence: ")):
+            elif not any(  # unless the line of a detector shows it already, in full
+                drawn.plain.endswith(f"  {line.removeprefix('  evidence: ')}") for drawn in frame
+            ):
                 screen.line(Text(clean(line, 2000)), indent=4)
 
     def close(self) -> None:
@@ -550,8 +540,3 @@ class LiveView(Notebook):
     def frame(self) -> Text:
         lines = picture(self.board(), self.size())
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
-
-
-def _is_in(frame: list[Text], evidence: str) -> bool:
-    """Whether the line of a detector shows it already, in full."""
-    return any(line.plain.endswith(f"  {evidence}") for line in frame)
