@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -255,13 +256,12 @@ def _show(found: dict[str, Any]) -> None:
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
             queue = _queue(one, found["at_s"]) if kind == "locks" else ""
-            held = "" if one["mode"] == "auto" else one["mode"].replace("_", " ")
-            state = held or one["phase"].replace("_", "-")
-            why = "" if held and one["why"].startswith(held) else why
-            by = one["why"].removeprefix(held) if held and not why else ""
-            shown = name.removesuffix("/latency")
-            what = shown if shown == name else f"{shown}, latency"
-            say(clean(f"{title} {what}: {state}{by}{why}{queue}"))
+            state = one["phase"].replace("_", "-")
+            if one["mode"] != "auto":
+                state = one["mode"].replace("_", " ")
+                why = why.removeprefix(f": {state}")
+            what = re.sub("/latency$", ", latency", name)
+            say(clean(f"{title} {what}: {state}{why}{queue}"))
 
 
 def _who_works(one: dict[str, Any]) -> str:

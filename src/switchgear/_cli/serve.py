@@ -160,7 +160,7 @@ def _settings(
     loopback = is_loopback(host)
     own = () if loopback else (host,)
     store = os.environ.get(STORE_VARIABLE) or None
-    return ConsoleSettings(root, store, None, read, client, operator, loopback, (*names, *own))
+    return ConsoleSettings(root, store, read, client, operator, loopback, (*names, *own))
 
 
 def read_or_make_token(place: str) -> str:

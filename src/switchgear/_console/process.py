@@ -33,8 +33,6 @@ class ConsoleSettings(NamedTuple):
     root: str
     store: str | None
     """The URL of the store; `None`: the default file."""
-    config: str | None
-    """The configuration file; `None`: the one in effect."""
     read: str | None
     client: str | None
     operator: str | None
@@ -129,17 +127,13 @@ class ConsoleProcess:
 
 def application(settings: ConsoleSettings) -> Any:
     """The application over the installation that the settings name. Raises `ConfigError`."""
-    from switchgear._config import load_config  # noqa: PLC0415  a server starts quickly
-    from switchgear._config.trust import effective_config  # noqa: PLC0415
+    from switchgear._config.trust import effective_config  # noqa: PLC0415  a server starts quickly
     from switchgear._console.access import Places, Tokens  # noqa: PLC0415
     from switchgear._console.app import make_app  # noqa: PLC0415
     from switchgear._console.sources import Sources  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
 
-    if settings.config is None:
-        config = effective_config(settings.root, for_command=True).config
-    else:
-        config = load_config(settings.config)
+    config = effective_config(settings.root, for_command=True).config
     panel = Panel(
         settings.store or config.store,
         policies=config.policy_for,

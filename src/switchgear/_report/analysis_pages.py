@@ -4,7 +4,7 @@ Pure functions of what was found. Each is one file without script or resources; 
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -23,7 +23,13 @@ from switchgear._text.formats import duration
 
 def backtest_page(found: BacktestFindings) -> str:
     """The report of a backtest: what each policy would have done, then a picture for each run."""
-    lines = [_lines(counts) for counts in found.counts]
+    facts = [policy_facts(counts, kind_name, None) for counts in found.counts]
+    lines = [
+        (_ROW_NAMES.get(rows[0][0], rows[0][0].strip()), [value for _, value in rows])
+        for rows in zip(*facts, strict=True)
+    ]
+    late = [f"{counts.too_late:,}" for counts in found.counts]
+    lines[3:3] = [("tripped only at the end", late)] if lines else []
     return render(
         "backtest.html",
         found=found,
@@ -32,7 +38,7 @@ def backtest_page(found: BacktestFindings) -> str:
         stops=" / ".join(f"{counts.stopped:,}" for counts in found.counts) or "0",
         formats=", ".join(f"{name} {many:,}" for name, many in found.tally.formats.most_common()),
         policies=[(counts.policy, "") for counts in found.counts],
-        lines=[(rows[0][0], [value for _, value in rows]) for rows in zip(*lines, strict=True)],
+        lines=lines,
         runs=[_shown_run(row) for row in found.most_important()],
         remarks=_remarks(found),
         told=lambda step: ": ".join(filter(None, (_RESULTS[step.ok], step.told))),
@@ -51,41 +57,54 @@ def _facts(found: BacktestFindings) -> list[tuple[str, str]]:
     return facts
 
 
-def _lines(counts: Counts) -> list[tuple[str, str]]:
-    by = ", ".join(
-        f"{kind_name(kind)} {times:,}" for kind, times in counts.by_detector.most_common()
-    )
+def policy_facts(
+    counts: Counts, named: Callable[[str], str] = str, most: int | None = 4
+) -> list[tuple[str, str]]:
+    """What a policy would have done, in the order of the tables; indented: about the row above.
+
+    `named` is how a detector is called, `most` how many of them are listed.
+    """
+    runs, stopped = f"of {counts.runs:,} run{'s' * (counts.runs != 1)}", counts.stopped
+    by = (f"{named(kind)} {times:,}" for kind, times in counts.by_detector.most_common(most))
+    tokens = _share_text(counts.saved_tokens, counts.tokens)
     saved = money(counts.saved_micros)
     if counts.unpriced:
-        unknown = f"price unknown for {count(counts.unpriced, 'run')}"
-        saved = f"{saved}, and {unknown}" if counts.unpriced < counts.stopped else unknown
-    harmful = f"{counts.harmful:,}"
+        what = f"price unknown for {counts.unpriced:,} of {count(stopped, 'stopped run')}"
+        saved = f"{saved}, {what}" if counts.unpriced < stopped else what
+    harmful = f"{counts.harmful:,} of {count(counts.false_stops, 'false stop')}"
     if counts.maybe_harmful:
         harmful += f", {counts.maybe_harmful:,} unclear"
     return [
-        ("would warn", f"{counts.warned:,} of {count(counts.runs, 'run')}"),
-        ("would stop", f"{counts.stopped:,} of {count(counts.runs, 'run')}"),
-        ("by", by or "-"),
-        ("tripped only at the end", f"{counts.too_late:,}"),
+        ("would warn", f"{counts.warned:,} {runs}"),
+        ("would stop", f"{stopped:,} {runs}"),
+        ("  by", ", ".join(by) or "-"),
         ("steps saved", _share_text(counts.saved_steps, counts.steps)),
-        ("tokens saved", _share_text(counts.saved_tokens, counts.tokens)),
+        ("tokens saved", tokens if counts.tokens or not stopped else "unknown"),
         ("money saved", saved),
         ("false stops", _rate(counts.false_stop_rate, "solved")),
-        ("harmful false stops", harmful if counts.solved else "unknown"),
-        ("unsolved runs caught", _rate(counts.catch_rate, "unsolved")),
-        ("of their steps saved", _share_text(counts.unsolved_saved, counts.unsolved_steps)),
+        ("  harmful", harmful if counts.false_stops else "-"),
+        ("caught", _rate(counts.catch_rate, "unsolved")),
+        ("  of their steps", _share_text(counts.unsolved_saved, counts.unsolved_steps)),
     ]
 
 
+_ROW_NAMES = {
+    "  harmful": "harmful false stops",
+    "caught": "unsolved runs caught",
+    "  of their steps": "of their steps saved",
+}
+"""In a page, rows are not indented."""
+
+
 def _share_text(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "unknown"
+    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "-"
 
 
 def _rate(rate: Rate, what: str) -> str:
     if rate.value is None:
         return f"unknown: no run is known to be {what}"
-    interval = f"{rate.low:.1%} to {rate.high:.1%}"
-    return f"{rate.seen:,} of {rate.total:,} ({rate.value:.1%}; 95 %: {interval})"
+    interval = f"95 %: {rate.low:.1%} to {rate.high:.1%}"
+    return f"{rate.seen:,} of {rate.total:,} {what}, {rate.value:.1%} ({interval})"
 
 
 class ShownRun(NamedTuple):
