@@ -238,7 +238,7 @@ def init(  # noqa: PLR0917  click passes them by name
         fail(f"--agent {problem}")
     given = Answers(crew, login, list(notify), url or "", _budgets(budgets))
     if not yes and sys.stdin.isatty():
-        given = _prompt_answers(given, owner is None)
+        given = _prompt_answers(given, asks_owner=owner is None)
     for word in given.targets:
         try:
             target_from_text(word)
@@ -285,7 +285,7 @@ def _budgets(words: tuple[str, ...]) -> dict[str, float]:
     return found
 
 
-def _prompt_answers(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
+def _prompt_answers(given: Answers, *, asks_owner: bool) -> Answers:
     """The answers of the person at the terminal; an empty one takes the default."""
     say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)

@@ -246,7 +246,7 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
         what = f"a damaged file was set aside: {aside}"
         yield warning(what, "inspect it, then move it away; until then circuits start from scratch")
     if facts.get("unreadable", "0") != "0":
-        what = f"{plural(int(facts['unreadable']), 'state')} could not be read and was set aside"
+        what = f"{plural(int(facts['unreadable']), 'state')} could not be read: set aside"
         yield warning(what, "see 'switchgear events' for which, and why")
     newest = session.panel.events(limit=1000)
     lost = {

@@ -245,7 +245,7 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
     number = 0
     for number, line in enumerate(lines, 1):
         try:
-            reading.hear(number, line)
+            reading.read(number, line)
         except _BAD as error:
             wrong.append(f"line {number}: {_message_of(error)}")
     for number_of_it, account in [] if wrong else reading.accounts.values():
@@ -271,7 +271,7 @@ class _Reading:
         self._last: Account | None = None
         self._now_s = now_s
 
-    def hear(self, number: int, line: bytes) -> None:
+    def read(self, number: int, line: bytes) -> None:
         data = _parse_line(line)
         if number == 1:
             _check_head(data)
@@ -284,7 +284,9 @@ class _Reading:
         elif kind == "account":
             self._account(number, read_account(data))
         elif kind == "line" and "line" in data:
-            self._line(data["line"])
+            if self._last is None:
+                raise WireError("a line that comes before its account")
+            self._last.lines.append(data["line"])
         else:
             raise WireError(
                 f"its type is {kind!r}: it must be 'circuit', 'event', 'account' or 'line'"
@@ -322,11 +324,6 @@ class _Reading:
             raise WireError(f"the {account.shelf} {account.key!r} occurs twice")
         self.accounts[name] = (number, account)
         self._last = account
-
-    def _line(self, line: Any) -> None:
-        if self._last is None:
-            raise WireError("a line that comes before its account")
-        self._last.lines.append(line)
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:

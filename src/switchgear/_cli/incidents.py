@@ -109,9 +109,13 @@ def close(
 
 @incidents.command(short_help="Report a failure that no circuit caught.")
 @click.option(
-    "--false-negative", "circuit", metavar="CIRCUIT", required=True, callback=checked_text,
+    "--false-negative",
+    "circuit",
+    metavar="CIRCUIT",
+    required=True,
+    callback=checked_text,
     help="The circuit that should have tripped.",
-)  # fmt: skip
+)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Description of the failure.")
 @operator_options
 def add(circuit: str, *, why: str | None, by: str | None) -> None:

@@ -113,8 +113,14 @@ def label(
     rows = _rows(paths, force, jobs, hidden=as_json)
     if run_id is not None and outcome is not None:
         return _label_one(rows, run_id, outcome, as_json=as_json)
-    if listing or as_json:
-        return _list(rows, as_json=as_json)
+    if as_json:
+        say_json([row._asdict() for row in rows])
+        return 0 if rows else NO_RUN
+    if listing:
+        for row in rows:
+            say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
+        say(plural(len(rows), "run"))
+        return 0 if rows else NO_RUN
     selected = [row for row in rows if everything or row.outcome_from in {"inferred", ""}]
     selected.sort(key=lambda row: row.confidence or 0.5)
     if not selected:
@@ -128,9 +134,8 @@ def label(
 def _rows(
     paths: tuple[str, ...], force: str | None, jobs: int | None, *, hidden: bool
 ) -> list[LabelledRun]:
-    labels = read_labels()
     with progress("reading recordings", hidden=hidden) as tell:
-        read = Recordings(paths, {}, force, jobs, tell, labels, ENOUGH)
+        read = Recordings(paths, {}, force, jobs, tell, read_labels(), ENOUGH)
         return list(each_run(read, summary, RecordingTally()))
 
 
@@ -151,16 +156,6 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
     else:
         say(clean(f"{found[0].id}: {outcome if outcome != 'forget' else 'label removed'}", 300))
     return 0
-
-
-def _list(rows: list[LabelledRun], *, as_json: bool) -> int:
-    if as_json:
-        say_json([{**row._asdict(), "end": list(row.end)} for row in rows])
-        return 0 if rows else NO_RUN
-    for row in rows:
-        say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
-    say(f"{plural(len(rows), 'run')}")
-    return 0 if rows else NO_RUN
 
 
 def outcome_text(row: LabelledRun) -> str:

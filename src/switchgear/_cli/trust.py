@@ -197,18 +197,12 @@ def _demand_operator(file: str) -> None:
 def _list(*, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for each in records():
-        data = content(each.path)
-        now = "gone" if data is None else digest_of(each.path, data)
-        state = now if data is None else "as trusted" if now == each.digest else "changed"
-        rows.append(
-            {
-                "path": each.path,
-                "sha256": each.digest,
-                "state": state,
-                "variables": list(each.variables),
-                "trusted_at_s": each.at_s,
-            }
-        )
+        data, state = content(each.path), "gone"
+        if data is not None:
+            is_same = digest_of(each.path, data) == each.digest
+            state = "as trusted" if is_same else "changed"
+        known = {"path": each.path, "sha256": each.digest, "state": state}
+        rows.append({**known, "variables": each.variables, "trusted_at_s": each.at_s})
     if as_json:
         say_json(rows)
         return

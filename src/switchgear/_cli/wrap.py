@@ -15,7 +15,7 @@ from switchgear._cli.views.text import clean, say
 from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
 from switchgear._run.options import seconds
 from switchgear._run.wrap import WrapReport, WrapSettings, run_wrapped
-from switchgear._text.formats import dollars
+from switchgear._text.formats import dollars, plural
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -136,7 +136,7 @@ def _say(report: WrapReport, budget_micros: int | None) -> None:
     if budget_micros is not None:
         cost += f" of {dollars(budget_micros)}"
     parts = [
-        f"{report.calls} model call{'' if report.calls == 1 else 's'}",
+        plural(report.calls, "model call"),
         f"{report.failed} failed",
         f"{report.refused} refused",
         f"{report.input_tokens:,} tokens in, {report.output_tokens:,} out",

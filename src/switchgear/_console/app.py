@@ -112,16 +112,16 @@ class Console:
         self.actions = Actions(sources)
         self.hub = EventHub(sources)
         self.metrics_text = ConsoleMetrics(sources)
-        self.hub.listeners.append(self._hear)
+        self.hub.listeners.append(self._count_event)
         self.tokens = tokens
         self.places = places
         self._digest: tuple[float, str | None] = (float("-inf"), None)
         self._now: tuple[float, dict[str, Any]] | None = None
         self._now_lock = asyncio.Lock()
 
-    def _hear(self, entry: Entry) -> None:
+    def _count_event(self, entry: Entry) -> None:
         """Count an event, and recompute what needs attention."""
-        self.metrics_text.hear(entry.event)
+        self.metrics_text.record(entry.event)
         self._now = None
 
     # Tokens

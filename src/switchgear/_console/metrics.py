@@ -48,7 +48,7 @@ class ConsoleMetrics:
         self._lock = Lock()
         self._refused: Counter[str] = Counter()
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         self._events(event)
 
     def refuse(self, reason: str) -> None:

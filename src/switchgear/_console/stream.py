@@ -191,11 +191,8 @@ class EventHub:
         return self._sources.panel.events(after=cursor, limit=PAGE)
 
     def _rows(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-        rows: dict[str, dict[str, Any] | None] = {}
-        for name in names:
-            view = self._sources.panel.view(name)
-            rows[name] = None if view is None else self._sources.circuit_row(view)
-        return rows
+        views = {name: self._sources.panel.view(name) for name in names}
+        return {name: view and self._sources.circuit_row(view) for name, view in views.items()}
 
     async def known(self) -> dict[str, dict[str, Any]]:
         """The rows of all circuits; read again unless that would take much of the time."""
