@@ -224,7 +224,13 @@ def backtest(  # noqa: PLR0917  click passes them by name
         _add_opinions(found)
     if html is not None:
         write_whole(html, backtest_page(found))
-    _show(found, limit, html, as_json=as_json)
+    if as_json:
+        say_json(as_values(found))
+    else:
+        screen = Screen()
+        show_backtest(screen, found, limit)
+        if html is not None:
+            screen.line(f"report: {clean(html, 1000)}")
     return 0 if found.runs else NOTHING_READ
 
 
@@ -272,16 +278,6 @@ def _live() -> Iterator[RunRow]:
                 yield row
         if trouble is not None:
             raise trouble
-
-
-def _show(found: BacktestFindings, limit: int, html: str | None, *, as_json: bool) -> None:
-    if as_json:
-        say_json(as_values(found))
-        return
-    screen = Screen()
-    show_backtest(screen, found, limit)
-    if html is not None:
-        screen.line(f"report: {clean(html, 1000)}")
 
 
 def _show_sources() -> int:

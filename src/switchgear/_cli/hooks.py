@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
@@ -53,18 +54,9 @@ def _complete_agent(_ctx: click.Context, _parameter: click.Parameter, incomplete
     return [name for name in AGENTS if name.startswith(incomplete)]
 
 
-agent_argument = click.argument(
-    "agent", metavar="AGENT", callback=_agent_name, shell_complete=_complete_agent
-)
-any_agent_argument = click.argument(
-    "agent",
-    metavar="[AGENT]",
-    required=False,
-    callback=_agent_name,
-    shell_complete=_complete_agent,
-)
-
-
+_agent = partial(click.argument, "agent", callback=_agent_name, shell_complete=_complete_agent)
+agent_argument = _agent(metavar="AGENT")
+any_agent_argument = _agent(metavar="[AGENT]", required=False)
 scope_option = click.option(
     "--scope",
     type=click.Choice([PROJECT, LOCAL, USER]),
@@ -148,14 +140,10 @@ def uninstall(agent: str, scope: str) -> None:
                 again = f"switchgear hooks uninstall {agent} --scope {other}"
                 say(f"  They are installed with --scope {other}: '{again}' removes them.")
         return
+    done = f"the hooks were removed from {path}; everything else in it is unchanged"
     if change.removed:
-        say(clean(f"{title}: {path} was removed; it contained only the hooks"))
-    else:
-        say(
-            clean(
-                f"{title}: the hooks were removed from {path}; everything else in it is unchanged"
-            )
-        )
+        done = f"{path} was removed; it contained only the hooks"
+    say(clean(f"{title}: {done}"))
     say(clean(f"  backup   {_short_path(change.backup or '')}"))
     say("  An agent that is running now keeps using them until it is restarted.")
 

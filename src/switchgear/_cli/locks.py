@@ -59,11 +59,8 @@ def _show(seen: ResourceStatus, now_s: float) -> None:
     else:
         owner, since_s, until_s = tenure.holder[1:]
         held, left = elapsed(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
-        say(
-            clean(
-                f"{seen.resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
-            )
-        )
+        lease = f"lease ends in {left}, token {tenure.token}"
+        say(clean(f"{seen.resource}: {owner} for {held}, {lease}"))
     for place, waiter in enumerate(tenure.waiting, 1):
         waited = elapsed(max(0.0, now_s - waiter.since_s))
         say(clean(f"  {place}. {waiter.owner} waits for {waited}"))

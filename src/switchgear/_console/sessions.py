@@ -1,5 +1,6 @@
 """Guarded agent sessions as rows, for `switchgear sessions`, the API and the page."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from switchgear._core.types import Mode
@@ -34,11 +35,19 @@ class SessionRow(NamedTuple):
     began_s: float | None = None
 
 
-def session_rows(panel: Panel, *, everything: bool) -> list[SessionRow]:
-    """The sessions of the store, sub-agents left out; ended ones only with `everything`."""
+def session_rows(
+    panel: Panel,
+    *,
+    everything: bool = True,
+    notes: Callable[[StoredCircuit], Notes] | None = None,
+) -> list[SessionRow]:
+    """The sessions of the store, sub-agents left out; ended ones only with `everything`.
+
+    `notes` returns the note of a session; default: read from the store.
+    """
     now_s = panel.store.now_s()
     rows = [
-        session_row(found, notes_of(panel, found.circuit.key), now_s)
+        session_row(found, notes(found) if notes else notes_of(panel, found.circuit.key), now_s)
         for found in panel.store.find(f"{PREFIX}*")
         if "/" not in found.circuit.key.removeprefix(PREFIX)
     ]

@@ -24,7 +24,14 @@ from switchgear._console.attention import (
 from switchgear._console.interventions import RUN_ACTIONS, options_of, run_objection
 from switchgear._console.requests import all_requests
 from switchgear._console.runs import listed_runs, run_row
-from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
+from switchgear._console.sessions import (
+    PREFIX,
+    SessionRow,
+    notes_of,
+    ordered,
+    session_row,
+    session_rows,
+)
 from switchgear._console.values import heat_of, of_entry, of_page, of_view
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy, WeightedSum
@@ -157,21 +164,15 @@ class Sources:
 
     def session_rows(self) -> list[SessionRow]:
         """All sessions, those of sub-agents left out."""
-        now_s = self.panel.store.now_s()
-        found = [
-            each
-            for each in self.panel.store.find(f"{PREFIX}*")
-            if "/" not in each.circuit.key.removeprefix(PREFIX)
-        ]
-        rows = [session_row(each, self._notes_of(each, now_s), now_s) for each in found]
-        names = {each.circuit.key for each in found}
+        rows = session_rows(self.panel, notes=self._notes_of)
+        names = {f"{PREFIX}{row.id}" for row in rows}
         with self._lock:
             self._notes = {name: kept for name, kept in self._notes.items() if name in names}
         return rows
 
-    def _notes_of(self, found: StoredCircuit, now_s: float) -> Notes:
+    def _notes_of(self, found: StoredCircuit) -> Notes:
         """The note of a session; read again only when its circuit has changed, or after a while."""
-        name, version = found.circuit.key, found.circuit.version
+        name, version, now_s = found.circuit.key, found.circuit.version, self.panel.store.now_s()
         kept = self._notes.get(name)
         if kept is not None and kept[0] == version and now_s - kept[1] < NOTES_S:
             return kept[2]
