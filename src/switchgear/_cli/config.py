@@ -63,36 +63,31 @@ def summary(config: Config, *, store: str) -> list[SummaryRow]:
     builtin = {rule.name for rule in builtin_rules()}
     own = [rule.name for rule in config.rules.rules if rule.name not in builtin]
     held = len(config.rules.rules)
+    sections = {
+        "store": [store],
+        "agents": [_agent_line(one) for one in crew.agents.values()],
+        "providers": providers,
+        "stories": [
+            _amount(f"{one.name} ({one.owner})", one.budget_micros) for one in crew.stories.values()
+        ],
+        "breakers": _breakers(config),
+        "policies": list(config.policies),
+        "circuits": [rule.match for rule in config.circuits],
+        "loops": list(config.loop_presets),
+        "rules": [f"{held - len(own)} built-in", *own],
+        "sinks": [
+            f"{kind} {' '.join(fields.values())}"
+            for sink in config.sinks
+            for kind, fields in shown_sink(sink).items()
+        ],
+        "targets": [_target(one) for one in config.notifications],
+        "budgets": [_amount(one.node, one.limit_micros, " no limit") for one in config.budgets],
+        "opinion": [] if opinion is None else [opinion.model or opinion.command or ""],
+        "upstreams": [] if config.proxy is None else list(config.proxy.upstreams),
+    }
     rows = [
-        SummaryRow("store", 1, [store]),
-        _row("agents", [_agent_line(one) for one in crew.agents.values()]),
-        _row("providers", providers),
-        _row(
-            "stories",
-            [
-                _amount(f"{one.name} ({one.owner})", one.budget_micros)
-                for one in crew.stories.values()
-            ],
-        ),
-        _row("breakers", _breakers(config)),
-        _row("policies", list(config.policies)),
-        _row("circuits", [rule.match for rule in config.circuits]),
-        _row("loops", list(config.loop_presets)),
-        SummaryRow("rules", held, [f"{held - len(own)} built-in", *own]),
-        _row(
-            "sinks",
-            [
-                f"{kind} {' '.join(fields.values())}"
-                for sink in config.sinks
-                for kind, fields in shown_sink(sink).items()
-            ],
-        ),
-        _row("targets", [_target(one) for one in config.notifications]),
-        _row(
-            "budgets", [_amount(one.node, one.limit_micros, " no limit") for one in config.budgets]
-        ),
-        _row("opinion", [] if opinion is None else [opinion.model or opinion.command or ""]),
-        _row("upstreams", [] if config.proxy is None else list(config.proxy.upstreams)),
+        SummaryRow(title, held if title == "rules" else len(items), items)
+        for title, items in sections.items()
     ]
     return [row for row in rows if row.entries]
 
@@ -125,10 +120,6 @@ def say_summary(rows: list[SummaryRow]) -> None:
 
 def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
-
-
-def _row(title: str, items: list[str]) -> SummaryRow:
-    return SummaryRow(title, len(items), items)
 
 
 def _agent_line(one: FleetAgent) -> str:

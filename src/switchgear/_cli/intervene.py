@@ -43,6 +43,7 @@ from switchgear._run.record import RunFolder, RunUnreadable, find_run, is_alive,
 from switchgear._run.result import receipt_of
 from switchgear._stores.base import Transaction
 from switchgear._stuck import messages
+from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import Option
 from switchgear._stuck.score import grounds_of
 from switchgear._system.login import login_name
@@ -95,17 +96,22 @@ def intervene(
     """
     with open_session() as session:
         extra_s = None if span is None else seconds("--for", span)
+        plan = session.config.interventions
+        if hint is not None:
+            plan = plan._replace(hint=hint)
+        if extra_s is not None:
+            plan = plan._replace(extend_s=extra_s)
         record = _run_named(session, circuit)
         if record is not None:
             spent = 0 if money is None else micros("--money", money)
             more = Extension(extra_s or 0.0, iterations or 0, spent)
-            return _intervene_in_run(session, record, choice, hint=hint, more=more, why=why)
+            return _intervene_in_run(session, record, choice, plan, more, why)
         if iterations is not None or money is not None:
             fail("--iterations and --money are for an active run")
         view = view_named(session, circuit)
         name = view.name
         if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
-            return _session(session, view, choice, hint=hint, extra_s=extra_s, why=why)
+            return _session(session, view, choice, plan, why)
         return _intervene_in_circuit(session, view, choice, command, why)
 
 
@@ -155,18 +161,15 @@ def _run_named(session: Session, name: str) -> RunFolder | None:
     return None
 
 
-def _intervene_in_run(
+def _intervene_in_run(  # noqa: PLR0917
     session: Session,
     record: RunFolder,
     choice: str | None,
-    *,
-    hint: str | None,
+    plan: Interventions,
     more: Extension,
     why: str | None,
 ) -> int:
-    plan, run = session.config.interventions, record.read()
-    if hint is not None:
-        plan = plan._replace(hint=hint)
+    run = record.read()
     options = run_options_of(session.transact, record, plan)
     seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
     key = _pick_action(choice, messages.agent_calm(seen, "running", options), options)
@@ -187,19 +190,8 @@ def _intervene_in_run(
 
 
 def _session(
-    session: Session,
-    view: View,
-    choice: str | None,
-    *,
-    hint: str | None,
-    extra_s: float | None,
-    why: str | None,
+    session: Session, view: View, choice: str | None, plan: Interventions, why: str | None
 ) -> int:
-    plan = session.config.interventions
-    if hint is not None:
-        plan = plan._replace(hint=hint)
-    if extra_s is not None:
-        plan = plan._replace(extend_s=extra_s)
     notes: Notes = session.panel.store.transact(view.name, lambda tx: sessions.Notes.load(tx.note))
     task = view.name.removeprefix(SESSION)
     state = sessions.state_of(notes, view.circuit)
