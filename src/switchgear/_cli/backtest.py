@@ -15,8 +15,8 @@ from switchgear._analysis.backtest.findings import BacktestFindings, as_values, 
 from switchgear._analysis.backtest.labels import read_labels
 from switchgear._analysis.backtest.replay import Named, RunRow
 from switchgear._breaker.presets import PRESETS
-from switchgear._cli.context import literal, load_chosen_config, open_session
-from switchgear._cli.options import Fail, fail, json_option, several, store_options
+from switchgear._cli.context import load_chosen_config, open_session, say_json
+from switchgear._cli.options import Fail, fail, reader_options, several
 from switchgear._cli.status import EVERYTHING
 from switchgear._cli.views.analysis import show_backtest
 from switchgear._cli.views.terminal import Screen, progress
@@ -24,12 +24,12 @@ from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._config import load_config
 from switchgear._config.problems import suggestion
 from switchgear._config.sections import preset_policy
-from switchgear._console.values import printed
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind
 from switchgear._report.analysis_pages import backtest_page
 from switchgear._system.files import write_whole
+from switchgear._text.glob import literal
 
 _ENDINGS = (".yaml", ".yml", ".toml")
 
@@ -171,8 +171,7 @@ outcome_options = several(
 )
 @jobs_option
 @click.option("--live", is_flag=True, help="Evaluate the circuits in shadow mode instead of files.")
-@json_option
-@store_options
+@reader_options
 def backtest(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     policy: str | None,
@@ -225,7 +224,13 @@ def backtest(  # noqa: PLR0917  click passes them by name
         _add_opinions(found)
     if html is not None:
         write_whole(html, backtest_page(found))
-    _show(found, limit, html, as_json=as_json)
+    if as_json:
+        say_json(as_values(found))
+    else:
+        screen = Screen()
+        show_backtest(screen, found, limit)
+        if html is not None:
+            screen.line(f"report: {clean(html, 1000)}")
     return 0 if found.runs else NOTHING_READ
 
 
@@ -273,16 +278,6 @@ def _live() -> Iterator[RunRow]:
                 yield row
         if trouble is not None:
             raise trouble
-
-
-def _show(found: BacktestFindings, limit: int, html: str | None, *, as_json: bool) -> None:
-    if as_json:
-        say(printed(as_values(found)))
-        return
-    screen = Screen()
-    show_backtest(screen, found, limit)
-    if html is not None:
-        screen.line(f"report: {clean(html, 1000)}")
 
 
 def _show_sources() -> int:

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session
+from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session, say_json
 from switchgear._cli.options import defect, fail, json_option, store_options, token_option
 from switchgear._cli.run_options import check_node
 from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, warn
 from switchgear._config.loader import VARIABLE
-from switchgear._console.values import printed
 from switchgear._core.errors import StoreError
 from switchgear._fleet.targets import Target
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
@@ -69,12 +68,10 @@ if TYPE_CHECKING:
     from switchgear._remote.app import Broker
 
 LAST = "last"
-ALONE = ("timeout", "open")
+ALONE = {"timeout": TIMEOUT_CHOICES, "open": OPEN_CHOICES}
 
 
 class Prepared(NamedTuple):
-    """A batch that may begin."""
-
     batch: Batch
     kept: BatchState
     home: BatchFolder
@@ -165,29 +162,23 @@ def batch(
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
-    try:
-        targets = targets_of(notify)
-    except ValueError as problem:
-        fail(str(problem))
+    targets = targets_of(notify)
     with open_session() as session:
         place = workplace(session)
         wanted = _load_batch(place, tasks, parallel, when_alone)
         wanted = _paid_from(place, wanted, budget_node)
         if any(task.worktree for task in wanted.tasks):
-            _share_circuits(session)
+            # Hooks of agents in worktrees use the same circuits: there they would look for others.
+            if file := file_of(session.store):
+                os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{file}")
+            if session.config.source is not None:
+                os.environ.setdefault(VARIABLE, session.config.source)
         link = broker_of(session, broker) if engine == "celery" else None
         prepared = _prepare(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
-            remote = None if link is None else RemoteLink(link, repository or "")
+            remote = None if link is None else (link, repository or "")
             code = _schedule(session, place, prepared, targets, remote, as_json=as_json)
     raise SystemExit(code)
-
-
-class RemoteLink(NamedTuple):
-    """How a batch reaches its workers."""
-
-    broker: "Broker"
-    repository: str
 
 
 def broker_of(session: Session, broker: str | None) -> "Broker":
@@ -206,15 +197,6 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
     if not found.url:
         fail("there is no broker: use --broker URL, SWITCHGEAR_BROKER or a Redis store")
     return found
-
-
-def _share_circuits(session: Session) -> None:
-    """Agents in worktrees answer to the same circuits: there their hooks would look for others."""
-    file = file_of(session.store)
-    if file is not None:
-        os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{file}")
-    if session.config.source is not None:
-        os.environ.setdefault(VARIABLE, session.config.source)
 
 
 def workplace(session: Session) -> AttemptDependencies:
@@ -285,12 +267,11 @@ def _paid_from(place: AttemptDependencies, wanted: Batch, node: str | None) -> B
 
 
 def _parse_choices(given: tuple[str, ...]) -> dict[str, str]:
-    known = dict(zip(ALONE, (TIMEOUT_CHOICES, OPEN_CHOICES), strict=True))
     chosen: dict[str, str] = {}
     for each in given:
         what, _, choice = each.partition("=")
-        if what not in known or choice not in known[what]:
-            ways = "; ".join(f"{what}={'|'.join(choices)}" for what, choices in known.items())
+        if choice not in ALONE.get(what, ()):
+            ways = "; ".join(f"{what}={'|'.join(choices)}" for what, choices in ALONE.items())
             fail(f"--when-alone is {each!r}: it must be one of {ways}")
         chosen[what] = choice
     return chosen
@@ -315,7 +296,7 @@ def _prepare(
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
         return Prepared(wanted, kept, home, tuple(notes), lock, unsettled)
-    notes = [note] if (note := _about_the_last(batches_of(root, file)[-1:])) else []
+    notes = [note for home in batches_of(root, file)[-1:] if (note := _about(home))]
     here = str(Path.cwd())
     _refuse_clash(wanted, None, here)
     home = new_batch(root)
@@ -335,15 +316,14 @@ def _lock_batch(home: BatchFolder) -> RunLock:
         raise SystemExit(EXIT_CODES[ExitReason.CONFLICT].code) from None
 
 
-def _about_the_last(found: list[BatchFolder]) -> str | None:
-    """What is to be known of the last batch of the same file, if it is not over."""
-    for home in found:
-        kept, alive = home.read()
-        if alive:
-            return f"batch {home.id} of this file is running, too"
-        if kept.end not in {"done", "partial"}:
-            return f"batch {home.id} of this file is not finished; --resume continues it"
-    return None
+def _about(home: BatchFolder) -> str:
+    """What is to be known of an earlier batch of the same file; empty: it is over."""
+    kept, alive = home.read()
+    if alive:
+        return f"batch {home.id} of this file is running, too"
+    if kept.end in {"done", "partial"}:
+        return ""
+    return f"batch {home.id} of this file is not finished; --resume continues it"
 
 
 def _refuse_clash(wanted: Batch, home: BatchFolder | None, base: str) -> None:
@@ -367,7 +347,7 @@ def _schedule(
     place: AttemptDependencies,
     prepared: Prepared,
     targets: tuple[Target, ...],
-    remote: RemoteLink | None,
+    remote: "tuple[Broker, str] | None",
     *,
     as_json: bool,
 ) -> int:
@@ -376,14 +356,9 @@ def _schedule(
         Interrupt().installed() as interrupt,
         batch_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
-        choose = None
-        if not as_json:
-            choose = chooser(
-                view.paused if isinstance(view, BatchTable) else nullcontext,
-                session.config.interventions.ask_s,
-                "the policy decides",
-                lambda: interrupt.asked,
-            )
+        paused = view.paused if isinstance(view, BatchTable) else nullcontext
+        ask_s, stopped = session.config.interventions.ask_s, lambda: interrupt.asked
+        choose = None if as_json else chooser(paused, ask_s, "the policy decides", stopped)
         for note in prepared.notes:
             view.said(f"note: {note}")
         admission = Admission(
@@ -395,7 +370,7 @@ def _schedule(
             by=login_name(),
             forces=kept.forces,
         )
-        act = None if remote is None else _remote_attempts(session, prepared, remote, view.said)
+        act = None if remote is None else _remote_attempts(session, prepared, *remote, view.said)
         names = [task.name for task in wanted.tasks]
         conductor = Scheduler(
             wanted,
@@ -422,18 +397,22 @@ def _schedule(
 
 
 def _remote_attempts(
-    session: Session, prepared: Prepared, remote: RemoteLink, report: Callable[[str], None]
+    session: Session,
+    prepared: Prepared,
+    broker: "Broker",
+    repository: str,
+    report: Callable[[str], None],
 ) -> RemoteAttempts:
     from switchgear._remote.app import Publisher  # noqa: PLC0415  needs Celery
 
     return RemoteAttempts(
         RemoteContext(
             Jobs(ledger_of(session.panel.store.inner)),
-            Publisher(remote.broker),
+            Publisher(broker),
             prepared.home.id,
             {task.name: task.labels for task in prepared.batch.tasks},
             prepared.unsettled,
-            remote.repository,
+            repository,
             report,
         )
     )
@@ -448,7 +427,7 @@ def _notify(
     *,
     as_json: bool,
 ) -> None:
-    kept: Any = prepared.kept
+    kept = prepared.kept
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
     values = as_values(prepared.home.id, end, kept.progress, notes, resume)
@@ -459,11 +438,8 @@ def _notify(
     for failure in failed_notices(outcomes):
         warn(failure)
     if as_json:
-        say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
+        say_json({**values, "notifications": [each._asdict() for each in outcomes]})
         return
-    for line in table(kept.progress, Screen().width):
+    said = [f"  note: {clean(note, 600)}" for note in notes]
+    for line in (*table(kept.progress, Screen().width), *words, *said):
         say(line)
-    for line in words:
-        say(line)
-    for note in notes:
-        say(f"  note: {clean(note, 600)}")

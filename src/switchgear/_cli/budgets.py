@@ -1,25 +1,22 @@
 """`switchgear budgets list|show|audit|set|close`: the trees of money, and whether their accounts add up."""
 
-from typing import Any
-
 import click
-from rich.cells import cell_len
 
-from switchgear._budgets.budgets import Budgets, NodeStatus
+from switchgear._budgets.budgets import NodeStatus
 from switchgear._budgets.tree import root_of
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import (
     Branch,
     by_option,
     fail,
-    json_option,
-    store_options,
+    operator_options,
+    reader_options,
     token_option,
     who_gives,
 )
-from switchgear._cli.views.terminal import Screen, fitted
+from switchgear._cli.views.terminal import Screen, column_widths, table_line
 from switchgear._cli.views.text import clean, clock_time, plural, say
-from switchgear._console.values import printed
+from switchgear._console.sources import budget_values
 from switchgear._run.options import micros
 from switchgear._text.formats import dollars
 
@@ -36,8 +33,7 @@ def budgets() -> None:
 
 
 @budgets.command("list", short_help="List the budgets.")
-@json_option
-@store_options
+@reader_options
 def list_budgets(*, as_json: bool) -> None:
     """Show the root of every budget tree, and how much is left."""
     with open_session(reading=True) as session:
@@ -47,7 +43,7 @@ def list_budgets(*, as_json: bool) -> None:
             for root in kept.roots()
         ]
     if as_json:
-        say(printed([_node_dict(one) for _, one in rows if one is not None]))
+        say_json([budget_values(one) for _, one in rows if one is not None])
         return
     if not rows:
         say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
@@ -66,8 +62,7 @@ def list_budgets(*, as_json: bool) -> None:
     default=10,
     help="Show the last N lines of the account.",
 )
-@json_option
-@store_options
+@reader_options
 def show(node: str, *, count: int, as_json: bool) -> None:
     """Show NODE, the open nodes below it, and the last lines of its account.
 
@@ -83,8 +78,8 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         now_s = session.now_s()
         tags = kept.spent_by_tag(root_of(node))
     if as_json:
-        found = {"nodes": [*map(_node_dict, tree)], "lines": [line._asdict() for line in shown]}
-        say(printed({**found, "tags": tags}))
+        found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in shown]}
+        say_json({**found, "tags": tags})
         return
     if tree:
         _table(tree, full=False)
@@ -106,8 +101,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
 
 @budgets.command(short_help="Check that the accounts add up.")
 @click.argument("root", required=False)
-@json_option
-@store_options
+@reader_options
 def audit(root: str | None, *, as_json: bool) -> None:
     """Recalculate the tree of ROOT, or every tree, from the account. Exit code 1: they differ."""
     with open_session(reading=True) as session:
@@ -117,7 +111,7 @@ def audit(root: str | None, *, as_json: bool) -> None:
             fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
         found = [kept.audit(each) for each in roots if root in {None, each}]
     if as_json:
-        say(printed([{**each._asdict(), "problems": list(each.problems)} for each in found]))
+        say_json([{**each._asdict(), "problems": list(each.problems)} for each in found])
     for each in [] if as_json else found:
         charged = dollars(each.charged_micros)
         verdict = plural(len(each.problems), "problem") if each.problems else "adds up"
@@ -139,9 +133,7 @@ def audit(root: str | None, *, as_json: bool) -> None:
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
 @click.option("--circuit", default="", show_default=False, help="Circuit that records its costs.")
-@by_option
-@store_options
-@token_option
+@operator_options
 def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """Set the limit of NODE to DOLLARS, taken from the node above it.
 
@@ -160,8 +152,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
 
 @budgets.command("apply", short_help="Open and change budgets to match the configuration.")
 @by_option
-@json_option
-@store_options
+@reader_options
 @token_option
 def apply_budgets(by: str | None, *, as_json: bool) -> None:
     """Open and change budgets to match the section 'budgets' of the configuration. Idempotent.
@@ -175,7 +166,7 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
             fail("the configuration has no section 'budgets'")
         done = session.panel.budgets.apply(session.config.budgets, who=who)
     if as_json:
-        say(printed([one._asdict() for one in done]))
+        say_json([one._asdict() for one in done])
     for one in [] if as_json else done:
         say(clean(f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}", 1000))
     if any(one.is_refused for one in done):
@@ -184,9 +175,7 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
 
 @budgets.command("close", short_help="Close a budget and return what is left of it.")
 @click.argument("node")
-@by_option
-@store_options
-@token_option
+@operator_options
 def close_budget(node: str, by: str | None) -> None:
     """Close NODE and the nodes below it; unspent money returns to the node above.
 
@@ -196,25 +185,16 @@ def close_budget(node: str, by: str | None) -> None:
     who = who_gives(by)
     with open_session() as session:
         session.demand_operator(node, f"closing budget {node!r}")
-        session.panel.budgets.close(node, who=who)
-        above, _, _ = node.rpartition("/")
-        returned = _returned_text(session.panel.budgets, node)
+        kept = session.panel.budgets
+        kept.close(node, who=who)
+        lines = [line for line in kept.lines(root_of(node)) if line.node == node]
+    above = node.rpartition("/")[0]
+    returned = dollars([line for line in lines if line.kind == "closed"][-1].amount_micros or 0)
     say(clean(f"{node} is closed; {returned} were left{f' and return to {above}' * bool(above)}"))
-
-
-def _returned_text(kept: Budgets, node: str) -> str:
-    lines = kept.lines(root_of(node))
-    closed = [line for line in lines if line.kind == "closed" and line.node == node]
-    return dollars(closed[-1].amount_micros or 0)
 
 
 def _is_at(path: str, node: str) -> bool:
     return path == node or path.startswith(f"{node}/")
-
-
-def _node_dict(one: NodeStatus) -> dict[str, Any]:
-    fields = one.node._asdict()
-    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
 
 
 def _table(tree: list[NodeStatus], *, full: bool) -> None:
@@ -224,14 +204,9 @@ def _table(tree: list[NodeStatus], *, full: bool) -> None:
     """
     screen = Screen()
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
-    widths = [max(cell_len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
-    if screen.width is not None:
-        taken = sum(widths[1:]) + 2 * (len(widths) - 1)
-        widths[0] = min(widths[0], max(screen.width - taken, _SHORTEST_NAME))
-    for name, *others in rows:
-        cells = [fitted(name, widths[0], screen.signs), others[0].ljust(widths[1])]
-        cells += [cell.rjust(width) for cell, width in zip(others[1:], widths[2:], strict=True)]
-        say("  ".join(cells).rstrip())
+    widths = column_widths(rows, screen.width, {0: _SHORTEST_NAME})
+    for row in rows:
+        say(table_line(row, widths, screen.signs, range(2, len(row))))
 
 
 def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import Session, open_session
+from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.options import (
     checked_text,
     circuit_argument,
@@ -21,7 +21,7 @@ from switchgear._cli.options import (
 from switchgear._cli.views.circuits import what_happened
 from switchgear._cli.views.text import clean, say, signs_for, warn, words
 from switchgear._console.permits import dump_permit, load_permit
-from switchgear._console.values import of_event, printed, stands
+from switchgear._console.values import of_event, stands
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.machine import standing
 from switchgear._core.types import Acquire, Circuit, Record, Signal, Verdict
@@ -47,13 +47,28 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
     record --permit'. A refusal lists the options: wait, force, skip, abort.
     """
     with open_session(reading=not take) as session:
-        state, verdict = _take_permit(session, circuit) if take else _read_circuit(session, circuit)
+        if take:
+            done = session.send(circuit, Acquire())
+            state, verdict = done.circuit, done.verdict
+        else:
+            state, verdict = _read_circuit(session, circuit)
         token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
         answers = (
             [] if verdict.admitted else _options_after_refusal(session, circuit, verdict, state)
         )
         if as_json:
-            say(printed(_as_json(circuit, state, verdict, token, answers)))
+            facts = {
+                "name": circuit,
+                "admitted": verdict.admitted,
+                "phase": verdict.phase,
+                "mode": state.mode,
+                "reason": verdict.reason,
+                "retry_after_s": verdict.retry_after_s,
+                "heat": min(verdict.heat, 1.0),
+                "overruled": verdict.overruled,
+                "last_error": state.failures[-1].error if state.failures else None,
+            }
+            say_json({**facts, "permit": token, "options": answers})
         elif take and verdict.admitted:
             say(token)
         else:
@@ -80,11 +95,6 @@ def _read_circuit(session: Session, name: str) -> tuple[Circuit, Verdict]:
         ).circuit
         warn(f"the state of {name!r} is lost: {lost}")
     return fresh, standing(policy, fresh, now_s)
-
-
-def _take_permit(session: Session, name: str) -> tuple[Circuit, Verdict]:
-    done = session.send(name, Acquire())
-    return done.circuit, done.verdict
 
 
 def _sentence(name: str, state: Circuit, verdict: Verdict) -> str:
@@ -125,25 +135,14 @@ def _options_after_refusal(
             f"switchgear reset {order_end}",
         )
     token = "; this needs the operator token" if sealed else ""
+    force = f"admit every call until you release it{token}"
     rows = (
-        ("wait", *waiting),
-        (
-            "force",
-            f"admit every call until you release it{token}",
-            f"switchgear hold closed {order_end}",
-        ),
-        ("skip", "continue without this call; nothing to do here", ""),
-        ("abort", "stop the run", "exit 1"),
+        ("wait", *waiting, wait),
+        ("force", force, f"switchgear hold closed {order_end}", None),
+        ("skip", "continue without this call; nothing to do here", "", None),
+        ("abort", "stop the run", "exit 1", None),
     )
-    return [
-        {
-            "option": option,
-            "what": what,
-            "command": command,
-            "seconds": wait if option == "wait" else None,
-        }
-        for option, what, command in rows
-    ]
+    return [dict(zip(("option", "what", "command", "seconds"), row, strict=True)) for row in rows]
 
 
 def _store_options() -> str:
@@ -154,24 +153,6 @@ def _store_options() -> str:
         if value is not None and "@" not in value:
             options += f" --{option} {shlex.quote(value)}"
     return options
-
-
-def _as_json(
-    name: str, state: Circuit, verdict: Verdict, token: str | None, answers: list[Any]
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "admitted": verdict.admitted,
-        "phase": verdict.phase,
-        "mode": state.mode,
-        "reason": verdict.reason,
-        "retry_after_s": verdict.retry_after_s,
-        "heat": min(verdict.heat, 1.0),
-        "overruled": verdict.overruled,
-        "last_error": state.failures[-1].error if state.failures else None,
-        "permit": token,
-        "options": answers,
-    }
 
 
 @click.command()
@@ -224,7 +205,7 @@ def record(
     late = leave is not None and leave.generation != done.circuit.generation and not moved
     if as_json:
         events = [of_event(event) for event in done.events]
-        say(printed({**stands(circuit, done), "late": late, "events": events}))
+        say_json({**stands(circuit, done), "late": late, "events": events})
         return
     times = "" if facts["count"] == 1 else f", {facts['count']:,} times"
     say(clean(f"recorded {outcome} of {circuit}") + times)

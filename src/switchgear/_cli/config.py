@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable
 from hashlib import sha256
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import click
@@ -20,8 +21,9 @@ from switchgear._cli.context import (
     file_of,
     load_chosen_config,
     open_session,
+    say_json,
 )
-from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
+from switchgear._cli.options import Branch, fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._config import DEFAULT, Config, ConfigError, config_schema, load_config
 from switchgear._config.loader import load_with_notes
@@ -30,7 +32,7 @@ from switchgear._console.values import printed
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._fleet.categories import shown_name
 from switchgear._fleet.delivery import target_from_text
-from switchgear._fleet.manifest import FleetAgent, Story
+from switchgear._fleet.manifest import FleetAgent
 from switchgear._fleet.targets import Target
 from switchgear._rules.builtin import builtin_rules
 from switchgear._sinks import SINKS
@@ -38,6 +40,9 @@ from switchgear._stores.url import STORE_URLS
 from switchgear._system.login import login_name
 from switchgear._text.formats import dollars
 from switchgear._text.redact import redact
+
+# Paths are texts, as in the stores.
+# ruff: noqa: PTH100, PTH111, PTH112, PTH120, PTH123
 
 MOST_NAMED = 20
 """Names shown of a section; the others are counted."""
@@ -53,26 +58,36 @@ class SummaryRow(NamedTuple):
 
 def summary(config: Config, *, store: str) -> list[SummaryRow]:
     """The content of the configuration by section; empty sections are left out, except the store."""
-    crew = config.crew
+    crew, opinion = config.crew, config.second_opinion
     providers = sorted({model.provider for one in crew.agents.values() for model in one.models})
     builtin = {rule.name for rule in builtin_rules()}
     own = [rule.name for rule in config.rules.rules if rule.name not in builtin]
     held = len(config.rules.rules)
+    sections = {
+        "store": [store],
+        "agents": [_agent_line(one) for one in crew.agents.values()],
+        "providers": providers,
+        "stories": [
+            _amount(f"{one.name} ({one.owner})", one.budget_micros) for one in crew.stories.values()
+        ],
+        "breakers": _breakers(config),
+        "policies": list(config.policies),
+        "circuits": [rule.match for rule in config.circuits],
+        "loops": list(config.loop_presets),
+        "rules": [f"{held - len(own)} built-in", *own],
+        "sinks": [
+            f"{kind} {' '.join(fields.values())}"
+            for sink in config.sinks
+            for kind, fields in shown_sink(sink).items()
+        ],
+        "targets": [_target(one) for one in config.notifications],
+        "budgets": [_amount(one.node, one.limit_micros, " no limit") for one in config.budgets],
+        "opinion": [] if opinion is None else [opinion.model or opinion.command or ""],
+        "upstreams": [] if config.proxy is None else list(config.proxy.upstreams),
+    }
     rows = [
-        SummaryRow("store", 1, [store]),
-        _row("agents", [_agent_line(one) for one in crew.agents.values()]),
-        _row("providers", providers),
-        _row("stories", [_story_line(one) for one in crew.stories.values()]),
-        _row("breakers", _breakers(config)),
-        _row("policies", list(config.policies)),
-        _row("circuits", [rule.match for rule in config.circuits]),
-        _row("loops", list(config.loop_presets)),
-        SummaryRow("rules", held, [f"{held - len(own)} built-in", *own]),
-        _row("sinks", [_sink_line(sink) for sink in config.sinks]),
-        _row("targets", [_target(one) for one in config.notifications]),
-        _row("budgets", [_budget(node) for node in config.budgets]),
-        _row("opinion", _opinion(config)),
-        _row("upstreams", [] if config.proxy is None else list(config.proxy.upstreams)),
+        SummaryRow(title, held if title == "rules" else len(items), items)
+        for title, items in sections.items()
     ]
     return [row for row in rows if row.entries]
 
@@ -107,19 +122,10 @@ def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
-def _row(title: str, items: list[str]) -> SummaryRow:
-    return SummaryRow(title, len(items), items)
-
-
-def _agent_line(one: Any) -> str:
+def _agent_line(one: FleetAgent) -> str:
     models = ", then ".join(map(str, one.models))
     chain = f", then agent {', '.join(one.fallback_chain)}" if one.fallback_chain else ""
     return f"{one.name} ({one.owner}) on {models}{chain}"
-
-
-def _story_line(one: Any) -> str:
-    budget = "" if one.budget_micros is None else f" {dollars(one.budget_micros)}"
-    return f"{one.name} ({one.owner}){budget}"
 
 
 def _breakers(config: Config) -> list[str]:
@@ -129,30 +135,17 @@ def _breakers(config: Config) -> list[str]:
     return [shown_name(name) + ("" if one.enabled else " (off)") for name, one in found]
 
 
-def _target(one: Any) -> str:
+def _target(one: Target) -> str:
     """A target in words, without what may be secret."""
-    fields = one.fields()
-    where = fields.get("url_env") or fields.get("run") or ""
-    if "url" in fields:
-        where = place_of_url(fields["url"])
+    fields = shown_target(one)[one.kind]
+    where = fields.get("url") or fields.get("url_env") or fields.get("run") or ""
     signed = f", signed with {fields['secret_env']}" if fields.get("secret_env") else ""
     about = "" if one.match == "*" else f", for {one.match}"
     return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
 
 
-def _sink_line(one: Any) -> str:
-    ((kind, fields),) = shown_sink(one).items()
-    return f"{kind} {' '.join(fields.values())}"
-
-
-def _opinion(config: Config) -> list[str]:
-    opinion = config.second_opinion
-    return [] if opinion is None else [opinion.model or opinion.command or ""]
-
-
-def _budget(node: Any) -> str:
-    limit = "no limit" if node.limit_micros is None else dollars(node.limit_micros)
-    return f"{node.node} {limit}"
+def _amount(what: str, micros: int | None, unlimited: str = "") -> str:
+    return f"{what}{unlimited if micros is None else f' {dollars(micros)}'}"
 
 
 def say_notes(notes: Any, unset: list[str]) -> None:
@@ -164,9 +157,6 @@ def say_notes(notes: Any, unset: list[str]) -> None:
     if notes:
         say(f"  {plural(len(notes), 'key')} of earlier versions: accepted, nothing has to be done")
 
-
-# Paths are texts, as in the stores.
-# ruff: noqa: PTH100, PTH107, PTH111, PTH112, PTH118, PTH120, PTH123
 
 DEFAULT_NAME = "switchgear.yaml"
 DEFAULT_STORE = ".switchgear/state.db"
@@ -233,15 +223,28 @@ def init(  # noqa: PLR0917  click passes them by name
     path = os.path.abspath(os.path.expanduser(output))
     _check_place(path, output)
     login = owner or login_name()
-    given = Answers(_agents(agents), login, list(notify), url or "", _budgets(budgets))
+    try:
+        crew = dict(_starter_agent(word) for word in agents)
+    except ValueError as problem:
+        fail(f"--agent {problem}")
+    given = Answers(crew, login, list(notify), url or "", _budgets(budgets))
     if not yes and sys.stdin.isatty():
-        given = _prompt_answers(given, owner is None)
-    _check_targets(given.targets)
+        given = _prompt_answers(given, asks_owner=owner is None)
+    for word in given.targets:
+        try:
+            target_from_text(word)
+        except ValueError as error:
+            fail(f"--notify {word!r}: {error}")
     text = written(given)
     _write(path, text, output)
-    _trust(path)
+    if not is_own(path):  # this user wrote it
+        trust_file(path, variables=variables_in(path, text))
     say(clean(f"written: {output}", 1000))
-    _report(path)
+    loaded = load_config(path)
+    url = loaded.store or f"sqlite:///{file_of(StoreChoice(None, 'default'))}"
+    say_summary(summary(loaded, store=redact(url)))
+    say_notes((), unset_variables(loaded))
+    say("next: switchgear config check; switchgear doctor; switchgear fleet status")
 
 
 def _check_place(path: str, shown: str) -> None:
@@ -251,13 +254,6 @@ def _check_place(path: str, shown: str) -> None:
         fail(f"{shown} exists already and is never overwritten; use -o for another file")
     if not os.path.isdir(os.path.dirname(path)):
         fail(f"{shown}: there is no such folder")
-
-
-def _agents(words: tuple[str, ...]) -> dict[str, list[str]]:
-    try:
-        return dict(_starter_agent(word) for word in words)
-    except ValueError as problem:
-        fail(f"--agent {problem}")
 
 
 def _starter_agent(word: str) -> tuple[str, list[str]]:
@@ -280,15 +276,7 @@ def _budgets(words: tuple[str, ...]) -> dict[str, float]:
     return found
 
 
-def _check_targets(words: list[str]) -> None:
-    for word in words:
-        try:
-            target_from_text(word)
-        except ValueError as error:
-            fail(f"--notify {word!r}: {error}")
-
-
-def _prompt_answers(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
+def _prompt_answers(given: Answers, *, asks_owner: bool) -> Answers:
     """The answers of the person at the terminal; an empty one takes the default."""
     say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
@@ -307,11 +295,10 @@ def _prompt_answers(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT00
     owner = given.owner
     if agents and asks_owner:
         owner = click.prompt("Person to notify about them", default=owner)
-    targets = list(given.targets)
+    targets = given.targets
     if not targets:
         where = "Notifications to (desktop, a URL, slack:VARIABLE, command:PROGRAM)"
-        word = _answer(where, NONE, target_from_text)
-        targets = [] if word == NONE else [word]
+        targets = [word for word in (_answer(where, NONE, target_from_text),) if word != NONE]
     store = given.store or _answer("Where state is kept", DEFAULT_STORE, _check_store)
     return Answers(agents, owner, targets, store, given.budgets)
 
@@ -443,46 +430,22 @@ def _budget_lines(budgets: dict[str, float]) -> list[str]:
 
 
 def _write(path: str, text: str, shown: str) -> None:
-    """Check the text as a temporary file, then rename it, so that a partial file never appears."""
-    folder, name = os.path.split(path)
-    draft = os.path.join(folder, f".{os.getpid()}-{os.urandom(4).hex()}-{name}")
+    """Write the file in one step, if it is valid and there is none: a partial file never appears."""
     try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        try:
-            load_config(draft)
-        except ConfigError as error:
-            why = "; ".join(f"{one.key}: {one.message}" for one in error.problems[:5])
-            fail(f"nothing was written, because the answers do not make a valid file: {why}")
-        os.link(draft, path)  # unlike a rename, never over another file
+        load_config(path, text=text)
+    except ConfigError as error:
+        why = "; ".join(f"{one.key}: {one.message}" for one in error.problems[:5])
+        fail(f"nothing was written, because the answers do not make a valid file: {why}")
+    try:
+        with NamedTemporaryFile("w", encoding="utf-8", dir=os.path.dirname(path)) as draft:
+            draft.write(text)
+            draft.flush()
+            os.link(draft.name, path)  # unlike a rename, never over another file
     except FileExistsError:
         fail(f"{shown} exists already and is never overwritten; use -o for another file")
     except OSError as error:
         fail(f"{shown} cannot be written: {error.strerror or error}")
-    finally:
-        if os.path.lexists(draft):
-            os.remove(draft)
 
-
-def _trust(path: str) -> None:
-    """Trust the file: this user wrote it."""
-    if not is_own(path):
-        with open(path, encoding="utf-8") as file:
-            used = variables_in(path, file.read())
-        trust_file(path, variables=used)
-
-
-def _report(path: str) -> None:
-    loaded = load_config(path)
-    url = loaded.store or f"sqlite:///{file_of(StoreChoice(None, 'default'))}"
-    say_summary(summary(loaded, store=redact(url)))
-    say_notes((), unset_variables(loaded))
-    say("next: switchgear config check; switchgear doctor; switchgear fleet status")
-
-
-# Paths are texts, as in the stores.
-# ruff: noqa: PTH123
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -497,8 +460,7 @@ config.add_command(init)
 
 @config.command(short_help="Check the file, and list what it contains.")
 @click.argument("file", required=False)
-@json_option
-@store_options
+@reader_options
 def check(file: str | None, *, as_json: bool) -> None:
     """Check FILE, or the configuration in effect, and list what it contains.
 
@@ -516,7 +478,7 @@ def check(file: str | None, *, as_json: bool) -> None:
     unset = unset_variables(loaded)
     if as_json:
         values = {"file": path, "from": "argument" if file else found.source, **as_values(rows)}
-        say(printed({**values, "unset_variables": unset, "notes": [str(note) for note in notes]}))
+        say_json({**values, "unset_variables": unset, "notes": [str(note) for note in notes]})
         return
     say(clean(f"{path} is valid", 1000))
     say_summary(rows)
@@ -530,15 +492,14 @@ def check(file: str | None, *, as_json: bool) -> None:
 
 
 @config.command()
-@json_option
-@store_options
+@reader_options
 def show(*, as_json: bool) -> None:
     """Show the configuration in effect and its source; secrets are masked."""
     found = chosen_config_file()
     loaded = load_chosen_config()
     values = _effective(loaded, choose_store(loaded), found)
     if as_json:
-        say(printed(values))
+        say_json(values)
         return
     for key, entry in values.items():
         value = entry["value"]
@@ -559,8 +520,9 @@ def _compact(value: Any) -> str:
 def _effective(loaded: Config, store: StoreChoice, found: StoreChoice) -> dict[str, dict[str, Any]]:
     source = loaded.source or "default"
 
-    def of(value: Any, *, same: bool) -> dict[str, Any]:
-        return {"value": value, "from": "default" if same else source}
+    def of(value: Any, *, is_default: bool | None = None) -> dict[str, Any]:
+        default = not value if is_default is None else is_default
+        return {"value": value, "from": "default" if default else source}
 
     url = f"sqlite:///{file_of(store)}" if store.value is None else redact(store.value)
     digest = loaded.operator_token_sha256
@@ -569,29 +531,24 @@ def _effective(loaded: Config, store: StoreChoice, found: StoreChoice) -> dict[s
     return {
         "file": {"value": found.value, "from": found.source},
         "store": {"value": url, "from": store.source},
-        "operator_token_sha256": of(masked, same=digest is None),
-        "retention": of(retention, same=loaded.retention == DEFAULT.retention),
-        "policies": of(
-            {name: dump_policy(policy) for name, policy in loaded.policies.items()},
-            same=not loaded.policies,
-        ),
+        "operator_token_sha256": of(masked, is_default=digest is None),
+        "retention": of(retention, is_default=loaded.retention == DEFAULT.retention),
+        "policies": of({name: dump_policy(policy) for name, policy in loaded.policies.items()}),
         "circuits": of(
-            [{"match": rule.match, "policy": dump_policy(rule.policy)} for rule in loaded.circuits],
-            same=not loaded.circuits,
+            [{"match": rule.match, "policy": dump_policy(rule.policy)} for rule in loaded.circuits]
         ),
-        "sinks": of([shown_sink(sink) for sink in loaded.sinks], same=not loaded.sinks),
-        "rules": of([rule.name for rule in loaded.rules.rules], same=loaded.rules == DEFAULT.rules),
-        "agents": of(
-            {name: _agent(one) for name, one in loaded.crew.agents.items()},
-            same=not loaded.crew.agents,
+        "sinks": of([shown_sink(sink) for sink in loaded.sinks]),
+        "rules": of(
+            [rule.name for rule in loaded.rules.rules], is_default=loaded.rules == DEFAULT.rules
         ),
+        "agents": of({name: _agent(one) for name, one in loaded.crew.agents.items()}),
         "stories": of(
-            {name: _story(one) for name, one in loaded.crew.stories.items()},
-            same=not loaded.crew.stories,
+            {
+                name: {"owner": one.owner, "budget_micros": one.budget_micros}
+                for name, one in loaded.crew.stories.items()
+            }
         ),
-        "notifications": of(
-            [shown_target(one) for one in loaded.notifications], same=not loaded.notifications
-        ),
+        "notifications": of([shown_target(one) for one in loaded.notifications]),
     }
 
 
@@ -613,7 +570,6 @@ def shown_target(one: Target) -> dict[str, Any]:
 
 
 def shown_sink(one: Any) -> dict[str, Any]:
-    """A sink as in the file."""
     kind = next(name for name, made in SINKS.items() if made is type(one))
     return {kind: _redact_fields(one.fields())}
 
@@ -629,14 +585,10 @@ def place_of_url(url: str) -> str:
     return f"{scheme}://{authority.rpartition('@')[2]}/..."
 
 
-def _story(one: Story) -> dict[str, Any]:
-    return {"owner": one.owner, "budget_micros": one.budget_micros}
-
-
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration file, for editors."""
-    say(printed(config_schema()))
+    say_json(config_schema())
 
 
 @config.command(short_help="Make a new operator token.")
@@ -707,8 +659,8 @@ fish: switchgear completion fish | source       in ~/.config/fish/config.fish
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
     made = get_completion_class(shell)
-    root = click.get_current_context().find_root().command
     if made is None:
         fail(f"click has no completion for {shell}")
-    instance = made(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
-    say(instance.source_template % instance.source_vars())
+    root = click.get_current_context().find_root().command
+    script = made(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
+    say(script.source_template % script.source_vars())

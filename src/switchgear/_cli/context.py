@@ -10,16 +10,17 @@ import os
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import click
 
 from switchgear._breaker.views import View
 from switchgear._cli.options import demand_one, fail, given
-from switchgear._cli.views.text import warn
+from switchgear._cli.views.text import say, warn
 from switchgear._config import DEFAULT, Config, find_config, load_config
 from switchgear._config.sections import Retention, default_policy
 from switchgear._config.trust import Effective, effective_config
+from switchgear._console.values import printed
 from switchgear._core.errors import StoreCorrupt, StoreError, SwitchgearError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Event, Message, Override, Step
@@ -28,7 +29,7 @@ from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Transaction
 from switchgear._stores.url import SQLITE, default_file, sqlite_file
 from switchgear._system.login import login_name
 from switchgear._text.formats import plural
-from switchgear._text.glob import is_plain
+from switchgear._text.glob import is_plain, literal
 
 # Paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
@@ -37,6 +38,11 @@ T = TypeVar("T")
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SAID = "switchgear.notices"
 _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
+
+
+def say_json(value: Any, indent: int | None = 2) -> None:
+    """Print a value as JSON, for other programs."""
+    say(printed(value, indent))
 
 
 class StoreChoice(NamedTuple):
@@ -69,7 +75,7 @@ class Session:
         self.label = panel.store.label if absent is None else f"{SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
-        """Turn to the store if it has come into being since; for callers that poll."""
+        """Open the store if it was created in the meantime; for callers that poll."""
         if self._absent is None or not _was_there(self._absent):
             return
         self._absent = None
@@ -78,11 +84,10 @@ class Session:
         self.label = self.panel.store.label
 
     def now_s(self) -> float:
-        """The store's time."""
         return self.panel.store.now_s()
 
     def send(self, name: str, message: Message) -> Step:
-        """Fold a message into a circuit. Raises `StoreError`, `OverrideRefused`."""
+        """Apply a message to a circuit. Raises `StoreError`, `OverrideRefused`."""
         if isinstance(message, Override):
             self.demand_operator(name)
         store = self.panel.store.inner
@@ -121,7 +126,7 @@ class Session:
             raise lost
 
     def demand_operator(self, name: str, what: str = "") -> None:
-        """Raise `OverrideRefused` unless orders may be given: to a circuit, or `what` is tried."""
+        """Raise `OverrideRefused` unless overrides are allowed here. `what`: the attempt, if it is none of a circuit."""
         self.panel.store.operator.demand(self.panel.store.inner, name, what)
 
     def owner_of(self, agent: str) -> str:
@@ -240,7 +245,7 @@ def _panel(url: str | None, config: Config) -> Panel:
 
 
 def allowed_retention(panel: Panel, config: Config) -> Retention:
-    """How much the store keeps: less than the defaults only where orders may be given."""
+    """How much the store keeps: less than the defaults only where overrides are allowed."""
     events, idle_s = config.retention
     if events >= KEEP_EVENTS and idle_s >= IDLE_S:
         return config.retention
@@ -349,11 +354,6 @@ def names_beginning(start: str, limit: int = 200) -> list[str]:
             return list(islice(filter(_PLAIN_NAME.fullmatch, names), limit))
     except Exception:  # noqa: BLE001  a shell that completes has no place for errors
         return []
-
-
-def literal(name: str) -> str:
-    """A glob that matches this very name, whatever characters are in it."""
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 FAMILY_FIRST = "session/"

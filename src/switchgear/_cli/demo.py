@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from typing import Self
 
 import click
@@ -80,9 +81,6 @@ class DemoScreen:
         self._marks = 0
         self._to_tell: list[Event] = []
 
-    def begin(self, breaker: CircuitBreaker) -> None:
-        self._line(breaker.state)
-
     def mark(self, sign: str, style: str) -> None:
         """One call: answered, failed or refused."""
         if self._marks >= self.console.width - 25:
@@ -107,9 +105,9 @@ class DemoScreen:
         then = "" if wait is None else f"; next try in {duration(wait)}"
         self.console.print()
         self.console.print(Text(f"{'':22}└ {event.reason}{then}", "dim"))
-        self._line(event.after)
+        self.line(event.after)
 
-    def _line(self, phase: Phase) -> None:
+    def line(self, phase: Phase) -> None:
         lamp, colour = LAMPS[phase]
         seconds = time.monotonic() - self._started_s
         self._marks = 0
@@ -117,16 +115,6 @@ class DemoScreen:
             f"{seconds:6.1f} s  ", (f"{lamp} {phase.replace('_', '-'):10}", colour), " "
         )
         self.console.print(head, end="")
-
-
-class DemoTally:
-    """The results of the agent's calls."""
-
-    answered = 0
-    spared = 0
-    """Refused while the provider was down: doomed requests that were avoided."""
-    missed = 0
-    """Refused when it was already back: the price of waiting for the next probe."""
 
 
 def run_demo(speed: float) -> int:
@@ -146,33 +134,33 @@ def run_demo(speed: float) -> int:
         "The provider will go down for a while. 5 failures in a row open the circuit.\n"
     )
     with StandInProvider(speed) as provider:
-        screen.begin(breaker)
+        screen.line(breaker.state)
         tally = _run_agent(breaker, provider, screen, speed)
     _summary(screen.console, provider, tally)
     worked = seen[-1] is Phase.CLOSED and {Phase.OPEN, Phase.HALF_OPEN} <= set(seen)
-    return 0 if worked and tally.answered == STEPS else 1
+    return 0 if worked and tally["answered"] == STEPS else 1
 
 
 def _run_agent(
     breaker: CircuitBreaker, provider: StandInProvider, screen: DemoScreen, speed: float
-) -> DemoTally:
-    """The agent's loop: repeats each step until it succeeds."""
-    tally = DemoTally()
+) -> Counter[str]:
+    """The agent's loop: repeats each step until it succeeds. Returns how the calls ended.
+
+    "spared" were refused while the provider was down, "missed" when it was back already.
+    """
+    tally: Counter[str] = Counter()
     for _ in range(10 * STEPS):
         try:
             breaker.call(_ask_model, provider.url)
         except Rejected:
-            if provider.is_down():
-                tally.spared += 1
-            else:
-                tally.missed += 1
+            tally["spared" if provider.is_down() else "missed"] += 1
             screen.mark("-", "dim")
         except urllib.error.URLError:
             screen.mark("x", "red")
         else:
-            tally.answered += 1
+            tally["answered"] += 1
             screen.mark("·", "green")
-            if tally.answered == STEPS:
+            if tally["answered"] == STEPS:
                 break
         time.sleep(PACE_S / speed)
     return tally
@@ -184,15 +172,14 @@ def _ask_model(url: str) -> None:
         response.read()
 
 
-def _summary(console: Console, provider: StandInProvider, tally: DemoTally) -> None:
-    console.print("\n")
+def _summary(console: Console, provider: StandInProvider, tally: Counter[str]) -> None:
+    late = f"{tally['missed']} refused in the last wait, when the provider was back already"
     table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("[green]·[/] answered", f"{tally.answered} of {STEPS}")
+    table.add_row("[green]·[/] answered", f"{tally['answered']} of {STEPS}")
     table.add_row("[red]x[/] failed", f"{provider.doomed} requests, including probes")
-    table.add_row("- avoided", f"{tally.spared} doomed requests")
-    table.add_row(
-        "", f"{tally.missed} refused in the last wait, when the provider was back already"
-    )
+    table.add_row("- avoided", f"{tally['spared']} doomed requests")
+    table.add_row("", late)
+    console.print("\n")
     console.print(table)
 
 

@@ -8,7 +8,9 @@ import shutil
 import stat
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -35,13 +37,13 @@ from switchgear._cli.context import (
     load_chosen_config,
     open_session,
     read_token,
+    say_json,
 )
 from switchgear._cli.fleet import fleet_of, pending_lines
 from switchgear._cli.options import given, json_option, store_options, token_option
 from switchgear._cli.views.terminal import Screen
-from switchgear._cli.views.text import ASCII, clean, clock_time, plural, say, signs_for
+from switchgear._cli.views.text import ASCII, clean, clock_time, plural, signs_for
 from switchgear._config import DEFAULT, Config, ConfigError
-from switchgear._console.values import printed
 from switchgear._core.errors import OverrideRefused, StoreError
 from switchgear._core.types import EventKind, Mode, Override
 from switchgear._fleet.delivery import Delivery
@@ -59,7 +61,7 @@ from switchgear._text.formats import elapsed
 from switchgear._text.redact import redact
 
 # Paths are texts here, as in the stores.
-# ruff: noqa: PTH111, PTH112, PTH116, PTH120
+# ruff: noqa: PTH109, PTH111, PTH112, PTH116, PTH120
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
@@ -69,28 +71,31 @@ _BEFORE_US_S = 1_700_000_000.0
 
 
 class CheckResult(NamedTuple):
-    """One checked fact."""
-
     level: str
     what: str
     to_do: str = ""
 
 
+good, note, warning, problem = (
+    partial(CheckResult, level) for level in (GOOD, NOTE, WARNING, PROBLEM)
+)
+
+
 def examine() -> Iterator[CheckResult]:
     """Everything, from the ground up. Never raises for what it looks at."""
     yield from _python()
+    config = DEFAULT
     try:
         found = effective()
-        config = found.config
     except ConfigError as error:
-        for problem in error.problems:
-            yield CheckResult(PROBLEM, str(problem), "fix it, then run 'switchgear config check'")
-        config = DEFAULT
+        for each in error.problems:
+            yield problem(str(each), "fix it, then run 'switchgear config check'")
     else:
+        config = found.config
         yield from _config(config)
         for notice in found.notices:
             what, _, to_do = notice.partition("; ")
-            yield CheckResult(WARNING, what, to_do)
+            yield warning(what, to_do)
     choice = choose_store(config)
     yield from _check_token(config)
     yield from _redis(choice)
@@ -102,80 +107,71 @@ def examine() -> Iterator[CheckResult]:
 def _python() -> Iterator[CheckResult]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        yield CheckResult(PROBLEM, f"Python {version}", "use Python 3.11 or newer")
+        yield problem(f"Python {version}", "use Python 3.11 or newer")
         return
     parts = [f"Python {version}"]
     for name in ("switchgear", "click", "jinja2", "rich", "pyyaml"):
         try:
             parts.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            yield CheckResult(
-                WARNING, f"{name} is not installed as a package", "pip install switchgear"
-            )
-    yield CheckResult(GOOD, ", ".join(parts))
+            yield warning(f"{name} is not installed as a package", "pip install switchgear")
+    yield good(", ".join(parts))
 
 
 def _config(config: Config) -> Iterator[CheckResult]:
     choice = chosen_config_file()
     if config.source is None:
-        yield CheckResult(GOOD, "no configuration file: the defaults apply")
+        yield good("no configuration file: the defaults apply")
         return
     rules = plural(len(config.circuits), "rule")
-    yield CheckResult(
-        GOOD, f"configuration {config.source} ({choice.source}): {rules} for circuits"
-    )
+    yield good(f"configuration {config.source} ({choice.source}): {rules} for circuits")
     mode = os.stat(config.source).st_mode
     if mode & stat.S_IWOTH:
-        to_do = f"chmod o-w {config.source}"
-        yield CheckResult(PROBLEM, f"{config.source} is writable by everyone", to_do)
+        yield problem(f"{config.source} is writable by everyone", f"chmod o-w {config.source}")
 
 
 def _check_token(config: Config) -> Iterator[CheckResult]:
     digest, token = config.operator_token_sha256, read_token()
     if digest is None:
         what = "overrides need no token: anyone who can reach the store, agents included, can release a circuit"
-        yield CheckResult(NOTE, what, "'switchgear config token' creates one")
+        yield note(what, "'switchgear config token' creates one")
         return
-    yield CheckResult(GOOD, "overrides need the operator token")
+    yield good("overrides need the operator token")
     if token is None:
         return
     if not fits(token, digest):
-        yield CheckResult(
-            WARNING, "the operator token given here does not match the configured one"
-        )
+        yield warning("the operator token given here does not match the configured one")
     path = given("token_file")
     if path is not None and os.stat(os.path.expanduser(path)).st_mode & 0o077:
-        yield CheckResult(WARNING, f"others can read the token in {path}", f"chmod 600 {path}")
+        yield warning(f"others can read the token in {path}", f"chmod 600 {path}")
     if os.environ.get(TOKEN_VARIABLE):
         what = f"{TOKEN_VARIABLE} is set here: programs started from here, agents included, can read it"
-        yield CheckResult(WARNING, what, "keep it in a file that agents cannot read: --token-file")
+        yield warning(what, "keep it in a file that agents cannot read: --token-file")
 
 
 def _redis(choice: StoreChoice) -> Iterator[CheckResult]:
-    there = importlib.util.find_spec("redis") is not None
-    wanted = (choice.value or "").startswith(REDIS_URLS)
-    if there:
-        yield CheckResult(GOOD, f"redis client {importlib.metadata.version('redis')}")
-    elif wanted:
+    if importlib.util.find_spec("redis") is not None:
+        yield good(f"redis client {importlib.metadata.version('redis')}")
+    elif (choice.value or "").startswith(REDIS_URLS):
         what = "the store is Redis, but its client is not installed"
-        yield CheckResult(PROBLEM, what, "pip install 'switchgear[redis]'")
+        yield problem(what, "pip install 'switchgear[redis]'")
     else:
-        yield CheckResult(GOOD, "no redis client; none is needed for this store")
+        yield good("no redis client; none is needed for this store")
 
 
 def _terminal() -> Iterator[CheckResult]:
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     if signs_for() is ASCII:
         to_do = "for lamps and bars set LANG to a UTF-8 locale, such as C.UTF-8"
-        yield CheckResult(NOTE, f"output encoding {encoding}: signs are drawn in ASCII", to_do)
+        yield note(f"output encoding {encoding}: signs are drawn in ASCII", to_do)
     else:
-        yield CheckResult(GOOD, f"output encoding {encoding}")
+        yield good(f"output encoding {encoding}")
 
 
 def _store(choice: StoreChoice) -> Iterator[CheckResult]:
     file = file_of(choice)
     if file is not None and not os.path.lexists(file):
-        yield CheckResult(NOTE, f"store sqlite:///{file} ({choice.source}) does not exist yet")
+        yield note(f"store sqlite:///{file} ({choice.source}) does not exist yet")
         yield from _room_for(file)
         return
     if file is not None:
@@ -185,7 +181,7 @@ def _store(choice: StoreChoice) -> Iterator[CheckResult]:
             session.drains = False  # readers send nothing
             facts = session.panel.store.facts()
             warned, others = _split_facts(facts)
-            yield CheckResult(GOOD, f"store {session.label} ({choice.source}): {others}")
+            yield good(f"store {session.label} ({choice.source}): {others}")
             yield from warned
             yield from _contents(session, facts)
             yield from _seal(session)
@@ -193,19 +189,17 @@ def _store(choice: StoreChoice) -> Iterator[CheckResult]:
             yield from _notifications(session)
             yield from _clock(session)
     except StoreError as error:
-        yield CheckResult(
-            PROBLEM, f"store {error.store} {error.problem}: {error.why}", error.what_to_do
-        )
+        yield problem(f"store {error.store} {error.problem}: {error.why}", error.what_to_do)
     except (ValueError, ImportError) as error:
-        yield CheckResult(PROBLEM, redact(str(error)))
+        yield problem(redact(str(error)))
     if choice.value in {"memory:", "memory://"}:
-        yield CheckResult(WARNING, "the store is memory: it ends with each process", "name a file")
+        yield warning("the store is memory: it ends with each process", "name a file")
 
 
 def _split_facts(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
     """The facts of a store that endanger circuits, each by itself, and the others in one text."""
     warned = [
-        CheckResult(WARNING, f"store: {name} {what.replace(_WARNING, '')}", to_do)
+        warning(f"store: {name} {what.replace(_WARNING, '')}", to_do)
         for name, value in facts.items()
         if _WARNING in value
         for what, _, to_do in [value.partition("; ")]
@@ -219,45 +213,41 @@ def _room_for(file: str) -> Iterator[CheckResult]:
     while not os.path.lexists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        yield CheckResult(PROBLEM, f"{folder} is not a folder", "name another place with --store")
+        yield problem(f"{folder} is not a folder", "name another place with --store")
     elif not os.access(folder, os.W_OK | os.X_OK):
-        yield CheckResult(PROBLEM, f"{folder} cannot be written", "name another place with --store")
+        yield problem(f"{folder} cannot be written", "name another place with --store")
 
 
 def _file(path: str) -> Iterator[CheckResult]:
     try:
         found = os.stat(path)
     except OSError as error:
-        yield CheckResult(PROBLEM, f"{path}: {error.strerror}")
+        yield problem(f"{path}: {error.strerror}")
         return
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         to_do = f"chmod 600 {path}"
-        yield CheckResult(
-            WARNING, f"{path} has mode {mode:04o}: others can read or change it", to_do
-        )
+        yield warning(f"{path} has mode {mode:04o}: others can read or change it", to_do)
     else:
-        yield CheckResult(GOOD, f"{path} has mode {mode:04o}")
+        yield good(f"{path} has mode {mode:04o}")
     if found.st_uid != os.geteuid():
-        yield CheckResult(WARNING, f"{path} belongs to user number {found.st_uid}, not to you")
+        yield warning(f"{path} belongs to user number {found.st_uid}, not to you")
     for each in (path, os.path.dirname(path)):
         if not os.access(each, os.W_OK):
-            yield CheckResult(PROBLEM, f"{each} cannot be written: it can only be read here")
+            yield problem(f"{each} cannot be written: it can only be read here")
     if is_full(os.path.dirname(path)):
         what = f"the disk of {path} has no space left: it can only be read here"
-        yield CheckResult(PROBLEM, what, "free some space, then run 'switchgear vacuum'")
+        yield problem(what, "free some space, then run 'switchgear vacuum'")
 
 
 def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
     aside = facts.get("set aside", "nothing")
     if aside != "nothing":
         what = f"a damaged file was set aside: {aside}"
-        yield CheckResult(
-            WARNING, what, "inspect it, then move it away; until then circuits start from scratch"
-        )
+        yield warning(what, "inspect it, then move it away; until then circuits start from scratch")
     if facts.get("unreadable", "0") != "0":
-        what = f"{plural(int(facts['unreadable']), 'state')} could not be read and was set aside"
-        yield CheckResult(WARNING, what, "see 'switchgear events' for which, and why")
+        what = f"{plural(int(facts['unreadable']), 'state')} could not be read: set aside"
+        yield warning(what, "see 'switchgear events' for which, and why")
     newest = session.panel.events(limit=1000)
     lost = {
         entry.event.circuit for entry in newest if entry.event.kind is EventKind.STATE_UNREADABLE
@@ -265,7 +255,7 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
     if lost:
         names = ", ".join(sorted(lost)[:3])
         what = f"{plural(len(lost), 'circuit')} restarted from scratch after unreadable states: {names}"
-        yield CheckResult(NOTE, what)
+        yield note(what)
     for _ in session.panel.store.find():  # raises what cannot be read
         continue
 
@@ -282,7 +272,7 @@ def _policies(session: Session) -> Iterator[CheckResult]:
     if others:
         what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
         to_do = "to apply the configured one: 'switchgear record CIRCUIT ignored' with the token"
-        yield CheckResult(WARNING, f"{what}, such as {others[0]!r}", to_do)
+        yield warning(f"{what}, such as {others[0]!r}", to_do)
 
 
 def _notifications(session: Session) -> Iterator[CheckResult]:
@@ -293,20 +283,18 @@ def _notifications(session: Session) -> Iterator[CheckResult]:
             name = fields.get(key)
             if name and not os.environ.get(name):
                 what = f"notification target {target.name!r}: the variable {name} is not set"
-                yield CheckResult(WARNING, what, f"set {name} where Switchgear runs")
+                yield warning(what, f"set {name} where Switchgear runs")
         pending = Delivery(fleet_of(session), target).pending()
         first, *more = pending_lines(pending, session.now_s())
         if not pending.waiting and not pending.aside:
-            yield CheckResult(GOOD, f"notification {first}")
+            yield good(f"notification {first}")
             continue
         why = "; ".join(line.strip() for line in more if "switchgear fleet" not in line)
         to_do = "'switchgear fleet deliver' retries and reports what is left"
         if pending.aside:
             to_do += "; --retry also sends what was set aside, --drop discards it"
         joint = ": " if pending.waiting else "; "
-        yield CheckResult(
-            WARNING, f"notification {first}{f'{joint}{why}' if why else ', not tried yet'}", to_do
-        )
+        yield warning(f"notification {first}{f'{joint}{why}' if why else ', not tried yet'}", to_do)
 
 
 def _seal(session: Session) -> Iterator[CheckResult]:
@@ -319,21 +307,19 @@ def _seal(session: Session) -> Iterator[CheckResult]:
     else:
         what = "the store needs another operator token than the configuration"
         to_do = "'switchgear config seal' with the store's token applies the configured one"
-    yield CheckResult(WARNING, what, to_do)
+    yield warning(what, to_do)
 
 
 def _clock(session: Session) -> Iterator[CheckResult]:
     here_s, there_s = time.time(), session.now_s()
     if here_s < _BEFORE_US_S:
-        yield CheckResult(PROBLEM, f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
+        yield problem(f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
     elif abs(here_s - there_s) > 30:
         ahead = "ahead" if there_s > here_s else "behind"
         what = f"the store's clock is {abs(there_s - here_s):.0f} s {ahead} of this machine's"
-        yield CheckResult(
-            WARNING, what, "waits follow the store's clock; displayed times may differ"
-        )
+        yield warning(what, "waits follow the store's clock; displayed times may differ")
     else:
-        yield CheckResult(GOOD, f"clock: {clock_time(there_s, 0.0)}, same as the store's")
+        yield good(f"clock: {clock_time(there_s, 0.0)}, same as the store's")
     ahead_of = [
         found.circuit.key
         for found in session.panel.store.find()
@@ -341,12 +327,7 @@ def _clock(session: Session) -> Iterator[CheckResult]:
     ]
     if ahead_of:
         what = f"{plural(len(ahead_of), 'circuit')} from the future, such as {ahead_of[0]!r}"
-        yield CheckResult(
-            WARNING, what, "a clock was ahead; these circuits do not change until then"
-        )
-
-
-# ruff: noqa: PTH109, PTH120  paths are texts, as in the stores
+        yield warning(what, "a clock was ahead; these circuits do not change until then")
 
 
 _FOR = {
@@ -366,33 +347,27 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
     installed = [scope for scope in scopes if standings[scope].installed]
     if not wanted and not installed:
         return
-    yield from _program(agent)
-    for scope in scopes:
-        if standings[scope].trouble:
-            what = f"{standings[scope].path}: {standings[scope].trouble}"
-            yield CheckResult(PROBLEM, what, "fix it: the agent cannot read it either")
-    if not installed:
-        where = "neither for this project nor for the user" if only is None else _FOR[only]
-        what = f"no hooks of {agent.title} are installed, {where}"
-        yield CheckResult(PROBLEM, what, f"switchgear hooks install {name}")
-    if len(installed) > 1:
-        twice = " and ".join(f"--scope {scope}" for scope in installed)
-        what = f"{agent.title}: installed with {twice}: each call counts more than once"
-        yield CheckResult(
-            PROBLEM, what, f"switchgear hooks uninstall {name} --scope {installed[-1]}"
-        )
-    for scope in installed:
-        yield from _install_checks(agent, scope, standings[scope])
-        yield from _prove_hooks(agent, scope, places[scope], folder)
-
-
-def _program(agent: HookSettings) -> Iterator[CheckResult]:
     found = shutil.which(agent.program)
     if found is None:
         what = f"{agent.program} is not on the PATH here"
-        yield CheckResult(NOTE, what, f"the hooks take effect where {agent.title} is installed")
+        yield note(what, f"the hooks take effect where {agent.title} is installed")
     else:
-        yield CheckResult(GOOD, f"{agent.title} is {found}")
+        yield good(f"{agent.title} is {found}")
+    for scope in scopes:
+        if standings[scope].trouble:
+            what = f"{standings[scope].path}: {standings[scope].trouble}"
+            yield problem(what, "fix it: the agent cannot read it either")
+    if not installed:
+        where = "neither for this project nor for the user" if only is None else _FOR[only]
+        what = f"no hooks of {agent.title} are installed, {where}"
+        yield problem(what, f"switchgear hooks install {name}")
+    if len(installed) > 1:
+        twice = " and ".join(f"--scope {scope}" for scope in installed)
+        what = f"{agent.title}: installed with {twice}: each call counts more than once"
+        yield problem(what, f"switchgear hooks uninstall {name} --scope {installed[-1]}")
+    for scope in installed:
+        yield from _install_checks(agent, scope, standings[scope])
+        yield from _prove_hooks(agent, scope, places[scope], folder)
 
 
 def _install_checks(
@@ -401,19 +376,16 @@ def _install_checks(
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
-        yield CheckResult(PROBLEM, f"{standing.path} needs {', '.join(standing.gone)}: gone", again)
+        yield problem(f"{standing.path} needs {', '.join(standing.gone)}: gone", again)
     if standing.missing:
-        what = f"{standing.path} lacks {', '.join(standing.missing)}"
-        yield CheckResult(WARNING, what, again)
+        yield warning(f"{standing.path} lacks {', '.join(standing.missing)}", again)
     elif standing.outdated:
-        yield CheckResult(
-            WARNING, f"{standing.path} was written by another installation or version", again
-        )
+        yield warning(f"{standing.path} was written by another installation or version", again)
     else:
-        yield CheckResult(GOOD, f"{standing.path} has {count}, {_FOR[scope]}")
+        yield good(f"{standing.path} has {count}, {_FOR[scope]}")
     if standing.switched_off:
         what = f"{agent.title} runs no hooks: {standing.switched_off}"
-        yield CheckResult(PROBLEM, what, "change that setting")
+        yield problem(what, "change that setting")
 
 
 def _prove_hooks(
@@ -422,16 +394,19 @@ def _prove_hooks(
     """Send events through the commands that the file holds, and look for them."""
     try:
         known = config_of(folder)
-        store = open_store(known)
+        store: Any = open_store(known)
         began_s = store.now_s()
         commands = there.commands()
     except (Unconfigured, StoreError, CannotChange) as error:
-        yield CheckResult(PROBLEM, str(error), "fix it; the hooks cannot decide without it")
+        yield problem(str(error), "fix it; the hooks cannot decide without it")
         return
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
     yield from _try_events(agent, probe, known, store, commands, began_s=began_s)
-    yield from _remove_trial(probe, store)
+    try:
+        store.forget(probe.circuit)
+    except (StoreError, AttributeError) as error:
+        yield note(f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
     yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
     yield from _trust(agent, scope, folder, set(commands.values()))
 
@@ -446,27 +421,27 @@ def _try_events(
     began_s: float,
 ) -> Iterator[CheckResult]:
     for when in (BEFORE, AFTER):
-        command = commands.get(event_of(agent.name, when))
+        event = event_of(agent.name, when)
+        command = commands.get(event)
         if command is None:
             continue  # reported already: it is missing
         answer = probe.send(command, when)
-        event = event_of(agent.name, when)
         if answer.trouble or answer.remark:
             what = f"{event}: {answer.trouble or answer.remark}"
-            yield CheckResult(PROBLEM, what, f"run it by hand: {command}")
+            yield problem(what, f"run it by hand: {command}")
             return
         summary = f"{event} was sent through the command and answered: {answer.action}"
         if answer.action in {"deny", "stop"}:  # a call that does nothing: something else is wrong
             why = f"{summary}: {' '.join(answer.text.split())}"
-            yield CheckResult(WARNING, why, "see 'switchgear status' and 'switchgear events'")
+            yield warning(why, "see 'switchgear status' and 'switchgear events'")
             continue
-        yield CheckResult(GOOD, summary)
+        yield good(summary)
     found = store.get(probe.circuit)
     if found is None or found.circuit.seen_s < began_s:
         what = f"the event did not arrive in the store {known.store}"
-        yield CheckResult(PROBLEM, what, "see 'switchgear doctor'")
+        yield problem(what, "see 'switchgear doctor'")
         return
-    yield CheckResult(GOOD, f"it arrived in {known.store}, as {probe.circuit!r}")
+    yield good(f"it arrived in {known.store}, as {probe.circuit!r}")
     yield from _try_refusal(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
 
 
@@ -482,11 +457,11 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
     for found in tried(agent, command, config):
         if found.wrong:
             what = f"{HOOKED[agent].title}: {found.attack}: {found.wrong}"
-            yield CheckResult(PROBLEM, what, "see 'switchgear selftest --live --only live-hooks'")
+            yield problem(what, "see 'switchgear selftest --live --only live-hooks'")
             return
         number += found.sent
     what = "forbidden calls and unreadable input are refused, ordinary calls admitted"
-    yield CheckResult(GOOD, f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
+    yield good(f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
 
 
 def resident_process() -> Iterator[CheckResult]:
@@ -499,15 +474,15 @@ def resident_process() -> Iterator[CheckResult]:
         sessions = f"{plural(len(found['sessions']), 'session')} watched"
         age = f"running for {elapsed(found['age_s'])}"
         what = f"resident process {found['pid']}, version {found['version']}, {age}, {sessions}"
-        yield CheckResult(GOOD, what)
+        yield good(what)
     elif why:
         what = f"hooks decide without a resident process: {why}"
-        yield CheckResult(NOTE, what, "they are slower, and silent sessions are not watched")
+        yield note(what, "they are slower, and silent sessions are not watched")
     elif (pid := resident.unresponsive()) is not None:
         what = f"hooks decide without a resident process: process {pid} does not respond"
-        yield CheckResult(NOTE, what, "restart it: switchgear hooks restart")
+        yield note(what, "restart it: switchgear hooks restart")
     else:
-        yield CheckResult(GOOD, "no resident process runs: the next hook starts it")
+        yield good("no resident process runs: the next hook starts it")
 
 
 def installed_trials() -> Iterator[CheckResult]:
@@ -525,16 +500,6 @@ def _source() -> str | None:
         return load_chosen_config().source
     except ConfigError:
         return None
-
-
-def _remove_trial(probe: Probe, store: Any) -> Iterator[CheckResult]:
-    """Remove the circuit of the trial, or report why that failed."""
-    try:
-        store.forget(probe.circuit)
-    except (StoreError, AttributeError) as error:
-        yield CheckResult(
-            NOTE, f"circuit {probe.circuit!r} of the trial could not be removed: {error}"
-        )
 
 
 def _try_refusal(
@@ -557,17 +522,16 @@ def _try_refusal(
         finally:
             order(Mode.AUTO)
     except OverrideRefused:
-        what = "refusals were not tested: this needs the operator token"
-        yield CheckResult(NOTE, what, "pass --token-file")
+        yield note("refusals were not tested: this needs the operator token", "pass --token-file")
         return
     except StoreError as error:
-        yield CheckResult(PROBLEM, str(error))
+        yield problem(str(error))
         return
     if answer.action in {"deny", "stop"}:
-        yield CheckResult(GOOD, f"refusals have the form that {agent.title} obeys: {answer.action}")
+        yield good(f"refusals have the form that {agent.title} obeys: {answer.action}")
     else:
         what = f"a refusal was written as {answer.action or answer.trouble!r}"
-        yield CheckResult(PROBLEM, what, "this is a defect of Switchgear; please report it")
+        yield problem(what, "this is a defect of Switchgear; please report it")
 
 
 def _trust(
@@ -577,22 +541,20 @@ def _trust(
     program = shutil.which(agent.program)
     if agent.name != "codex" or program is None:
         if agent.trust and (scope == PROJECT or agent.name == "codex"):
-            yield CheckResult(NOTE, agent.trust)
+            yield note(agent.trust)
         return
     trust = ask_codex(program, folder, commands, os.path.dirname(agent.file(USER, folder)))
     review = "start codex in this folder, type /hooks, and trust them"
     if not trust.asked:
-        yield CheckResult(NOTE, f"{agent.trust}; whether you did could not be determined", review)
+        yield note(f"{agent.trust}; whether you did could not be determined", review)
     elif not trust.seen:
         what = "Codex ignores this project's hooks, because the project is not trusted"
-        yield CheckResult(
-            PROBLEM, what, "start codex here and trust the folder, or use --scope user"
-        )
+        yield problem(what, "start codex here and trust the folder, or use --scope user")
     elif trust.trusted < trust.seen:
         what = f"Codex trusts {trust.trusted} of {trust.seen} hooks, and skips the others silently"
-        yield CheckResult(PROBLEM, what, review)
+        yield problem(what, review)
     else:
-        yield CheckResult(GOOD, f"Codex trusts all {trust.seen} hooks")
+        yield good(f"Codex trusts all {trust.seen} hooks")
 
 
 @click.command()
@@ -608,19 +570,14 @@ def doctor(*, as_json: bool) -> int:
     return report(list(examine()), as_json=as_json)
 
 
-def report(findings: list[Any], *, as_json: bool) -> int:
+def report(findings: list[CheckResult], *, as_json: bool) -> int:
     """Print what a doctor found; its exit code: 0 well, 1 warnings, 2 problems."""
-    levels = {finding.level for finding in findings}
-    code = 2 if PROBLEM in levels else 1 if WARNING in levels else 0
+    counts = Counter(finding.level for finding in findings)
+    code = 2 if counts[PROBLEM] else 1 if counts[WARNING] else 0
     if as_json:
         found = [finding._asdict() for finding in findings]
-        say(printed({"exit_code": code, "findings": found}))
+        say_json({"exit_code": code, "findings": found})
         return code
-    _draw(findings)
-    return code
-
-
-def _draw(findings: list[Any]) -> None:
     screen = Screen()
     signs = screen.signs
     drawn = {
@@ -638,8 +595,7 @@ def _draw(findings: list[Any]) -> None:
             screen.line(
                 Text(f"{'':{width}} {signs.arrow} {clean(finding.to_do)}", "dim"), width + 4
             )
-    problems = sum(finding.level == PROBLEM for finding in findings)
-    warnings = sum(finding.level == WARNING for finding in findings)
-    summary = f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"
+    summary = f"{plural(counts[PROBLEM], 'problem')}, {plural(counts[WARNING], 'warning')}"
     screen.line()
-    screen.line(summary if problems or warnings else "no problems found")
+    screen.line(summary if code else "no problems found")
+    return code

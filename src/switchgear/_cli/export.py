@@ -26,7 +26,7 @@ from switchgear._budgets.tree import (
     load_book,
     root_of,
 )
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import (
     circuit_argument,
     fail,
@@ -36,7 +36,6 @@ from switchgear._cli.options import (
     token_option,
 )
 from switchgear._cli.views.text import clean, plural, say
-from switchgear._console.values import printed
 from switchgear._core import values
 from switchgear._core.types import Event
 from switchgear._core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
@@ -213,8 +212,6 @@ class Taken(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the lines hold."""
-
     circuits: list[Taken]
     accounts: list[Account]
 
@@ -248,7 +245,7 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
     number = 0
     for number, line in enumerate(lines, 1):
         try:
-            reading.hear(number, line)
+            reading.read(number, line)
         except _BAD as error:
             wrong.append(f"line {number}: {_message_of(error)}")
     for number_of_it, account in [] if wrong else reading.accounts.values():
@@ -267,8 +264,6 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
 
 
 class _Reading:
-    """Reads the lines in order."""
-
     def __init__(self, now_s: float) -> None:
         self.taken: dict[str, Taken] = {}
         self.accounts: dict[tuple[str, str], tuple[int, Account]] = {}
@@ -276,7 +271,7 @@ class _Reading:
         self._last: Account | None = None
         self._now_s = now_s
 
-    def hear(self, number: int, line: bytes) -> None:
+    def read(self, number: int, line: bytes) -> None:
         data = _parse_line(line)
         if number == 1:
             _check_head(data)
@@ -289,7 +284,9 @@ class _Reading:
         elif kind == "account":
             self._account(number, read_account(data))
         elif kind == "line" and "line" in data:
-            self._line(data["line"])
+            if self._last is None:
+                raise WireError("a line that comes before its account")
+            self._last.lines.append(data["line"])
         else:
             raise WireError(
                 f"its type is {kind!r}: it must be 'circuit', 'event', 'account' or 'line'"
@@ -327,11 +324,6 @@ class _Reading:
             raise WireError(f"the {account.shelf} {account.key!r} occurs twice")
         self.accounts[name] = (number, account)
         self._last = account
-
-    def _line(self, line: Any) -> None:
-        if self._last is None:
-            raise WireError("a line that comes before its account")
-        self._last.lines.append(line)
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:
@@ -522,6 +514,6 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
             now_s=session.now_s(),
         )
     if as_json:
-        say(printed(gone._asdict()))
+        say_json(gone._asdict())
         return
     say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,22 +15,21 @@ from switchgear._cli.context import (
     chosen_config_file,
     load_chosen_config,
     open_session,
+    say_json,
 )
 from switchgear._cli.options import (
     Branch,
-    by_option,
     checked_text,
     fail,
-    json_option,
+    operator_options,
+    reader_options,
     reason_given,
     store_options,
-    token_option,
     who_gives,
 )
 from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._config import Config, ConfigError
 from switchgear._config.trust import trust_folder
-from switchgear._console.values import printed
 from switchgear._core.types import Override
 from switchgear._fleet.delivery import PendingDeliveries
 from switchgear._fleet.fleet import Fleet
@@ -45,14 +45,13 @@ def fleet() -> None:
 
 
 @fleet.command(short_help="Show active agents, and which stand in for others.")
-@json_option
-@store_options
+@reader_options
 def status(*, as_json: bool) -> None:
     """Show every agent, task, provider and lock. Exit code 1: an agent is halted or a task paused."""
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
     if as_json:
-        say(printed(found))
+        say_json(found)
     else:
         _show(found)
     halted = any(one["state"] == "halted" for one in found["agents"].values())
@@ -101,8 +100,7 @@ def watch(*, once: bool, every_s: float) -> None:
 @fleet.command(short_help="Send pending notifications now, and report what is left.")
 @click.option("--retry", is_flag=True, help="Also send again what was set aside.")
 @click.option("--drop", is_flag=True, help="Discard what was set aside, without sending it.")
-@json_option
-@store_options
+@reader_options
 def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
     """Send what is pending to every target of the configuration, and report what is left and why.
 
@@ -123,7 +121,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
             found.append((sent, delivery.pending()))
         now_s = session.now_s()
     if as_json:
-        say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
+        say_json([{"sent": sent, **pending._asdict()} for sent, pending in found])
     else:
         for sent, pending in found:
             for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent"):
@@ -163,8 +161,7 @@ def pending_lines(pending: PendingDeliveries, now_s: float, sent: str = "") -> l
 
 @fleet.command(short_help="Show which agent and model would work now.")
 @click.argument("agent", callback=checked_text)
-@json_option
-@store_options
+@reader_options
 def route(agent: str, *, as_json: bool) -> None:
     """Show which agent and model would work for AGENT now, and why not the others.
 
@@ -175,7 +172,7 @@ def route(agent: str, *, as_json: bool) -> None:
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
     if as_json:
-        say(printed({"agent": agent, **found}))
+        say_json({"agent": agent, **found})
     else:
         say(clean(f"{agent}: {_who_works(found)}"))
         for why in found["why"]:
@@ -187,9 +184,7 @@ def route(agent: str, *, as_json: bool) -> None:
 @fleet.command(short_help="Resume a paused task.")
 @click.argument("story", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
-@by_option
-@store_options
-@token_option
+@operator_options
 def resume(story: str, *, why: str | None, by: str | None) -> None:
     """Resume STORY, a task that was paused because of its cost. It may spend the same amount again.
 
@@ -261,13 +256,12 @@ def _show(found: dict[str, Any]) -> None:
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
             queue = _queue(one, found["at_s"]) if kind == "locks" else ""
-            held = "" if one["mode"] == "auto" else one["mode"].replace("_", " ")
-            state = held or one["phase"].replace("_", "-")
-            why = "" if held and one["why"].startswith(held) else why
-            by = one["why"].removeprefix(held) if held and not why else ""
-            shown = name.removesuffix("/latency")
-            what = shown if shown == name else f"{shown}, latency"
-            say(clean(f"{title} {what}: {state}{by}{why}{queue}"))
+            state = one["phase"].replace("_", "-")
+            if one["mode"] != "auto":
+                state = one["mode"].replace("_", " ")
+                why = why.removeprefix(f": {state}")
+            what = re.sub("/latency$", ", latency", name)
+            say(clean(f"{title} {what}: {state}{why}{queue}"))
 
 
 def _who_works(one: dict[str, Any]) -> str:

@@ -3,21 +3,21 @@
 import difflib
 import os
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.doctor import examine_hooks, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
-from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._cli.views.terminal import column_widths, table_line
+from switchgear._cli.views.text import clean, plural, say, signs_for, warn
 from switchgear._config import ConfigError
 from switchgear._config.loader import candidates, has_our_table
 from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
-from switchgear._console.values import printed
 from switchgear._hooks import resident
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.install.saved_copies import forget, is_saved, save
@@ -31,45 +31,32 @@ from switchgear._hooks.install.settings import (
     scopes_of,
 )
 
-if TYPE_CHECKING:
-    _TextType = click.ParamType[str]
-else:
-    _TextType = click.ParamType  # not generic in older versions of click
-
 # Paths are texts, as in the stores.
 # ruff: noqa: PTH109, PTH111
 
 PROJECT, LOCAL, USER = "project", "local", "user"
 
 
-class AgentName(_TextType):
-    """The name of an agent that has hooks, or one of its other names."""
-
-    name = "agent"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The agent's name. Fails with the names there are, and the one that was probably meant."""
-        wanted = "-".join(value.lower().split())
-        found = ALIASES.get(wanted, wanted)
-        if found in AGENTS:
-            return found
-        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
-        meant = (
-            f"did you mean {ALIASES.get(near[0], near[0])!r}? there are" if near else "there are"
-        )
-        return self.fail(
-            f"there are no hooks for {value!r}; {meant} {', '.join(AGENTS)}", param, ctx
-        )
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[Any]:
-        """The names that begin so."""
-        del ctx, param
-        return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
+def _agent_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """The name of an agent that has hooks, by this or another of its names."""
+    wanted = "-".join((value or "").lower().split())
+    found = ALIASES.get(wanted, wanted)
+    if value is None or found in AGENTS:
+        return found or None
+    near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
+    meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+    raise click.BadParameter(
+        f"there are no hooks for {value!r}; {meant}there are {', '.join(AGENTS)}"
+    )
 
 
-agent_argument = click.argument("agent", type=AgentName(), metavar="AGENT")
+def _complete_agent(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in AGENTS if name.startswith(incomplete)]
+
+
+_agent = partial(click.argument, "agent", callback=_agent_name, shell_complete=_complete_agent)
+agent_argument = _agent(metavar="AGENT")
+any_agent_argument = _agent(metavar="[AGENT]", required=False)
 scope_option = click.option(
     "--scope",
     type=click.Choice([PROJECT, LOCAL, USER]),
@@ -153,20 +140,16 @@ def uninstall(agent: str, scope: str) -> None:
                 again = f"switchgear hooks uninstall {agent} --scope {other}"
                 say(f"  They are installed with --scope {other}: '{again}' removes them.")
         return
+    done = f"the hooks were removed from {path}; everything else in it is unchanged"
     if change.removed:
-        say(clean(f"{title}: {path} was removed; it contained only the hooks"))
-    else:
-        say(
-            clean(
-                f"{title}: the hooks were removed from {path}; everything else in it is unchanged"
-            )
-        )
+        done = f"{path} was removed; it contained only the hooks"
+    say(clean(f"{title}: {done}"))
     say(clean(f"  backup   {_short_path(change.backup or '')}"))
     say("  An agent that is running now keeps using them until it is restarted.")
 
 
 @hooks.command(short_help="Show which hooks are installed where.")
-@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
+@any_agent_argument
 @only_option
 @json_option
 def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
@@ -184,14 +167,14 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     installed = [entry for entry in found if entry[2].installed]
     has_problems = any(_problems(standing) for _, _, standing in found if _matters(standing))
     if as_json:
-        say(printed([_describe_state(*entry) for entry in found]))
+        say_json([_describe_state(*entry) for entry in found])
     else:
         _say_status(found)
     return 1 if has_problems or (agent is not None and not installed) else 0
 
 
 @hooks.command(short_help="Test the installed hooks by sending an event.")
-@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
+@any_agent_argument
 @only_option
 @json_option
 @token_option
@@ -293,9 +276,9 @@ def _say_status(found: Iterable[tuple[str, str, InstallState]]) -> None:
         (name, scope, _short_path(standing.path), ", ".join(_facts(standing)))
         for name, scope, standing in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    widths, signs = column_widths(rows), signs_for()
     for row in rows:
-        say(clean("  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]), 1000))
+        say(clean(table_line(row, widths, signs), 1000))
 
 
 def _facts(standing: InstallState) -> list[str]:

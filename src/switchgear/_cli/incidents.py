@@ -4,7 +4,7 @@ import os
 
 import click
 
-from switchgear._cli.context import Session, file_of, open_session
+from switchgear._cli.context import Session, file_of, open_session, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     Branch,
@@ -12,15 +12,15 @@ from switchgear._cli.options import (
     checked_text,
     demand_one,
     fail,
-    json_option,
+    operator_options,
     parse_since,
+    reader_options,
     reason_given,
     store_options,
     token_option,
     who_gives,
 )
 from switchgear._cli.views.text import clean, clock_time, plural, say
-from switchgear._console.values import printed
 from switchgear._fleet.categories import default_breakers, shown_name
 from switchgear._fleet.incidents import Incidents, as_configuration
 from switchgear._fleet.incidents import review as look_back
@@ -36,15 +36,14 @@ def incidents() -> None:
 
 @incidents.command("list", short_help="List open incidents.")
 @click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
-@json_option
-@store_options
+@reader_options
 def list_incidents(*, everything: bool, as_json: bool) -> None:
     """List the open incidents, oldest first."""
     with open_session(reading=True) as session:
         found = list(incidents_of(session).all())
     shown = [one for one in found if everything or one.get("status") != "closed"]
     if as_json:
-        say(printed(shown))
+        say_json(shown)
         return
     for one in shown:
         if "trouble" in one:
@@ -70,15 +69,14 @@ def _full_id(kept: Incidents, name: str) -> str:
 
 @incidents.command(short_help="Print the report of an incident.")
 @click.argument("incident", callback=checked_text)
-@json_option
-@store_options
+@reader_options
 def show(incident: str, *, as_json: bool) -> None:
     """Print the report of INCIDENT, in Markdown or JSON. The start of an id is enough, or `last`."""
     with open_session(reading=True) as session:
         kept = incidents_of(session)
         incident = _full_id(kept, incident)
         if as_json:
-            say(printed(kept.get(incident)))
+            say_json(kept.get(incident))
             return
         for line in kept.report_of(incident).splitlines():
             say(clean(line, 2000))
@@ -111,13 +109,15 @@ def close(
 
 @incidents.command(short_help="Report a failure that no circuit caught.")
 @click.option(
-    "--false-negative", "circuit", metavar="CIRCUIT", required=True, callback=checked_text,
+    "--false-negative",
+    "circuit",
+    metavar="CIRCUIT",
+    required=True,
+    callback=checked_text,
     help="The circuit that should have tripped.",
-)  # fmt: skip
+)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Description of the failure.")
-@by_option
-@store_options
-@token_option
+@operator_options
 def add(circuit: str, *, why: str | None, by: str | None) -> None:
     """Report a failure that no circuit caught; `switchgear review` counts it."""
     with open_session(reading=True) as session:
@@ -134,8 +134,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
     metavar="TIME",
     help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
 )
-@json_option
-@store_options
+@reader_options
 def review(since: str | None, *, as_json: bool) -> None:
     """Propose threshold changes, from recorded events and from incidents marked as right or wrong.
 
@@ -151,7 +150,7 @@ def review(since: str | None, *, as_json: bool) -> None:
         keeps = min(session.config.retention.events, MOST_EVENTS)
     findings = look_back(breakers, events, kept)
     if as_json:
-        say(printed([one._asdict() for one in findings]))
+        say_json([one._asdict() for one in findings])
         return
     if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
         oldest = clock_time(stored[0].at_s, from_s)

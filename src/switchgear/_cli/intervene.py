@@ -26,8 +26,8 @@ from switchgear._cli.views.terminal import ask, is_attended
 from switchgear._cli.views.text import clean, clock_time, say, words
 from switchgear._console.interventions import (
     IMPOSSIBLE,
+    INTERVENTIONS,
     Author,
-    NotPossible,
     intervene_in_run,
     options_of,
     run_options_of,
@@ -51,10 +51,7 @@ from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
 SESSION = "session/"
-KEYS = (
-    *("resume", "nudge", "extend", "escalate", "pause", "continue", "wait", "force", "skip"),
-    "abort",
-)
+KEYS = (*INTERVENTIONS[:-1], "wait", "force", "skip", "abort")
 
 
 @click.command()
@@ -99,17 +96,22 @@ def intervene(
     """
     with open_session() as session:
         extra_s = None if span is None else seconds("--for", span)
+        plan = session.config.interventions
+        if hint is not None:
+            plan = plan._replace(hint=hint)
+        if extra_s is not None:
+            plan = plan._replace(extend_s=extra_s)
         record = _run_named(session, circuit)
         if record is not None:
             spent = 0 if money is None else micros("--money", money)
             more = Extension(extra_s or 0.0, iterations or 0, spent)
-            return _intervene_in_run(session, record, choice, hint=hint, more=more, why=why)
+            return _intervene_in_run(session, record, choice, plan, more, why)
         if iterations is not None or money is not None:
             fail("--iterations and --money are for an active run")
         view = view_named(session, circuit)
         name = view.name
         if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
-            return _session(session, view, choice, hint=hint, extra_s=extra_s, why=why)
+            return _session(session, view, choice, plan, why)
         return _intervene_in_circuit(session, view, choice, command, why)
 
 
@@ -159,18 +161,14 @@ def _run_named(session: Session, name: str) -> RunFolder | None:
     return None
 
 
-def _intervene_in_run(
+def _intervene_in_run(  # noqa: PLR0917
     session: Session,
     record: RunFolder,
     choice: str | None,
-    *,
-    hint: str | None,
+    plan: Interventions,
     more: Extension,
     why: str | None,
 ) -> int:
-    plan = session.config.interventions
-    if hint is not None:
-        plan = plan._replace(hint=hint)
     run = record.read()
     options = run_options_of(session.transact, record, plan)
     seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
@@ -184,10 +182,7 @@ def _intervene_in_run(
         more = more._replace(seconds=plan.extend_s)
     session.demand_operator(str(run["circuit"]), "an intervention")
     author = Author(login_name(), reason_given(why, "an intervention in a run"), audited=True)
-    try:
-        say(intervene_in_run(session.transact, record, key, plan=plan, author=author, more=more))
-    except NotPossible as problem:
-        fail(str(problem))
+    say(intervene_in_run(session.transact, record, key, plan=plan, author=author, more=more))
     return 0
 
 
@@ -195,19 +190,8 @@ def _intervene_in_run(
 
 
 def _session(
-    session: Session,
-    view: View,
-    choice: str | None,
-    *,
-    hint: str | None,
-    extra_s: float | None,
-    why: str | None,
+    session: Session, view: View, choice: str | None, plan: Interventions, why: str | None
 ) -> int:
-    plan = session.config.interventions
-    if hint is not None:
-        plan = plan._replace(hint=hint)
-    if extra_s is not None:
-        plan = plan._replace(extend_s=extra_s)
     notes: Notes = session.panel.store.transact(view.name, lambda tx: sessions.Notes.load(tx.note))
     task = view.name.removeprefix(SESSION)
     state = sessions.state_of(notes, view.circuit)
@@ -242,26 +226,10 @@ def _session(
         say(f"\nNo terminal, and the agent is {left}: nothing done.")
         return 0
     session.demand_operator(view.name, "an intervention")
-    say(_take_action(session, view, key, evidence=notes, plan=plan, why=why))
-    return 0
-
-
-def _take_action(
-    session: Session,
-    view: View,
-    key: str | None,
-    *,
-    evidence: Notes,
-    plan: Interventions,
-    why: str | None,
-) -> str:
-    """Take the action; a sentence about it."""
     given = reason_given(why, FORCED) if key == "resume" else redact(why or "")
     author = Author("switchgear" if key is None else login_name(), given)
-    try:
-        return take(session.transact, view, key, evidence=evidence, plan=plan, author=author)
-    except NotPossible as problem:
-        fail(str(problem))
+    say(take(session.transact, view, key, evidence=notes, plan=plan, author=author))
+    return 0
 
 
 # A tripped circuit
@@ -276,14 +244,15 @@ def _intervene_in_circuit(
         return 0
     options = messages.trip_options(view.verdict.retry_after_s)
     key = _pick_action(choice, messages.circuit_tripped(circuit, session.now_s()), options)
-    acts: dict[str | None, Callable[[], int]] = {
-        "wait": lambda: _wait(session, view, command),
-        "force": lambda: _force(session, view.name, why),
-        "skip": lambda: _skip(session, view.name, why),
-        "abort": lambda: _abort(session),
-        None: lambda: 1,
-    }
-    return acts[key]()
+    if key == "wait":
+        return _wait(session, view, command)
+    if key is None:
+        return 1
+    if key == "abort":
+        say(_abort(session))
+    else:
+        say((_force if key == "force" else _skip)(session, view.name, why))
+    return 0
 
 
 def _wait(session: Session, view: View, command: str | None) -> int:
@@ -308,43 +277,35 @@ def _test(session: Session, name: str, command: str) -> int:
         fail(f"{name} admits no probe now: {leave.reason}")
     done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
     ok = done.returncode == 0
-    last_line = (done.stderr or done.stdout).strip().splitlines()[-1:] or [
-        f"exit {done.returncode}"
-    ]
-    signal = Signal(ok=ok, error=None if ok else redact(last_line[0]))
+    said = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
+    signal = Signal(ok=ok, error=None if ok else redact(said.splitlines()[-1]))
     after = session.send(name, Record(signal, leave.permit)).verdict
     say(messages.recovery_ends(after.phase, ok=ok))
     return 0 if ok else 1
 
 
-def _force(session: Session, name: str, why: str | None) -> int:
+def _force(session: Session, name: str, why: str | None) -> str:
     by, why = login_name(), reason_given(why, FORCED)
     step = session.send(name, Override(by, why, reset=True))
     if step.circuit.mode is Mode.HELD_OPEN:  # because an operator skipped it
         session.send(name, Override(by, why, Mode.AUTO))
-    say(f"{clean(name)} was closed by force")
-    return 0
+    return f"{clean(name)} was closed by force"
 
 
-def _skip(session: Session, name: str, why: str | None) -> int:
+def _skip(session: Session, name: str, why: str | None) -> str:
     """Hold it open, and send every active agent a message to do without it."""
     session.send(name, Override(login_name(), reason_given(why, FORCED), Mode.HELD_OPEN))
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
     notified = _every_session(session, lambda notes: sessions.remind(notes, text))
-    release = f"switchgear release {clean(name)}"
-    say(
-        f"{clean(name)} is held open; {notified} notified to continue without it. '{release}' ends the hold"
-    )
-    return 0
+    held = f"{clean(name)} is held open; {notified} notified to continue without it"
+    return f"{held}. 'switchgear release {clean(name)}' ends the hold"
 
 
-def _abort(session: Session) -> int:
-    """Stop every active agent."""
+def _abort(session: Session) -> str:
     session.demand_operator("*", "an abort of everything")
     reason = "The batch was aborted by an operator. Stop now; what is done is kept."
     stopped = _every_session(session, lambda notes: notes._replace(stop=reason))
-    say(f"{stopped} stopped at the next step")
-    return 0
+    return f"{stopped} stopped at the next step"
 
 
 def _every_session(session: Session, change: Callable[[Notes], Notes]) -> str:

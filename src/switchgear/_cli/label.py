@@ -11,10 +11,10 @@ from switchgear._analysis.backtest.engine import Recordings, each_run
 from switchgear._analysis.backtest.labels import add_label, read_labels
 from switchgear._analysis.backtest.outcomes import ENOUGH, infer, label_key
 from switchgear._cli.backtest import check_paths, format_option, jobs_option
-from switchgear._cli.options import fail, json_option, store_options
+from switchgear._cli.context import say_json
+from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import progress
 from switchgear._cli.views.text import clean, plural, say, warn
-from switchgear._console.values import printed
 from switchgear._text.agent_text import one_line
 
 NO_RUN = 3
@@ -25,8 +25,6 @@ _SHOWN_STEPS = 3
 
 
 class LabelledRun(NamedTuple):
-    """One recorded run as the verb shows it."""
-
     key: str
     id: str
     agent: str
@@ -85,8 +83,7 @@ def summary(run: RecordedRun) -> LabelledRun:
 @click.option("--list", "listing", is_flag=True, help="List runs and outcomes; do not prompt.")
 @format_option
 @jobs_option
-@json_option
-@store_options
+@reader_options
 def label(
     paths: tuple[str, ...],
     run_id: str | None,
@@ -116,8 +113,14 @@ def label(
     rows = _rows(paths, force, jobs, hidden=as_json)
     if run_id is not None and outcome is not None:
         return _label_one(rows, run_id, outcome, as_json=as_json)
-    if listing or as_json:
-        return _list(rows, as_json=as_json)
+    if as_json:
+        say_json([row._asdict() for row in rows])
+        return 0 if rows else NO_RUN
+    if listing:
+        for row in rows:
+            say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
+        say(plural(len(rows), "run"))
+        return 0 if rows else NO_RUN
     selected = [row for row in rows if everything or row.outcome_from in {"inferred", ""}]
     selected.sort(key=lambda row: row.confidence or 0.5)
     if not selected:
@@ -131,9 +134,8 @@ def label(
 def _rows(
     paths: tuple[str, ...], force: str | None, jobs: int | None, *, hidden: bool
 ) -> list[LabelledRun]:
-    labels = read_labels()
     with progress("reading recordings", hidden=hidden) as tell:
-        read = Recordings(paths, {}, force, jobs, tell, labels, ENOUGH)
+        read = Recordings(paths, {}, force, jobs, tell, read_labels(), ENOUGH)
         return list(each_run(read, summary, RecordingTally()))
 
 
@@ -150,20 +152,10 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
         return NO_RUN
     add_label(found[0].key, outcome)
     if as_json:
-        say(printed({"id": found[0].id, "key": found[0].key, "outcome": outcome}))
+        say_json({"id": found[0].id, "key": found[0].key, "outcome": outcome})
     else:
         say(clean(f"{found[0].id}: {outcome if outcome != 'forget' else 'label removed'}", 300))
     return 0
-
-
-def _list(rows: list[LabelledRun], *, as_json: bool) -> int:
-    if as_json:
-        say(printed([{**row._asdict(), "end": list(row.end)} for row in rows]))
-        return 0 if rows else NO_RUN
-    for row in rows:
-        say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
-    say(f"{plural(len(rows), 'run')}")
-    return 0 if rows else NO_RUN
 
 
 def outcome_text(row: LabelledRun) -> str:

@@ -4,18 +4,16 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session
-from switchgear._cli.options import fail, json_option, store_options, token_option
+from switchgear._cli.context import open_session, say_json
+from switchgear._cli.options import fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, say
-from switchgear._console.values import printed
 from switchgear._locks.locks import ResourceStatus
 from switchgear._text.formats import duration, elapsed
 
 
 @click.group(invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Include free locks.")
-@json_option
-@store_options
+@reader_options
 @click.pass_context
 def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
     """Show the locks that agents share: holder, remaining lease, and waiters."""
@@ -29,7 +27,7 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
             if everything or seen.tenure.holder or seen.tenure.waiting
         ]
     if as_json:
-        say(printed([_resource_dict(seen) for seen in found]))
+        say_json([_resource_dict(seen) for seen in found])
         return
     for seen in found:
         _show(seen, now_s)
@@ -61,11 +59,8 @@ def _show(seen: ResourceStatus, now_s: float) -> None:
     else:
         owner, since_s, until_s = tenure.holder[1:]
         held, left = elapsed(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
-        say(
-            clean(
-                f"{seen.resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
-            )
-        )
+        lease = f"lease ends in {left}, token {tenure.token}"
+        say(clean(f"{seen.resource}: {owner} for {held}, {lease}"))
     for place, waiter in enumerate(tenure.waiting, 1):
         waited = elapsed(max(0.0, now_s - waiter.since_s))
         say(clean(f"  {place}. {waiter.owner} waits for {waited}"))

@@ -4,19 +4,17 @@ import os
 
 import click
 
-from switchgear._cli.context import open_session
-from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
+from switchgear._cli.context import open_session, say_json
+from switchgear._cli.options import Branch, fail, reader_options, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._console.requests import (
     GRANTED,
     OPEN,
-    RequestRefused,
     all_requests,
     answer_request,
     granted,
 )
-from switchgear._console.values import printed
 from switchgear._hooks.handler import whole_project
 from switchgear._mcp.answers import GuardAnswers, request_line
 from switchgear._system.login import login_name
@@ -53,15 +51,14 @@ def requests() -> None:
 
 @requests.command("list", short_help="List the requests.")
 @click.option("--all", "everything", is_flag=True, help="Also list answered requests.")
-@json_option
-@store_options
+@reader_options
 def list_requests(*, everything: bool, as_json: bool) -> int:
     """List the requests that wait for an answer, the oldest first."""
     with open_session(reading=True) as session:
         rows = all_requests(session.panel.store.transact)
     shown = [row for row in rows if everything or row.state == OPEN]
     if as_json:
-        say(printed([row._asdict() for row in shown]))
+        say_json([row._asdict() for row in shown])
         return 0
     for row in shown:
         say(clean(request_line(row), 1000))
@@ -91,12 +88,7 @@ def answer(request_id: str, why: str, *, grant: bool | None) -> int:
     refuse_inside_an_agent("requests answer")
     with open_session() as session:
         session.demand_operator(request_id, "an answer to an agent's request")
-        try:
-            done = answer_request(
-                session.transact, request_id, grant=grant, by=login_name(), why=why
-            )
-        except RequestRefused as problem:
-            fail(str(problem))
+        done = answer_request(session.transact, request_id, grant=grant, by=login_name(), why=why)
         say(clean(f"{done.id}: {done.wish} {done.state}", 300))
         if done.state == GRANTED:
             say(clean(granted(session.transact, done), 300))

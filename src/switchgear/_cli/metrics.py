@@ -2,11 +2,11 @@
 
 import click
 
+from switchgear._cli.context import say_json
 from switchgear._cli.options import Branch
 from switchgear._cli.views.text import say
 from switchgear._console.monitoring import dashboard as made
 from switchgear._console.monitoring import rules_text
-from switchgear._console.values import printed
 
 
 @click.group(cls=Branch)
@@ -26,4 +26,4 @@ def rules() -> None:
 @metrics.command(short_help="Print a dashboard for Grafana.")
 def dashboard() -> None:
     """Print a dashboard in JSON, to import into Grafana."""
-    say(printed(made()))
+    say_json(made())

@@ -32,9 +32,7 @@ class Fail(click.ClickException):
 
     exit_code = TROUBLE
 
-    def show(self, file: Any = None) -> None:
-        """Print it; each of its lines by itself."""
-        del file
+    def show(self, _file: Any = None) -> None:
         for line in self.message.splitlines():
             front = "" if line.startswith("- ") else "switchgear: "
             say_lines(f"{front}{clean(line, 2000)}")
@@ -105,14 +103,12 @@ class VerbGroup(Branch):
 
     commands: Verbs  # type: ignore[assignment]  # click does not change them
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, _ctx: click.Context) -> list[str]:
         """In the order of the table, not the alphabet."""
-        del ctx
         return list(self.commands)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing their modules."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, what) for name, (_, what) in self.commands.places.items()])
 
@@ -136,7 +132,6 @@ class VerbGroup(Branch):
     def main(  # type: ignore[override]  # click's overloads depend on the flag
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
-        """Run a command line and exit."""
         run = partial(super().main, args, standalone_mode=False, **options)
         if not standalone_mode:
             return run()
@@ -229,63 +224,14 @@ color_option = _shared_option(
 )
 
 
-def config_option(verb: F) -> F:
-    text = "Configuration file [env: SWITCHGEAR_CONFIG]."
-    return _shared_option("--config", metavar="FILE", help=text)(verb)
-
-
-def store_options(verb: F) -> F:
-    verb = config_option(verb)
-    return _shared_option(
-        "--store",
-        metavar="URL",
-        help="Store with the circuits: sqlite:///FILE or redis://HOST [env: SWITCHGEAR_STORE].",
-    )(verb)
-
-
-def token_option(verb: F) -> F:
-    """The operator's token. Never as an argument: those can be read by every user of a machine."""
-    text = "File with the operator token, where one is configured [env: SWITCHGEAR_TOKEN]."
-    return _shared_option("--token-file", metavar="FILE", help=text)(verb)
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def circuit_argument(name: str = "circuit", *, default: str | None = None) -> Callable[[F], F]:
-    """A circuit's name, or a glob over names; completed from the store."""
-    # To click, None is a default too.
-    how: dict[str, Any] = {} if default is None else {"default": default}
-    return click.argument(name, callback=_checked_name, shell_complete=_complete_name, **how)
-
-
-def _checked_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Refuse what no store can keep."""
-    del ctx, parameter
-    try:
-        value = typed(value)
-        value.encode()
-    except UnicodeError:
-        raise click.BadParameter("a circuit's name must be UTF-8 text") from None
-    if not value.strip():
-        raise click.BadParameter("a circuit's name must not be empty")
-    return value
-
-
-def checked_text(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A text as it was typed."""
-    del ctx, parameter
-    try:
-        return None if value is None else typed(value)
-    except UnicodeError:
-        return value  # the store replaces what is not text
-
-
-by_option = click.option(
-    "--by",
-    metavar="NAME",
-    callback=checked_text,
-    help="Name of the operator. [default: the login name]",
+config_option = _shared_option(
+    "--config", metavar="FILE", help="Configuration file [env: SWITCHGEAR_CONFIG]."
+)
+# Never as an argument: those can be read by every user of a machine.
+token_option = _shared_option(
+    "--token-file",
+    metavar="FILE",
+    help="File with the operator token, where one is configured [env: SWITCHGEAR_TOKEN].",
 )
 
 
@@ -300,11 +246,64 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
-def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+store_options = several(
+    _shared_option(
+        "--store",
+        metavar="URL",
+        help="Store with the circuits: sqlite:///FILE or redis://HOST [env: SWITCHGEAR_STORE].",
+    ),
+    config_option,
+)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def circuit_argument(name: str = "circuit", *, default: str | None = None) -> Callable[[F], F]:
+    """A circuit's name, or a glob over names; completed from the store."""
+    # To click, None is a default too.
+    how: dict[str, Any] = {} if default is None else {"default": default}
+    return click.argument(name, callback=_checked_name, shell_complete=_complete_name, **how)
+
+
+def _checked_name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Refuse what no store can keep."""
+    try:
+        value = typed(value)
+        value.encode()
+    except UnicodeError:
+        raise click.BadParameter("a circuit's name must be UTF-8 text") from None
+    if not value.strip():
+        raise click.BadParameter("a circuit's name must not be empty")
+    return value
+
+
+def checked_text(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """A text as it was typed."""
+    try:
+        return None if value is None else typed(value)
+    except UnicodeError:
+        return value  # the store replaces what is not text
+
+
+by_option = click.option(
+    "--by",
+    metavar="NAME",
+    callback=checked_text,
+    help="Name of the operator. [default: the login name]",
+)
+
+
+reader_options = several(json_option, store_options)
+"""Of a verb that shows what is in the store."""
+operator_options = several(by_option, store_options, token_option)
+"""Of a verb that changes it, with an author."""
+
+
+def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The circuits whose names begin like this; none if the store cannot be read."""
     from switchgear._cli.context import names_beginning  # noqa: PLC0415  it imports this module
 
-    del parameter
     with ctx.scope(cleanup=False):
         return names_beginning(incomplete)
 
@@ -323,6 +322,18 @@ def number(unit: str, *, above_zero: bool = False) -> Callable[[Any], float]:
         return found
 
     convert.__name__ = unit  # what the help shows
+    return convert
+
+
+def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
+    """A callback that reads an amount and names the option when it cannot."""
+
+    def convert(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(parameter.opts[0], value)
+        except ValueError as problem:
+            raise click.UsageError(str(problem)) from None
+
     return convert
 
 

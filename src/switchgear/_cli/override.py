@@ -12,6 +12,7 @@ import click
 from switchgear._breaker.signals import check_probes
 from switchgear._cli.context import Session, full_name, open_session, unknown_circuit
 from switchgear._cli.options import (
+    amount,
     by_option,
     checked_text,
     circuit_argument,
@@ -34,7 +35,7 @@ _LISTED = 10
 
 
 class Word(NamedTuple):
-    """An order as it was typed."""
+    """An override as it was typed."""
 
     circuit: str
     why: str | None
@@ -58,20 +59,9 @@ order_options = several(
 """The circuit and the options of every override: author, reason and others."""
 
 
-def checked_duration(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> float | None:
-    """A duration such as `30min` or `2h`, in seconds."""
-    del context, parameter
-    if value is None:
-        return None
-    try:
-        for_s = seconds("--for", value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if not for_s:
-        raise click.BadParameter(f"--for is {value!r}: it must be above 0")
-    return for_s
+def _positive_span(field: str, text: str) -> float:
+    """A duration such as `30min` or `2h`, in seconds. Raises ValueError."""
+    return seconds(field, text) or fail(f"{field} is {text!r}: it must be above 0")
 
 
 @click.command()
@@ -80,7 +70,7 @@ def checked_duration(
     "--for",
     "for_s",
     metavar="TIME",
-    callback=checked_duration,
+    callback=amount(_positive_span),
     help="End the hold after TIME, such as 30min or 2h. [default: when it is released]",
 )
 @order_options
@@ -134,8 +124,8 @@ def _send_override(
         order = Override(
             who_gives(word.by), reason_given(word.why), mode, reset, until_s=until_s, probe=probe
         )
-        if probe:
-            _refuse_without_probes(session, names)
+        for name in names if probe else ():
+            check_probes(name, session.panel.policy_of(name))
         for index, name in enumerate(names):
             try:
                 done = session.send(name, order)
@@ -157,14 +147,6 @@ def _send_override(
             say(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
 
 
-def _refuse_without_probes(session: Session, names: Sequence[str]) -> None:
-    for name in names:
-        try:
-            check_probes(name, session.panel.policy_of(name))
-        except ValueError as error:
-            fail(str(error))
-
-
 def _targets(session: Session, word: Word, *, only_held: bool) -> list[str]:
     """The circuits that are meant: one of that very name, else those that match."""
     try:
@@ -182,8 +164,7 @@ def _targets(session: Session, word: Word, *, only_held: bool) -> list[str]:
         found = [meant] if meant is not None else []
     if not found:
         if not word.create:
-            hint = "--create creates it"
-            fail(f"{unknown_circuit(session, word.circuit)} ({hint})")
+            fail(f"{unknown_circuit(session, word.circuit)} (--create creates it)")
         return [word.circuit]
     return [each.circuit.key for each in found if not only_held or each.circuit.mode != "auto"]
 
@@ -193,8 +174,8 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
         return
     count = plural(len(names), "circuit")
     if not sys.stdin.isatty():
-        some = ", ".join(clean(name, 60) for name in names[:3]) + (
-            ", ..." if len(names) > 3 else ""
+        some = ", ".join(
+            [*(clean(name, 60) for name in names[:3]), *(["..."] if names[3:] else [])]
         )
         fail(f"this would change {count} ({some}); add --yes to confirm")
     for name in names[:_LISTED]:

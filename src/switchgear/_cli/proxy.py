@@ -188,15 +188,17 @@ def _supervise(section: ProxySection, settings: "WorkerSettings") -> None:
 
 
 def _work(section: ProxySection, settings: "WorkerSettings", ours: Any) -> None:
+    from switchgear._proxy.access_log import AccessLog
     from switchgear._proxy.worker import Worker, run_worker
 
     model_price("claude-sonnet-4-5")  # the price list is read before the first request
     with open_session(applying=False) as session:
         guard = settings.guard._replace(policy_for=session.config.policy_for)
         session.panel.reload(_policies(session.config.policy_for))
-        worker = Worker(
-            session.panel, settings._replace(guard=guard), _access_log(section.access_log)
-        )
+        path, log = section.access_log, None
+        if path is not None:
+            log = AccessLog(sys.stderr) if path == "-" else AccessLog.to_file(path)
+        worker = Worker(session.panel, settings._replace(guard=guard), log)
         run_worker(worker, ours.listening, ours.ready, ours.parent)
 
 
@@ -210,14 +212,6 @@ def _policies(configured: Any) -> Any:
         return configured(name)
 
     return policy_for
-
-
-def _access_log(path: str | None) -> Any:
-    from switchgear._proxy.access_log import AccessLog
-
-    if path is None:
-        return None
-    return AccessLog(sys.stderr) if path == "-" else AccessLog.to_file(path)
 
 
 def _open_budget(section: ProxySection, settings: "WorkerSettings") -> None:

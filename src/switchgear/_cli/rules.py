@@ -9,12 +9,10 @@ from typing import Any
 import click
 
 from switchgear._breaker.rules import place_at
-from switchgear._cli.context import choose_store, file_of, load_chosen_config
-from switchgear._cli.options import Branch, checked_text, fail, json_option, store_options
+from switchgear._cli.context import choose_store, file_of, load_chosen_config, say_json
+from switchgear._cli.options import Branch, checked_text, fail, reader_options
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._config import Config
-from switchgear._console.values import printed
-from switchgear._rules.effects import Place
 from switchgear._rules.rules import dump_rules, judge
 from switchgear._text.redact import redact
 
@@ -33,14 +31,13 @@ def rules() -> None:
 
 
 @rules.command("list", short_help="List the rules in effect.")
-@json_option
-@store_options
+@reader_options
 def list_rules(*, as_json: bool) -> None:
     """Show the rules in effect, in the order in which they are checked."""
     loaded = load_chosen_config()
     book = loaded.rules
     if as_json:
-        say(printed({"rules": dump_rules(book.rules), "protected": _protected_paths(loaded)}))
+        say_json({"rules": dump_rules(book.rules), "protected": _protected_paths(loaded)})
         return
     for rule in book.rules:
         say(clean(f"{rule.name}: {rule.why}" if rule.why else rule.name))
@@ -71,8 +68,7 @@ def _one_command(
 @click.option("--url", callback=checked_text, help="URL of the call.")
 @click.option("--content", callback=checked_text, help="Text that the call writes or sends.")
 @click.option("--workspace", metavar="FOLDER", help="The agent's folder. [default: this one]")
-@json_option
-@store_options
+@reader_options
 def test(  # noqa: PLR0917  click passes them by name
     text: str | None,
     tool: str,
@@ -102,10 +98,12 @@ def test(  # noqa: PLR0917  click passes them by name
     if not inputs:
         tool, inputs, workspace = _read_call(tool, workspace)
     loaded = load_chosen_config()
-    broken = judge(loaded.rules.rules, tool, inputs, _place(loaded, workspace))
+    folder = os.path.abspath(workspace) if workspace else os.getcwd()
+    place = place_at(folder, protected=_protected_paths(loaded))
+    broken = judge(loaded.rules.rules, tool, inputs, place)
     if as_json:
         parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
-        say(printed({"allowed": broken is None, **parts}))
+        say_json({"allowed": broken is None, **parts})
     elif broken is None:
         say(f"allowed by {plural(len(loaded.rules.rules), 'rule')}")
     else:
@@ -135,11 +133,6 @@ def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
         fail(f"the call needs a tool and one of {', '.join(_INPUT_KEYS)}")
     folder = call.get("cwd")
     return name, inputs, workspace or (folder if isinstance(folder, str) else None)
-
-
-def _place(loaded: Config, workspace: str | None) -> Place:
-    folder = os.path.abspath(workspace) if workspace else os.getcwd()
-    return place_at(folder, protected=_protected_paths(loaded))
 
 
 def _protected_paths(loaded: Config) -> tuple[str, ...]:

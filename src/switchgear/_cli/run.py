@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import click
 from switchgear._agents.base import Agent
 from switchgear._agents.demo import TASK, VALIDATED, VALIDATION, make_repository
 from switchgear._agents.process import missing_program
-from switchgear._cli.context import Session, open_session
+from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     defect,
@@ -34,7 +35,6 @@ from switchgear._cli.run_options import (
 from switchgear._cli.views.run import LiveView, run_view
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, say_lines, warn
-from switchgear._console.values import printed
 from switchgear._core.errors import BudgetRefused
 from switchgear._core.policy import Policy
 from switchgear._fleet.delivery import Outcome, deliver, notice
@@ -65,19 +65,20 @@ from switchgear._system.login import login_name
 from switchgear._text.formats import dollars, elapsed, plural
 
 
-def dry_run(
+def show_dry_run(
     session: Session,
-    options: RunOptions,
-    agent: Agent,
-    folder: Path,
+    task: str | None,
+    flags: dict[str, Any],
+    targets: tuple[Target, ...],
     *,
-    policy: Policy | None,
-    targets: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
+    options, _ = _options(session, *_named_task(task, flags))
+    folder, agent = Path.cwd(), agent_of(options)
+    policy = configured(session, options, folder)
     check_plan(folder, options.plan)
-    runs = runs_root(Path.cwd())
+    runs = runs_root(folder)
     found = options.validate == AUTO
     circuit = loop_name(folder, options)
     options = options._replace(validate=detect(folder)) if found else options
@@ -100,41 +101,31 @@ def dry_run(
         "price_known": priced.known,
         "price": priced.why,
         "estimate": None if past is None else past._asdict(),
-        "notify": list(targets),
+        "notify": [each.name for each in (*session.config.notifications, *targets)],
         "prompt": prompt_of(options, RunState(), plan=plan),
-        "objections": [],
     }
     if policy is not None:
         kinds = ", ".join(detector.kind.replace("_", " ") for detector in policy.detectors)
         shown["limits"] = [f"policy of the configuration: {kinds}"]
-    code = 0
+    objections: list[tuple[int, str]] = []
     if problem := missing_program(agent, folder):
-        shown["objections"].append(problem)
-        code = 16
-    if (still := _refusal(session, circuit)) and not options.shadow:
-        shown["objections"].append(still)
-        code = code or 10
+        objections.append((16, problem))
+    view = session.panel.view(circuit)
+    if view is not None and not view.verdict.admitted and not options.shadow:
+        objections.append((10, f"{circuit} is open: {view.verdict.reason}"))
     if options.budget_micros is not None and not (priced.known or options.allow_unknown_price):
-        shown["objections"].append(f"--budget cannot be enforced: {priced.why}")
-        code = code or 2
+        objections.append((2, f"--budget cannot be enforced: {priced.why}"))
     if options.budget_micros == 0:
-        shown["objections"].append("the budget is $0.00, so no iteration may start")
-        code = code or 11
-    shown["would_start"] = not shown["objections"]
+        objections.append((11, "the budget is $0.00, so no iteration may start"))
+    code = objections[0][0] if objections else 0
+    shown["objections"] = [text for _, text in objections]
+    shown["would_start"] = not objections
     shown["exit_code"] = code
     if as_json:
-        say(printed(shown))
+        say_json(shown)
     else:
         _print(shown, options, priced, past)
     return code
-
-
-def _refusal(session: Session, circuit: str) -> str | None:
-    """Why the loop's circuit does not let the run begin; `None`: it does, or there is none yet."""
-    view = session.panel.view(circuit)
-    if view is None or view.verdict.admitted:
-        return None
-    return f"{circuit} is open: {view.verdict.reason}"
 
 
 def _print(
@@ -202,8 +193,6 @@ def _estimate(past: CostEstimate | None) -> str:
 
 
 class Start(NamedTuple):
-    """What a run begins with, new or resumed."""
-
     options: RunOptions
     folder: Path
     record: RunFolder | None = None
@@ -271,33 +260,12 @@ def run(
     targets = targets_of(notify)
     with open_session(reading=dry_run) as session:
         if dry_run:
-            code = _dry_run(session, task, given_flags(flags), targets, as_json=as_json)
+            code = show_dry_run(session, task, given_flags(flags), targets, as_json=as_json)
         else:
             start = _start(session, task, given_flags(flags))
             start = start._replace(force=force_close, why=why, targets=targets)
             code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
-
-
-def _dry_run(
-    session: Session,
-    task: str | None,
-    flags: dict[str, Any],
-    targets: tuple[Target, ...],
-    *,
-    as_json: bool,
-) -> int:
-    options, _ = _options(session, *_named_task(task, flags))
-    folder = Path.cwd()
-    return dry_run(
-        session,
-        options,
-        agent_of(options),
-        folder,
-        policy=configured(session, options, folder),
-        targets=tuple(each.name for each in (*session.config.notifications, *targets)),
-        as_json=as_json,
-    )
 
 
 def _start(session: Session, task: str | None, flags: dict[str, Any]) -> Start:
@@ -324,22 +292,17 @@ def _named_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str,
             flags = {"validate": VALIDATION, **flags}
         return TASK if task is None else task, flags
     if task is None:
-        fail(_no_task(flags.get("validate")))
+        validate = flags.get("validate")
+        if not validate or validate == AUTO:
+            fail("TASK is missing: describe the task, or try --agent demo")
+        fail(
+            f"TASK is missing: --validate took {validate!r} as its command; write the task before "
+            f"--validate, or the command as --validate=CMD"
+        )
     return task, flags
 
 
-def _no_task(validate: str | None) -> str:
-    """The message when there is no task; an option may have taken it as its value."""
-    if not validate or validate == "auto":
-        return "TASK is missing: describe the task, or try --agent demo"
-    return (
-        f"TASK is missing: --validate took {validate!r} as its command; write the task before "
-        f"--validate, or the command as --validate=CMD"
-    )
-
-
 def _options(session: Session, task: str, flags: dict[str, Any]) -> tuple[RunOptions, str | None]:
-    """The options of a run, and a message about its time limit."""
     config: Any = session.config
     flags, wanted = taken_out(flags)
     defaults = {"stuck": config.interventions.in_runs}
@@ -370,63 +333,59 @@ def perform(session: Session, start: Start, *, as_json: bool) -> int:
     agent = agent_of(start.options)
     check_plan(start.folder, start.options.plan)
     name = start.circuit or loop_name(start.folder, start.options)
+    refuse = partial(_not_begun, session, start, name, as_json=as_json)
     if problem := missing_program(agent, start.folder):  # before anything is made or changed
-        return _not_begun(session, start, name, "agent_error", problem, as_json=as_json)
+        return refuse("agent_error", problem)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
     holds = None if start.record is None else f"run {start.record.id}"
+    begun: list[Runner] = []
     try:
-        lock = task_lock(root, task_name(start.folder, start.options), holds)
+        with task_lock(root, task_name(start.folder, start.options), holds) as lock:
+            notice = _admit(session, start, name)
+            result = _run_loop(session, start, agent, notice, lock, begun, as_json=as_json)
     except RunConflict as conflict:
-        return _not_begun(
-            session, start, name, "conflict", conflict_text(conflict), as_json=as_json
-        )
-    with lock:
-        return _perform(session, start, agent, name, lock, as_json=as_json)
+        return refuse("conflict", conflict_text(conflict))
+    except StillOpen as still:
+        return refuse("circuit_breaker", str(still))
+    except BudgetRefused as refused:
+        node = shlex.quote(refused.node)
+        more = f"switchgear budgets set {node} DOLLARS  # give it more"
+        way = "a smaller --budget" if refused.free_micros else more
+        shown = f"switchgear budgets show {node}  # shows the reservations"
+        return refuse("budget", f"{refused}\n- {shown}\n- {way}")
+    except Exception as error:
+        if not any(runner.has_worked for runner in begun):
+            raise
+        return defect(error, f"resume {begun[0].context.record.id}")
+    outcomes = [each._asdict() for each in _notify_end(session, start, result)]
+    if as_json:
+        say_json({**result.dump(), "notifications": outcomes})
+    return result.exit_code
 
 
 def conflict_text(conflict: RunConflict) -> str:
     """The process that runs it, and what can be done."""
     pid = conflict.holder.pid
     stop = "stop that process" if pid is None else f"kill {pid}"
-    return "\n".join(
-        (
-            str(conflict),
-            "- wait until it ends: switchgear watch",
-            f"- stop it, its work is saved: {stop}",
-            "- then repeat this command, or continue its run: switchgear resume last",
-        )
+    return (
+        f"{conflict}\n"
+        "- wait until it ends: switchgear watch\n"
+        f"- stop it, its work is saved: {stop}\n"
+        "- then repeat this command, or continue its run: switchgear resume last"
     )
 
 
-def _perform(
-    session: Session, start: Start, agent: Agent, name: str, lock: RunLock, *, as_json: bool
-) -> int:
-    options = start.options
-    loop = loop_breaker(session.panel, name, start.policy or policy_of(options))
-    notice = None
-    try:
-        if not options.shadow or start.force:
-            notice = admit(loop, force=start.force, why=start.why, how=start.how)
-        if start.force:
-            _reset_escalation(session, name, start.why)
-    except StillOpen as still:
-        return _not_begun(session, start, name, "circuit_breaker", str(still), as_json=as_json)
-
-    begun: list[Runner] = []
-    try:
-        result = _run_loop(session, start, agent, notice, lock, begun, as_json=as_json)
-    except BudgetRefused as refused:
-        text = f"{refused}\n{_ways_to_money(refused)}"
-        return _not_begun(session, start, name, "budget", text, as_json=as_json)
-    except Exception as error:
-        if not any(runner.has_worked for runner in begun):
-            raise
-        return defect(error, f"resume {begun[0].context.record.id}")
-    outcomes = _notify_end(session, start, result)
-    if as_json:
-        sent = [each._asdict() for each in outcomes]
-        say(printed({**result.dump(), "notifications": sent}))
-    return result.exit_code
+def _admit(session: Session, start: Start, name: str) -> str | None:
+    """Check that the circuit lets the run start, or close it by force. Returns a remark, if any."""
+    if start.options.shadow and not start.force:
+        return None
+    loop = loop_breaker(session.panel, name, start.policy or policy_of(start.options))
+    notice = admit(loop, force=start.force, why=start.why, how=start.how)
+    key = escalation_key(name)
+    if start.force and session.panel.store.get(key) is not None:
+        why = reason_given(start.why, FORCED)
+        session.panel.order(key, by=login_name(), why=why, reset=True)
+    return notice
 
 
 def _notify_end(session: Session, start: Start, result: RunResult) -> list[Outcome]:
@@ -449,13 +408,6 @@ def _notify_end(session: Session, start: Start, result: RunResult) -> list[Outco
     for failure in failed_notices(outcomes):
         warn(failure)
     return outcomes
-
-
-def _ways_to_money(refused: BudgetRefused) -> str:
-    node = shlex.quote(refused.node)
-    shown = f"- switchgear budgets show {node}  # shows the reservations"
-    more = f"- switchgear budgets set {node} DOLLARS  # give it more"
-    return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
 
 def _run_loop(  # noqa: PLR0917
@@ -521,13 +473,6 @@ def _runner(
         raise
 
 
-def _reset_escalation(session: Session, loop: str, why: str | None) -> None:
-    """Closing a loop by force also resets its escalation."""
-    key = escalation_key(loop)
-    if session.panel.store.get(key) is not None:
-        session.panel.order(key, by=login_name(), why=reason_given(why, FORCED), reset=True)
-
-
 def _other_run(start: Start) -> str | None:
     """Whether another run is at work in the same folder, in words."""
     here = str(start.folder)
@@ -541,37 +486,33 @@ def _other_run(start: Start) -> str | None:
     return f"run {others[-1]} is active in this folder, too: its changes count for both"
 
 
-def _say_not_begun(session: Session, start: Start, circuit: str, text: str) -> None:
-    """Notify the targets of `--notify` that a run did not start: the user may be away."""
-    if not start.targets:
-        return
-    why = text.splitlines()[0]
-    task = " ".join(start.options.task.split())[:200]
-    message = notice(
-        f"run not started: {why} | task: {task}",
-        severity="SEV3",
-        kind="run_not_started",
-        circuit=circuit,
-        reason=why,
-        owners=[session.owner_of(start.options.agent_label)],
-        choices=text.splitlines()[1:],
-    )
-    for failure in failed_notices(deliver(start.targets, message, TIMEOUT_S)):
-        warn(failure)
-
-
 def _not_begun(
     session: Session, start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool
 ) -> int:
-    """Report that a run was not started, and why. Returns its exit code."""
+    """Report that a run was not started, and why. Returns its exit code.
+
+    The targets of `--notify` are notified, too: the user may be away.
+    """
     if start.record is not None:
         start.record.discard()
-    _say_not_begun(session, start, circuit, text)
+    reason, *choices = text.splitlines()
+    if start.targets:
+        task = " ".join(start.options.task.split())[:200]
+        message = notice(
+            f"run not started: {reason} | task: {task}",
+            severity="SEV3",
+            kind="run_not_started",
+            circuit=circuit,
+            reason=reason,
+            owners=[session.owner_of(start.options.agent_label)],
+            choices=choices,
+        )
+        for failure in failed_notices(deliver(start.targets, message, TIMEOUT_S)):
+            warn(failure)
     code = EXIT_CODES[ExitReason(exit_reason)].code
     if not as_json:
         say_lines(text)
         return code
-    reason, *choices = text.splitlines()
     result = {
         "success": False,
         "exit_reason": exit_reason,
@@ -582,5 +523,5 @@ def _not_begun(
         "circuit": circuit,
         "run": None,
     }
-    say(printed(result))
+    say_json(result)
     return code

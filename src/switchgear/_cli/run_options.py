@@ -15,7 +15,8 @@ from switchgear._breaker.loop_breaker import LoopBreaker
 from switchgear._budgets.allowance import RunReservation, free_budget
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.tree import checked_path
-from switchgear._cli.options import F, fail, reason_given, several
+from switchgear._cli.options import F, amount, fail, reason_given, several
+from switchgear._cli.views.terminal import is_attended
 from switchgear._cli.views.text import clean, say_lines, warn
 from switchgear._core.errors import BudgetRefused
 from switchgear._core.types import Mode
@@ -34,9 +35,8 @@ from switchgear._text.formats import duration
 SIZES = ("files", "lines", "dependencies", "complex")
 
 
-def time_of(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+def time_of(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
     """A span in seconds, or the name of a policy."""
-    del ctx
     if value is None or value in (AUTO, *POLICIES):
         return value
     try:
@@ -65,12 +65,11 @@ def settled(
     options: RunOptions, wanted: dict[str, Any], rules: Timeouts
 ) -> tuple[RunOptions, str | None]:
     """The options with the requested timeout, and a sentence about it."""
-    wanted = dict(wanted)
-    policy = wanted.pop("policy", None)
-    if policy is None:
+    if "policy" not in wanted:
         return options, None
+    size = Estimate(**{key: value for key, value in wanted.items() if key != "policy"})
     runs = runs_root(Path.cwd())
-    limit_s, why = timeout_by_policy(options, policy, Estimate(**wanted), rules, runs)
+    limit_s, why = timeout_by_policy(options, wanted["policy"], size, rules, runs)
     return options._replace(timeout_s=limit_s), f"the timeout is {limit_s:.0f} s ({why})"
 
 
@@ -142,27 +141,24 @@ def admit(loop: LoopBreaker, *, force: bool, why: str | None, how: str) -> str |
     decision = loop.check()
     if decision.allow_continue:
         return None if decision.reason is None else f"{loop.name} may trip soon: {decision.reason}"
-    if loop.mode == "held_open" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if loop.mode == "held_open" or not is_attended():
         raise StillOpen(_text(loop, how))
     return _prompt(loop, how)
 
 
 def _text(loop: LoopBreaker, how: str) -> str:
+    reason = clean(loop.trip_reason() or "")
     if loop.mode is Mode.HELD_OPEN:
-        reason = clean(loop.trip_reason() or "")
         return f"{loop.name}: {reason}\n- release it: {release_command(loop.name)}"
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:
         waiting = f"wait {duration(wait_s)}, then one retry is admitted"
-    shared = f"it is shared by runs with {SHARED}"
-    return "\n".join(
-        (
-            f"{loop.name} is open: {clean(loop.trip_reason() or '')}; {shared}",
-            f"- wait: {waiting}",
-            f"- force: {how} --force-close --why 'what is different now'",
-            "- abort: leave it as it is",
-        )
+    return (
+        f"{loop.name} is open: {reason}; it is shared by runs with {SHARED}\n"
+        f"- wait: {waiting}\n"
+        f"- force: {how} --force-close --why 'what is different now'\n"
+        "- abort: leave it as it is"
     )
 
 
@@ -194,21 +190,7 @@ def wait_visibly(seconds: float) -> None:
         raise KeyboardInterrupt
 
 
-def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
-    """A callback that reads an amount and names the option when it cannot."""
-
-    def convert(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
-        del ctx
-        try:
-            return None if value is None else parse(parameter.opts[0], value)
-        except ValueError as problem:
-            raise click.UsageError(str(problem)) from None
-
-    return convert
-
-
 def dollars(*names: str, **how: Any) -> Callable[[F], F]:
-    """An option for an amount of money, in micro-dollars."""
     return click.option(*names, metavar="USD", callback=amount(micros), **how)
 
 

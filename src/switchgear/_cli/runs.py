@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from switchgear._cli.context import say_json
 from switchgear._cli.options import fail, json_option
 from switchgear._cli.views.terminal import Screen
 from switchgear._cli.views.text import clean, plural, say, warn
-from switchgear._console.runs import run_row, run_status
-from switchgear._console.values import printed
+from switchgear._console.runs import listed_runs, run_row, run_status
 from switchgear._report.run_page import write_report
 from switchgear._run.formats import iteration, spent
 from switchgear._run.options import seconds
@@ -67,7 +67,7 @@ def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
         say(receipt_json(made) if as_json else receipt_text(made))
         return
     if as_json:
-        say(printed({**run, "status": run_status(run), "iterations": iterations}))
+        say_json({**run, "status": run_status(run), "iterations": iterations})
         return
     screen = Screen()
     for line in (*_page(run, iterations), f"files: {record.path}"):
@@ -99,7 +99,7 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
     removed, left = (found, []) if dry_run else prune(root, found)
     if as_json:
         ids = [each.id for each in removed]
-        say(printed({"removed": ids, "dry_run": dry_run, "left": [list(each) for each in left]}))
+        say_json({"removed": ids, "dry_run": dry_run, "left": [list(each) for each in left]})
         return
     for each in removed:
         say(f"{'would remove' if dry_run else 'removed'} {each.id}")
@@ -123,13 +123,7 @@ def _list(last: int | None, *, as_json: bool) -> None:
     root = runs_root(Path.cwd())
     shown = list_runs(root, last)
     if as_json:
-        rows = [
-            {"id": each.id, "problem": each.problem}
-            if each.run is None
-            else {**run_row(each.run), "problem": None}
-            for each in shown
-        ]
-        say(printed({"runs": rows}))
+        say_json({"runs": listed_runs(shown)})
         return
     if not shown:
         say(f"no runs in {root}; `switchgear run TASK --agent NAME` makes one")
@@ -225,12 +219,9 @@ def _duration_text(run: dict[str, Any]) -> str:
 def _iteration(facts: dict[str, Any]) -> str:
     began = _local_time(facts.get("started_at"))
     at = f" {began:%H:%M:%S}" if began else ""
-    parts = [*iteration(facts), _count(facts.get("steps"), "step"), str(facts.get("phase"))]
+    steps = facts.get("steps")
+    count = plural(steps, "step") if isinstance(steps, int) else "steps not measured"
+    parts = [*iteration(facts), count, str(facts.get("phase"))]
     if facts.get("error"):
         parts.append(str(facts["error"]))
     return f"  #{facts.get('number')}{at}  " + clean(", ".join(parts), 700)
-
-
-def _count(count: Any, noun: str) -> str:
-    """`1 file`, `2 files`; values that were not measured are shown as such."""
-    return plural(count, noun) if isinstance(count, int) else f"{noun}s not measured"

@@ -10,11 +10,16 @@ import click
 from switchgear._analysis.selftest.live import LIVE
 from switchgear._analysis.selftest.plan import SCENARIOS, perform, shielded
 from switchgear._analysis.selftest.sandbox import Bench, GuardRow, HeldCircuit
-from switchgear._cli.context import choose_store, load_chosen_config, open_session, read_token
+from switchgear._cli.context import (
+    choose_store,
+    load_chosen_config,
+    open_session,
+    read_token,
+    say_json,
+)
 from switchgear._cli.options import fail, json_option, store_options, token_option
 from switchgear._cli.views.analysis import show_selftest
 from switchgear._cli.views.text import say
-from switchgear._console.values import printed
 from switchgear._core.types import Mode
 from switchgear._hooks.session import TIME, WATCHED
 
@@ -73,7 +78,7 @@ def selftest(
     bad = [row for row in rows if row.status == "failed"]
     if as_json:
         found = [{**row._asdict(), "after": row.after} for row in rows]
-        say(printed({"exit_code": CANNOT_FIRE if bad else 0, "rows": found}))
+        say_json({"exit_code": CANNOT_FIRE if bad else 0, "rows": found})
     else:
         show_selftest(rows)
     if bad:
@@ -91,7 +96,9 @@ def _check_names(option: str, names: tuple[str, ...], known: list[str]) -> None:
 def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
     for name in (WATCHED, TIME):
         os.environ.pop(name, None)  # an enclosing run does not concern the attacked sessions
-    bench = _bench()
+    config = load_chosen_config()  # a missing store is not created
+    store = choose_store(config).value
+    bench = Bench(config, os.getcwd(), store, tuple(_held()), read_token())
     virtual = [name for name in SCENARIOS if name in chosen]
     if virtual:
         yield from perform(bench, virtual)
@@ -99,13 +106,6 @@ def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
         if live and name in chosen:
             for act in scenario.acts:
                 yield from shielded(act, bench, name)
-
-
-def _bench() -> Bench:
-    """The configuration, and the modes in the store; a missing store is not created."""
-    config = load_chosen_config()
-    chosen = choose_store(config)
-    return Bench(config, os.getcwd(), chosen.value, tuple(_held()), read_token())
 
 
 def _held() -> Iterator[Any]:

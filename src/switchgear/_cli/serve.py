@@ -5,7 +5,7 @@ import secrets
 import signal
 import stat
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -98,15 +98,14 @@ def serve(
     if not has_console and not is_loopback(host):
         fail(f"hooks are answered on {HOST} only; to serve the page on {host}: {EXTRA}")
     folder = os.path.dirname(default_file(root))
-    files = _TokenFiles(
-        token_file or os.path.join(folder, TOKEN_NAME),
-        operator_token_file or os.path.join(folder, OPERATOR_TOKEN_NAME),
-        read_token_file or os.path.join(folder, READ_TOKEN_NAME),
-    )
-    token = read_or_make_token(files.client)
+    token_file = token_file or os.path.join(folder, TOKEN_NAME)
+    operator_file = operator_token_file or os.path.join(folder, OPERATOR_TOKEN_NAME)
+    read_file = read_token_file or os.path.join(folder, READ_TOKEN_NAME)
+    token = read_or_make_token(token_file)
     console_process = None
     if has_console:
-        console_process = ConsoleProcess(_settings(root, files, token, host, names))
+        tokens = (read_or_make_token(read_file), token, read_or_make_token(operator_file))
+        console_process = ConsoleProcess(_settings(root, tokens, host, names))
     process = _ResidentProcess()
     try:
         server = HookServer(
@@ -123,15 +122,15 @@ def serve(
         why = error.strerror or str(error)
         fail(f"cannot listen on {host}:{port}: {why}; choose another port with --port")
     say(f"answering hooks of {clean(root, 500)} on http://{HOST}:{server.port}/hooks/AGENT")
-    say(f"token in {clean(files.client, 500)}; Ctrl-C stops")
+    say(f"token in {clean(token_file, 500)}; Ctrl-C stops")
     if console_process is not None:
         console_process.start()
         shown = f"[{host}]" if ":" in host else host
         say(
             f"console: http://{clean(shown)}:{server.port}/ (API under /v1, metrics under /metrics)"
         )
-        say(f"sign in with the token in {clean(files.operator, 500)}, or to only read, in")
-        say(f"  {clean(files.read, 500)}")
+        say(f"sign in with the token in {clean(operator_file, 500)}, or to only read, in")
+        say(f"  {clean(read_file, 500)}")
     _stop_on_signals(server)
     process.start()
     try:
@@ -143,24 +142,16 @@ def serve(
     say("stopped")
 
 
-class _TokenFiles(NamedTuple):
-    client: str
-    operator: str
-    read: str
-
-
 def _settings(
-    root: str, files: _TokenFiles, token: str, host: str, names: tuple[str, ...]
+    root: str, tokens: tuple[str, str, str], host: str, names: tuple[str, ...]
 ) -> ConsoleSettings:
-    """What the process of the console is started with; missing token files are made."""
-    tokens = (read_or_make_token(files.read), token, read_or_make_token(files.operator))
+    """What the process of the console is started with; the tokens are those of readers, hooks and operators."""
     if len(set(tokens)) < len(tokens):
         fail("two token files hold the same token; give each role a token of its own")
+    loopback, store = is_loopback(host), os.environ.get(STORE_VARIABLE) or None
+    accepted = names if loopback else (*names, host)
     read, client, operator = map(digest, tokens)
-    loopback = is_loopback(host)
-    own = () if loopback else (host,)
-    store = os.environ.get(STORE_VARIABLE) or None
-    return ConsoleSettings(root, store, None, read, client, operator, loopback, (*names, *own))
+    return ConsoleSettings(root, store, read, client, operator, loopback, accepted)
 
 
 def read_or_make_token(place: str) -> str:

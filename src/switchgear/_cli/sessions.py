@@ -6,12 +6,11 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from switchgear._cli.context import Session, open_session
-from switchgear._cli.options import json_option, store_options
-from switchgear._cli.views.terminal import WIDE, Screen, fitted, wrapped
+from switchgear._cli.context import Session, open_session, say_json
+from switchgear._cli.options import reader_options
+from switchgear._cli.views.terminal import WIDE, Screen, column_widths, fitted, wrapped
 from switchgear._cli.views.text import Signs, clean, clock_time, plural, say
 from switchgear._console.sessions import ORDER, SessionRow, ordered, session_rows, stopped_words
-from switchgear._console.values import printed
 from switchgear._stuck.messages import resume_command, what_next
 from switchgear._text.formats import dollars
 
@@ -27,8 +26,7 @@ SHOWN_ID = 13
 @click.option(
     "--last", type=click.IntRange(1), metavar="N", help="Show only the newest N sessions."
 )
-@json_option
-@store_options
+@reader_options
 def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
     """List the guarded agent sessions: agent, project, task, state, score, spend and last step.
 
@@ -43,7 +41,7 @@ def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
         if last is not None:
             rows = sorted(rows, key=lambda row: row.heard_s)[-last:]
         if as_json:
-            say(printed([row._asdict() for row in rows]))
+            say_json([row._asdict() for row in rows])
             return
         if not rows:
             ended = [
@@ -69,10 +67,7 @@ def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: Signs
     On a narrow terminal the score is below, too.
     """
     cells = [_cells(row, now_s) for row in rows]
-    widths = [max(cell_len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
-    for at, least in _SHORTENED.items():
-        over = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
-        widths[at] = max(min(widths[at], least), widths[at] - max(over, 0))
+    widths = column_widths([_HEAD, *cells], width, _SHORTENED)
     one_line = width is None or width >= WIDE
     shown = [*range(len(_HEAD))]
     if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:

@@ -6,15 +6,14 @@ from typing import Any
 
 import click
 
-from switchgear._analysis.simulate.compare import Result
 from switchgear._analysis.simulate.compare import as_json as values
 from switchgear._analysis.simulate.compare import simulate as run
 from switchgear._analysis.simulate.world import SCENARIOS
-from switchgear._cli.context import load_chosen_config
+from switchgear._cli.context import load_chosen_config, say_json
 from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.analysis import show_simulation
 from switchgear._cli.views.text import clean, say
-from switchgear._console.values import printed
+from switchgear._config import DEFAULT
 from switchgear._report.analysis_pages import simulation_page
 
 MISSED = 1
@@ -53,12 +52,18 @@ def simulate(
         _list(as_json=as_json)
         return
     judged, source = _judges(presets=presets)
-    _check_place(html)
+    folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
+    if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
+        fail(f"--html {html}: name a file in an existing folder")
     result = run(scenario, **size, **judged, progress=_progress())
     if html is not None:
-        _write(html, result)
+        try:
+            with open(html, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
+                file.write(simulation_page(result))
+        except OSError as error:
+            fail(f"--html {html}: {error.strerror}; name a file in a folder that you may write to")
     if as_json:
-        say(printed({**values(result), "judged_by": source}))
+        say_json({**values(result), "judged_by": source})
     else:
         show_simulation(result, source)
     if html is not None:
@@ -69,7 +74,7 @@ def simulate(
 
 def _list(*, as_json: bool) -> None:
     if as_json:
-        say(printed([{"name": one.name, "about": one.about} for one in SCENARIOS.values()]))
+        say_json([{"name": one.name, "about": one.about} for one in SCENARIOS.values()])
         return
     for one in SCENARIOS.values():
         say(f"{one.name:<16}{one.about}")
@@ -77,10 +82,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
-    """The policies of the circuits, and their source."""
-    if presets:
-        return {}, "presets"
-    loaded = load_chosen_config()
+    loaded = DEFAULT if presets else load_chosen_config()
     if loaded.breakers is None:
         return {}, "presets"
     return {"breakers": loaded.breakers, "policies": loaded.policy_for}, str(loaded.source)
@@ -95,18 +97,3 @@ def _progress() -> Any:
         print(f"\r{side}: {hour:g} h \x1b[K\r", end="", file=sys.stderr, flush=True)
 
     return told
-
-
-def _check_place(html: str | None) -> None:
-    """Check that the report can be written, before minutes are spent on it."""
-    folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
-    if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
-        fail(f"--html {html}: name a file in an existing folder")
-
-
-def _write(path: str, result: Result) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
-            file.write(simulation_page(result))
-    except OSError as error:
-        fail(f"--html {path}: {error.strerror}; name a file in a folder that you may write to")

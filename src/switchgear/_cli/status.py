@@ -1,21 +1,22 @@
 """The read-only verbs `status`, `show`, `watch` and `events`."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from switchgear._breaker.views import View
-from switchgear._cli.context import Session, literal, open_session, view_named, widened
+from switchgear._cli.context import Session, open_session, say_json, view_named, widened
 from switchgear._cli.options import (
     Since,
     circuit_argument,
     json_option,
     number,
     parse_since,
+    reader_options,
     store_options,
 )
 from switchgear._cli.views.circuits import (
@@ -29,79 +30,30 @@ from switchgear._cli.views.circuits import (
 )
 from switchgear._cli.views.terminal import Screen
 from switchgear._cli.views.text import clean, plural, say, warn
-from switchgear._console.sessions import SessionRow, session_rows, stopped_words
-from switchgear._console.values import of_entry, of_page, of_view, printed
+from switchgear._console.sessions import stopped_words
+from switchgear._console.sources import Sources
+from switchgear._console.values import of_entry, of_page, of_view
 from switchgear._core.errors import StoreError
-from switchgear._core.types import Mode
-from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
 from switchgear._stores.base import Entry
-
-NEWEST_RUNS = 1_000
-
-
-class Current(NamedTuple):
-    """The circuits that are in use, and how many runs and sessions were left out."""
-
-    views: list[View]
-    runs: int
-    sessions: int
-    stopped: str = ""
-    """How many of those sessions were stopped, as the end of a phrase."""
-    running: tuple[str, ...] = ()
-    """The runs that are running, each as a line."""
-
-    @property
-    def words(self) -> str:
-        """Where the others are, in a sentence; empty: there are none."""
-        parts = []
-        if self.runs:
-            parts.append(f"{plural(self.runs, 'finished run')}: `switchgear runs`")
-        if self.sessions:
-            ended = f"{plural(self.sessions, 'ended session')}{self.stopped}"
-            parts.append(f"{ended}: `switchgear sessions --all`")
-        return "; ".join(parts)
+from switchgear._text.glob import literal
 
 
-def current(session: Session, views: Iterable[View]) -> Current:
-    """The circuits without those of finished runs and ended sessions.
+def _in_use(session: Session, views: list[View]) -> tuple[list[View], str, list[str]]:
+    """The circuits without those of finished runs and ended sessions, unless an operator holds them.
 
-    One that an operator holds stays: an operator has to release it.
+    Also a sentence about those that are left out, and a line for each active run.
     """
-    (loops, running), ended = _runs(Path.cwd()), _ended_sessions(session)
-    kept: list[View] = []
-    runs: set[str] = set()
-    sessions: set[str] = set()
-    for view in views:
-        name = view.name.removeprefix("ladder/")
-        family, _, rest = name.partition("/")
-        owner = rest.partition("/")[0]
-        if view.circuit.mode is not Mode.AUTO:
-            kept.append(view)
-        elif name in loops:
-            runs.add(name)
-        elif family in {"session", "progress"} and owner in ended:
-            sessions.add(owner)
-        else:
-            kept.append(view)
-    stopped = stopped_words([ended[owner] for owner in sessions])
-    finished = sum(loops[name] for name in runs)
-    return Current(kept, finished, len(sessions), stopped, running)
-
-
-def _runs(folder: Path) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The circuits of runs of which none is running, with the number of runs; and those that are."""
-    root = runs_root(folder)
-    ended, running, lines = dict.fromkeys(pruned_circuits(root), 0), set(), []
-    for each in list_runs(root, NEWEST_RUNS):
-        if each.run is None:
-            continue
-        circuit = str(each.run["circuit"])
-        if is_alive(each.run):
-            running.add(circuit)
-            lines.append(_running(each.run))
-        else:
-            ended[circuit] = ended.get(circuit, 0) + 1
-    return {name: ended[name] for name in ended if name not in running}, tuple(lines)
+    hidden = Sources(session.panel, session.config, Path.cwd()).hidden()
+    owners = {view.name: hidden.owner(view.name, view.circuit.mode) for view in views}
+    over = {owner for owner in owners.values() if owner is not None}
+    runs = sum(hidden.loops.get(owner, 0) for owner in over)
+    ended = [hidden.sessions[owner] for owner in over if owner in hidden.sessions]
+    parts = [f"{plural(runs, 'finished run')}: `switchgear runs`"] if runs else []
+    if ended:
+        count = f"{plural(len(ended), 'ended session')}{stopped_words(ended)}"
+        parts.append(f"{count}: `switchgear sessions --all`")
+    kept = [view for view in views if owners[view.name] is None]
+    return kept, "; ".join(parts), [_running(run) for run in hidden.running]
 
 
 def _running(run: dict[str, Any]) -> str:
@@ -110,14 +62,6 @@ def _running(run: dict[str, Any]) -> str:
     number = f", iteration {done + 1}" if isinstance(done, int) else ""
     task = clean(" ".join(str(run.get("task")).split()), 60)
     return f"running: {run['id']}{number}, {clean(str(run.get('agent')), 20)}: {task}"
-
-
-def _ended_sessions(session: Session) -> dict[str, SessionRow]:
-    try:
-        rows = session_rows(session.panel, everything=True)
-    except StoreError:
-        return {}  # what cannot be read is shown rather than hidden
-    return {row.id: row for row in rows if row.state == "ended"}
 
 
 SHOWN = 50
@@ -151,13 +95,9 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
         whole = everything or glob != EVERY
         glob = widened(session, glob)
         views, trouble = session.read(glob)
-        left_out = ""
-        running: tuple[str, ...] = ()
-        if not whole:
-            now = current(session, views)
-            views, left_out, running = now.views, now.words, now.running
+        views, left_out, running = (views, "", []) if whole else _in_use(session, views)
         if as_json:
-            say(printed([of_view(view) for view in views]))
+            say_json([of_view(view) for view in views])
         elif views:
             _draw(session, views, everything=everything)
             if left_out:
@@ -171,10 +111,13 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
 
 
 def _draw(session: Session, views: list[View], *, everything: bool) -> None:
-    """The table and one line about the whole."""
     screen = Screen()
     ordered = by_trouble(views)
-    shown = ordered if everything else _most_important(ordered)
+    trouble = sum(
+        view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
+        for view in ordered
+    )
+    shown = ordered if everything else ordered[: max(SHOWN, trouble)]
     for line in table(shown, screen.width, screen.signs):
         screen.console.print(line, soft_wrap=True)
     screen.line()
@@ -183,16 +126,7 @@ def _draw(session: Session, views: list[View], *, everything: bool) -> None:
     screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
 
 
-def _most_important(ordered: list[View]) -> list[View]:
-    trouble = sum(
-        view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
-        for view in ordered
-    )
-    return ordered[: max(SHOWN, trouble)]
-
-
 def nothing(session: Session, glob: str) -> str:
-    """The message when no circuit matches."""
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
         return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
     return (
@@ -218,7 +152,7 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
         view = view_named(session, circuit)
         entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
         if as_json:
-            say(printed(of_page(view, entries)))
+            say_json(of_page(view, entries))
             return
         Page(Screen(), view, entries, session.now_s()).draw()
 
@@ -268,8 +202,7 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     type=click.IntRange(0),
     help="Show at most this many events. [default: the newest 50]",
 )
-@json_option
-@store_options
+@reader_options
 def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_json: bool) -> None:
     """Show what happened to the circuits whose names match GLOB, oldest first.
 
@@ -338,6 +271,6 @@ def _print(session: Session, screen: Screen | None, entries: list[Entry]) -> Non
     """Print events as lines of JSON, or on a screen."""
     for entry in entries:
         if screen is None:
-            say(printed(of_entry(entry), indent=None))
+            say_json(of_entry(entry), indent=None)
         else:
             screen.line(event_line(entry.event, session.now_s(), screen.signs), 10)

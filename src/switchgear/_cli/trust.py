@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session
+from switchgear._cli.context import open_session, say_json
 from switchgear._cli.options import fail, json_option, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._config import load_config
@@ -25,7 +25,6 @@ from switchgear._config.trust import (
     trust_file,
 )
 from switchgear._config.trust import revoke as drop_trust
-from switchgear._console.values import printed
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.interrupt import agent_process
 from switchgear._rules.builtin import BUILTIN
@@ -88,7 +87,9 @@ def trust(
         say(clean(f"{file} {was} trusted", 1000))
         return None
     digest = show_file(file, variables)
-    if not yes and not _agrees():
+    if not yes and not sys.stdin.isatty():
+        fail("there is no terminal to prompt at: pass --yes to trust it")
+    if not yes and not click.confirm("Trust this file?", default=False, err=True):
         say("nothing was changed: the file is not trusted")
         return 1
     trust_and_say(file, digest, variables)
@@ -193,29 +194,17 @@ def _demand_operator(file: str) -> None:
         session.demand_operator("trust", f"another configuration than the trusted {file}")
 
 
-def _agrees() -> bool:
-    if not sys.stdin.isatty():
-        fail("there is no terminal to prompt at: pass --yes to trust it")
-    return click.confirm("Trust this file?", default=False, err=True)
-
-
 def _list(*, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for each in records():
-        data = content(each.path)
-        now = "gone" if data is None else digest_of(each.path, data)
-        state = now if data is None else "as trusted" if now == each.digest else "changed"
-        rows.append(
-            {
-                "path": each.path,
-                "sha256": each.digest,
-                "state": state,
-                "variables": list(each.variables),
-                "trusted_at_s": each.at_s,
-            }
-        )
+        data, state = content(each.path), "gone"
+        if data is not None:
+            is_same = digest_of(each.path, data) == each.digest
+            state = "as trusted" if is_same else "changed"
+        known = {"path": each.path, "sha256": each.digest, "state": state}
+        rows.append({**known, "variables": each.variables, "trusted_at_s": each.at_s})
     if as_json:
-        say(printed(rows))
+        say_json(rows)
         return
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["trusted_at_s"]))

@@ -23,10 +23,10 @@ from switchgear._cli.backtest import (
     jobs_option,
     outcome_options,
 )
-from switchgear._cli.options import fail, json_option, store_options
+from switchgear._cli.context import say_json
+from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say
-from switchgear._console.values import printed
 
 DOES_NOT_HOLD, TOO_LITTLE = 1, 3
 NAME = "tuned"
@@ -54,8 +54,7 @@ NAME = "tuned"
 @outcome_options
 @format_option
 @jobs_option
-@json_option
-@store_options
+@reader_options
 def tune(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     asked: str,
@@ -83,7 +82,10 @@ def tune(  # noqa: PLR0917  click passes them by name
     share = _parse_share(asked)
     check_paths(paths)
     check_folder("--write", write)
-    _check_place(write)
+    if write is not None and not write.endswith((".yaml", ".yml")):
+        fail(f"--write {write!r}: the name must end in .yaml")
+    if write is not None and Path(write).exists():
+        fail(f"--write {write!r}: the file exists already; name a new one, and copy what you want")
     outcomes_given = {} if outcomes is None else read_outcomes(outcomes)
     start, tally = chosen(policy), RecordingTally()
     with progress("replaying recordings", hidden=as_json, passes=2) as tell:
@@ -95,7 +97,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     else:
         code = 0 if (found.result.held.false_stops.value or 0.0) <= share else DOES_NOT_HOLD
     if as_json:
-        say(printed(_values(found, share, code)))
+        say_json(_values(found, share, code))
     else:
         _draw(found, share, start.name, code)
     if write is not None and code == 0 and not isinstance(found.result, TooLittle):
@@ -114,15 +116,6 @@ def _parse_share(text: str) -> float:
     if not 0.0 < value < 1.0:
         fail(f"--false-stops is {text!r}: it must be above 0 and below 100 %, such as 1% or 0.01")
     return value
-
-
-def _check_place(path: str | None) -> None:
-    if path is None:
-        return
-    if not path.endswith((".yaml", ".yml")):
-        fail(f"--write {path!r}: the name must end in .yaml")
-    if Path(path).exists():
-        fail(f"--write {path!r}: the file exists already; name a new one, and copy what you want")
 
 
 def _yaml(proposal: Proposal) -> str:
@@ -182,16 +175,18 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
     held = result.held
     screen.line(f"asked for: at most {rate:.2%} false stops")
     screen.line()
-    screen.line("held-out result (5-fold cross-validation by task):")
-    screen.line(f"  false stops  {_rate(held.false_stops)}", 15)
-    screen.line(f"  caught       {_rate(held.caught)}", 15)
     saved = held.saved_steps / held.unsolved_steps if held.unsolved_steps else 0.0
-    screen.line(f"  steps saved  {saved:.1%} of those of unsolved runs", 15)
-    counts = result.replayed
-    screen.line("the proposal itself, on all of them:")
-    screen.line(f"  false stops  {_rate(counts.false_stop_rate)}", 15)
-    screen.line(f"  caught       {_rate(counts.catch_rate)}", 15)
-    screen.line()
+    for line in (
+        "held-out result (5-fold cross-validation by task):",
+        f"  false stops  {_rate(held.false_stops)}",
+        f"  caught       {_rate(held.caught)}",
+        f"  steps saved  {saved:.1%} of those of unsolved runs",
+        "the proposal itself, on all of them:",
+        f"  false stops  {_rate(result.replayed.false_stop_rate)}",
+        f"  caught       {_rate(result.replayed.catch_rate)}",
+        "",
+    ):
+        screen.line(line, 15)
     screen.line(f"proposed: the thresholds of {clean(start, 100)} times {result.factor:g}", 2)
     if code == DOES_NOT_HOLD:
         screen.line("it does not keep the rate on held-out tasks: do not use it", 2)

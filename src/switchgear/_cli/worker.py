@@ -141,7 +141,6 @@ def _serve(
 
 
 def _drain(broker: "Broker", name: str) -> None:
-    """Let a worker finish its tasks and exit."""
     from switchgear._remote.app import Publisher  # noqa: PLC0415  needs Celery
 
     control = Publisher(broker).control()

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from switchgear._cli.context import Session, file_of, open_session
-from switchgear._cli.options import fail, store_options
-from switchgear._cli.run_options import amount, call_budget_options, check_node
+from switchgear._cli.options import amount, fail, store_options
+from switchgear._cli.run_options import call_budget_options, check_node
 from switchgear._cli.views.text import clean, say
 from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
 from switchgear._run.options import seconds
 from switchgear._run.wrap import WrapReport, WrapSettings, run_wrapped
-from switchgear._text.formats import dollars
+from switchgear._text.formats import dollars, plural
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -80,7 +80,10 @@ def wrap(command: tuple[str, ...], **given: Any) -> None:
             given["timeout_s"],
         )
         report = run_wrapped(command, settings)
-        _close(session, opened)
+        if opened is not None:
+            # A call that was cut off keeps it open until its lease ends.
+            with suppress(BudgetRefused, OverrideRefused, StoreError):
+                session.panel.budgets.close(opened)
     if given["report"]:
         with open(given["report"], "w", encoding="utf-8") as file:
             json.dump(report.to_dict(), file, indent=2)
@@ -129,13 +132,6 @@ def _budget(session: Session, given: dict[str, Any]) -> tuple[str | None, str | 
     return path, path
 
 
-def _close(session: Session, node: str | None) -> None:
-    """Close the budget of the command; a call that was cut off keeps it open until its lease ends."""
-    if node is not None:
-        with suppress(BudgetRefused, OverrideRefused, StoreError):
-            session.panel.budgets.close(node)
-
-
 def _say(report: WrapReport, budget_micros: int | None) -> None:
     cost = dollars(report.cost_micros)
     if report.unpriced:
@@ -143,7 +139,7 @@ def _say(report: WrapReport, budget_micros: int | None) -> None:
     if budget_micros is not None:
         cost += f" of {dollars(budget_micros)}"
     parts = [
-        f"{report.calls} model call{'' if report.calls == 1 else 's'}",
+        plural(report.calls, "model call"),
         f"{report.failed} failed",
         f"{report.refused} refused",
         f"{report.input_tokens:,} tokens in, {report.output_tokens:,} out",

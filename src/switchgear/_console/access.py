@@ -34,8 +34,6 @@ class Role(IntEnum):
 
 
 class Denied(NamedTuple):
-    """Why a request is refused."""
-
     status: int
     reason: str
     """One word for the counter `switchgear_http_refused_total`."""
@@ -65,7 +63,6 @@ class Tokens(NamedTuple):
 
 
 def digest(token: str) -> str:
-    """The SHA-256 of a token, in hexadecimal."""
     return sha256(token[:LONGEST_TOKEN].encode(errors="replace")).hexdigest()
 
 
@@ -77,8 +74,6 @@ def bearer(header: str | None) -> str | None:
 
 
 class Places(NamedTuple):
-    """The names under which this server may be addressed."""
-
     is_loopback: bool = True
     names: frozenset[str] = frozenset()
     """Further names, in lower case, that the operator allows."""

@@ -7,7 +7,7 @@ transaction, so a repeated request gets the first answer, also from another proc
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from switchgear._breaker.signals import check_probes
 from switchgear._config.sections import default_policy
 from switchgear._console.interventions import (
     IMPOSSIBLE,
+    INTERVENTIONS,
     RUN_ACTIONS,
     Author,
     NotPossible,
@@ -46,7 +47,6 @@ from switchgear._run.inbox import Extension
 from switchgear._run.record import find_run, runs_root
 from switchgear._sinks.dispatch import emit
 from switchgear._stores.base import Transaction, checked_name
-from switchgear._stores.operator import OperatorLock
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.score import grounds_of
 from switchgear._text.redact import redact
@@ -74,16 +74,11 @@ OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
 """Mode, reset and probe of each override."""
 
 
-INTERVENTIONS = ("resume", "nudge", "extend", "escalate", "pause", "continue", "abort")
-
-
 class Conflict(ValueError):
     """An idempotency key that was used for another request."""
 
 
 class ApiAnswer(NamedTuple):
-    """What a request gets."""
-
     body: dict[str, Any]
     is_replay: bool = False
 
@@ -94,8 +89,9 @@ class Actions:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
 
-    def acquire(self, name: str, key: str | None = None) -> ApiAnswer:
+    def acquire(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Acquire a permit. Returns whether the call is admitted."""
+        _only(given)
 
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
@@ -105,31 +101,22 @@ class Actions:
                 "permit": None if permit is None else dump_permit(name, permit),
             }
 
-        return self._send(name, Acquire(), body, key=key, wanted="acquire")
+        return self._send(name, Acquire(), body, key=key, wanted=f"{name}\0acquire")
 
     def record(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Record a result. Raises ValueError for what is no result."""
         message = record_of(name, given)
-        wanted = f"record {message!r}"
+        wanted = f"{name}\0record {message!r}"
         return self._send(name, message, _with_events(name), key=key, wanted=wanted)
 
-    def override(
-        self,
-        name: str,
-        given: Mapping[str, Any],
-        key: str | None = None,
-        *,
-        now_s: float | None = None,
-    ) -> ApiAnswer:
+    def override(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Override a circuit that exists. Raises ValueError, `NotFound`."""
-        store = self._sources.panel.store.inner
-        order = override_of(given, store.now_s() if now_s is None else now_s)
+        order = override_of(given, self._sources.panel.store.inner.now_s())
         policy = self._policy(name, must_exist=given.get("create") is not True)
         if order.probe:
             check_probes(name, policy)
-        wanted = f"override {json.dumps(dict(given), sort_keys=True)}"
-        body = _with_events(name)
-        return self._send(name, order, body, key=key, wanted=wanted, policy=policy)
+        wanted = _wanted(name, "override", given)
+        return self._send(name, order, _with_events(name), key=key, wanted=wanted, policy=policy)
 
     def intervene(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Help or stop a session. Raises ValueError, `NotFound`, `NotPossible`."""
@@ -142,7 +129,7 @@ class Actions:
         def work() -> dict[str, Any]:
             return {"session": name, "done": self._intervene(name, action, plan, author)}
 
-        return self._once(key, f"{name}\0intervene {json.dumps(dict(given), sort_keys=True)}", work)
+        return self._once(key, _wanted(name, "intervene", given), work)
 
     def intervene_run(
         self, name: str, given: Mapping[str, Any], key: str | None = None
@@ -165,8 +152,7 @@ class Actions:
             )
             return {"run": record.id, "done": done}
 
-        wanted = f"{record.id}\0intervene run {json.dumps(dict(given), sort_keys=True)}"
-        return self._once(key, wanted, work)
+        return self._once(key, _wanted(record.id, "intervene run", given), work)
 
     def close_incident(
         self, name: str, given: Mapping[str, Any], key: str | None = None
@@ -174,9 +160,7 @@ class Actions:
         """Close an incident. Raises ValueError, `IncidentTrouble`."""
         _only(given, "verdict", "by", "why")
         by, why = who_and_why(given)
-        verdict = given.get("verdict")
-        if verdict is not None and verdict not in VERDICTS:
-            raise ValueError(f"verdict is {verdict!r:.60}: it must be one of {', '.join(VERDICTS)}")
+        verdict = None if given.get("verdict") is None else _choice(given, "verdict", VERDICTS)
 
         def work() -> dict[str, Any]:
             circuit = self._sources.close_incident(name, by=by, why=why, verdict=verdict)
@@ -185,7 +169,7 @@ class Actions:
             self._transact(circuit, lambda tx: tx.apply(circuit, policy, audit))
             return {"incident": name, "done": "closed"}
 
-        return self._once(key, f"{name}\0close {json.dumps(dict(given), sort_keys=True)}", work)
+        return self._once(key, _wanted(name, "close", given), work)
 
     def answer_request(
         self, name: str, given: Mapping[str, Any], key: str | None = None
@@ -193,24 +177,19 @@ class Actions:
         """Grant or deny a request of an agent. Raises ValueError, `RequestMissing`."""
         _only(given, "action", "by", "why")
         by, why = who_and_why(given)
-        action = given.get("action")
-        if action not in ANSWERS:
-            raise ValueError(f"action is {action!r:.60}: it must be one of {', '.join(ANSWERS)}")
+        grant = _choice(given, "action", ANSWERS) == "grant"
 
         def work() -> dict[str, Any]:
-            grant = action == "grant"
             found = answer_request(self._transact, name, grant=grant, by=by, why=why)
             more = f"; {granted(self._transact, found)}" if grant else ""
             return {"request": found.id, "done": f"{found.wish} {found.state}{more}"}
 
-        return self._once(key, f"{name}\0answer {json.dumps(dict(given), sort_keys=True)}", work)
+        return self._once(key, _wanted(name, "answer", given), work)
 
     def _intervention(
         self, given: Mapping[str, Any], actions: tuple[str, ...]
     ) -> tuple[str, Author, Interventions]:
-        action = given.get("action")
-        if not isinstance(action, str) or action not in actions:
-            raise ValueError(f"action is {action!r:.60}: it must be one of {', '.join(actions)}")
+        action = _choice(given, "action", actions)
         plan, hint = self._sources.config.interventions, _text(given, "hint")
         if hint is not None:
             plan = plan._replace(hint=redact(hint, 2000))
@@ -281,13 +260,13 @@ class Actions:
     ) -> ApiAnswer:
         panel = self._sources.panel
         store = panel.store.inner
-        policy = policy or self._policy(name)
+        judged = policy or self._policy(name)
         panel.store.operator.keep_in(store)
         if key is None:
-            done = store.apply(name, policy, message, store.now_s())
+            done = store.apply(name, judged, message, store.now_s())
             emit(done.events, tuple(self._sources.config.sinks))
             return ApiAnswer(finite(body_of(done)))
-        judged, request = policy, _digest(f"{name}\0{wanted}")
+        request = _digest(wanted)
 
         def work(tx: Transaction) -> ApiAnswer:
             kept = _earlier_answer(tx.note, request)
@@ -303,10 +282,14 @@ class Actions:
 
 def operator_digest(sources: Sources) -> str | None:
     """The digest of the token that overrides need; `None`: the store demands none."""
-    lock: OperatorLock = sources.panel.store.operator
-    store = sources.panel.store.inner
+    lock, store = sources.panel.store.operator, sources.panel.store.inner
     lock.keep_in(store)
     return store.operator_digest() or lock.digest
+
+
+def _wanted(name: str, what: str, given: Mapping[str, Any]) -> str:
+    """What a request asks for, as a text: two requests with one key must be equal in it."""
+    return f"{name}\0{what} {json.dumps(dict(given), sort_keys=True)}"
 
 
 def _note_name(key: str) -> str:
@@ -351,9 +334,7 @@ def record_of(name: str, given: Mapping[str, Any]) -> Record:
     """The message that records a result. Raises ValueError."""
     _only(given, "outcome", "seconds", "error", "retry_after_s", "cost_micros", "count", "permit")
     outcomes = {"success": True, "failure": False, "ignored": None}
-    outcome = given.get("outcome")
-    if not isinstance(outcome, str) or outcome not in outcomes:
-        raise ValueError(f"outcome is {outcome!r}: it must be one of {', '.join(outcomes)}")
+    outcome = _choice(given, "outcome", outcomes)
     error, retry_s = _text(given, "error"), _number(given, "retry_after_s", LONGEST_HOLD_S)
     if outcome != "failure" and (error is not None or retry_s is not None):
         raise ValueError("error and retry_after_s belong to a failure")
@@ -371,12 +352,8 @@ def record_of(name: str, given: Mapping[str, Any]) -> Record:
 
 
 def override_of(given: Mapping[str, Any], now_s: float) -> Override:
-    """The override of a request. Raises ValueError."""
     _only(given, "action", "by", "why", "for_s", "create")
-    action = given.get("action")
-    if not isinstance(action, str) or action not in OVERRIDES:
-        raise ValueError(f"action is {action!r}: it must be one of {', '.join(OVERRIDES)}")
-    mode, reset, probe = OVERRIDES[action]
+    mode, reset, probe = OVERRIDES[_choice(given, "action", OVERRIDES)]
     by, why = who_and_why(given)
     for_s = _number(given, "for_s", LONGEST_HOLD_S)
     if for_s is not None and (mode in {None, Mode.AUTO} or for_s <= 0):
@@ -403,7 +380,15 @@ def who_and_why(given: Mapping[str, Any]) -> tuple[str, str]:
 def _only(given: Mapping[str, Any], *fields: str) -> None:
     unknown = [field for field in given if field not in fields]
     if unknown:
-        raise ValueError(f"unknown field {unknown[0][:60]!r}; known are {', '.join(fields)}")
+        known = f"; known are {', '.join(fields)}" if fields else ""
+        raise ValueError(f"unknown field {unknown[0][:60]!r}{known}")
+
+
+def _choice(given: Mapping[str, Any], field: str, choices: Collection[str]) -> str:
+    value = given.get(field)
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{field} is {value!r:.60}: it must be one of {', '.join(choices)}")
+    return value
 
 
 def _text(given: Mapping[str, Any], field: str) -> str | None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -104,23 +105,23 @@ def as_error(
 
 
 class Console:
-    """The handlers, by the names of the endpoints."""
+    """The handlers of requests: by the name of the endpoint, or `read` and `act`."""
 
     def __init__(self, sources: Sources, tokens: Tokens, places: Places) -> None:
         self.sources = sources
         self.actions = Actions(sources)
         self.hub = EventHub(sources)
         self.metrics_text = ConsoleMetrics(sources)
-        self.hub.listeners.append(self._hear)
+        self.hub.listeners.append(self._count_event)
         self.tokens = tokens
         self.places = places
         self._digest: tuple[float, str | None] = (float("-inf"), None)
         self._now: tuple[float, dict[str, Any]] | None = None
         self._now_lock = asyncio.Lock()
 
-    def _hear(self, entry: Entry) -> None:
+    def _count_event(self, entry: Entry) -> None:
         """Count an event, and recompute what needs attention."""
-        self.metrics_text.hear(entry.event)
+        self.metrics_text.record(entry.event)
         self._now = None
 
     # Tokens
@@ -138,9 +139,8 @@ class Console:
 
     # Reading
 
-    async def now(self, request: Request) -> Response:
+    async def now(self, _request: Request) -> Response:
         """What needs attention; computed at most once a second for all clients."""
-        del request
         async with self._now_lock:
             kept = self._now
             if kept is None or time.monotonic() - kept[0] > 0.5:
@@ -150,7 +150,7 @@ class Console:
         return as_json(kept[1])
 
     async def circuits(self, request: Request) -> Response:
-        limit = _int_parameter(request, "limit", MOST_LISTED, 1, MOST_LISTED)
+        limit = _int(request, "limit", MOST_LISTED)
         glob, state = _glob(request), request.query_params.get("state")
         matches, behind = matcher(glob), request.query_params.get("after_name", "")
         rows = sorted((await self.hub.known()).items())
@@ -160,10 +160,6 @@ class Console:
         rest = [row for row in found if row["name"] > behind]
         more = rest[limit - 1]["name"] if len(rest) > limit else None
         return as_json({"circuits": rest[:limit], "next": more, "total": len(found)})
-
-    async def circuit(self, request: Request) -> Response:
-        name, events = _key(request), _int_parameter(request, "events", 50, 0, 1_000)
-        return as_json(await asyncio.to_thread(self.sources.circuit, name, events))
 
     async def events(self, request: Request) -> Response:
         """Events: as a stream, or those behind a cursor as a list."""
@@ -175,65 +171,21 @@ class Console:
                 raise ApiProblem(422, "cursor", str(error)) from None
         glob = _glob(request)
         if "text/event-stream" not in request.headers.get("accept", ""):
-            limit = _int_parameter(request, "limit", 100, 1, MOST_LISTED)
+            limit = _int(request, "limit", 100)
             found = await asyncio.to_thread(self.sources.events, after, glob, limit)
             return as_json({"events": found})
         await self.hub.start()
         abort = request.scope.get("state", {}).get("abort")
-        client = Client(glob, views=_flag(request, "views"), drop=abort or _nothing)
+        client = Client(glob, views=_flag(request, "views"), drop=abort or (lambda: None))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(
             self.hub.serve(client, after), headers=headers, media_type="text/event-stream"
         )
 
-    async def sessions(self, request: Request) -> Response:
-        everything = _flag(request, "all")
-        found = await asyncio.to_thread(lambda: self.sources.sessions(everything=everything))
-        return as_json({"sessions": found})
-
-    async def session(self, request: Request) -> Response:
-        return as_json(await asyncio.to_thread(self.sources.session, _id(request)))
-
-    async def runs(self, request: Request) -> Response:
-        limit = _int_parameter(request, "limit", 100, 1, MOST_LISTED)
-        return as_json({"runs": await asyncio.to_thread(self.sources.runs, limit)})
-
-    async def run(self, request: Request) -> Response:
-        return as_json(await asyncio.to_thread(self.sources.run, _id(request)))
-
-    async def run_diff(self, request: Request) -> Response:
-        return PlainTextResponse(await asyncio.to_thread(self.sources.run_diff, _id(request)))
-
-    async def run_log(self, request: Request) -> Response:
-        name, number = _id(request), _int_parameter(request, "iteration", 1, 1, 1_000_000)
-        return PlainTextResponse(await asyncio.to_thread(self.sources.run_log, name, number))
-
-    async def batches(self, request: Request) -> Response:
-        limit = _int_parameter(request, "limit", 50, 1, MOST_LISTED)
-        return as_json({"batches": await asyncio.to_thread(self.sources.batches, limit)})
-
-    async def batch(self, request: Request) -> Response:
-        return as_json(await asyncio.to_thread(self.sources.batch, _id(request)))
-
-    async def budgets(self, request: Request) -> Response:
-        del request
-        return as_json({"budgets": await asyncio.to_thread(self.sources.budgets)})
-
-    async def incidents(self, request: Request) -> Response:
-        everything = _flag(request, "all")
-        found = await asyncio.to_thread(lambda: self.sources.incidents(everything=everything))
-        return as_json({"incidents": found})
-
-    async def incident(self, request: Request) -> Response:
-        return as_json(await asyncio.to_thread(self.sources.incident, _id(request)))
-
-    async def requests(self, request: Request) -> Response:
-        del request
-        return as_json({"requests": await asyncio.to_thread(self.sources.requests)})
-
-    async def fleet(self, request: Request) -> Response:
-        del request
-        return as_json(await asyncio.to_thread(self.sources.fleet))
+    async def read(self, endpoint: Endpoint, request: Request) -> Response:
+        """Answer with what one of the `READERS` returns: a text, or a value as JSON."""
+        found = await asyncio.to_thread(READERS[endpoint.name], self.sources, request)
+        return PlainTextResponse(found) if isinstance(found, str) else as_json(found)
 
     async def role(self, request: Request) -> Response:
         """What the token allows, and what the page shows about the server."""
@@ -241,69 +193,49 @@ class Console:
         label = self.sources.panel.store.label
         return as_json({"role": role.name.lower(), "store": label, "root": str(self.sources.root)})
 
-    async def metrics(self, request: Request) -> Response:
-        del request
+    async def metrics(self, _request: Request) -> Response:
         rows = list((await self.hub.known()).values())
         numbers = {"clients": self.hub.clients, "dropped": self.hub.dropped}
         text = await asyncio.to_thread(self.metrics_text.text, rows, numbers)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def health(self, request: Request) -> Response:
-        del request
+    async def health(self, _request: Request) -> Response:
         facts = {"ok": not self.hub.problem, "root": str(self.sources.root), "pid": os.getpid()}
         return as_json({**facts, "console": True, "problem": self.hub.problem})
 
-    # Acting
-
-    async def acquire(self, request: Request) -> Response:
-        given, name, key = await _json(request, empty=True), _key(request), _once(request)
-        if given:
-            raise ApiProblem(422, "invalid", f"unknown field {next(iter(given))[:60]!r}")
-        answer = await asyncio.to_thread(self.actions.acquire, name, key)
-        return _action_response(answer)
-
-    async def record(self, request: Request) -> Response:
-        given, name, key = await _json(request), _key(request), _once(request)
-        answer = await asyncio.to_thread(self.actions.record, name, given, key)
-        if answer.body.get("events"):
+    async def act(self, endpoint: Endpoint, request: Request) -> Response:
+        """Do what a POST requests: the method of `Actions` with the endpoint's name."""
+        given = await _json(request, empty=endpoint.name == "acquire")
+        name, key = _name(request), _once(request)
+        answer = await asyncio.to_thread(getattr(self.actions, endpoint.name), name, given, key)
+        if endpoint.name == "intervene":
+            await self.hub.refresh(f"session/{name}")
+        elif endpoint.name == "override" or answer.body.get("events"):
             await self.hub.refresh(name)
+        if endpoint.role is Role.OPERATOR:
+            self._now = None
         return _action_response(answer)
 
-    async def override(self, request: Request) -> Response:
-        given, name, key = await _json(request), _key(request), _once(request)
-        answer = await asyncio.to_thread(self.actions.override, name, given, key)
-        await self.hub.refresh(name)
-        self._now = None
-        return _action_response(answer)
 
-    async def intervene(self, request: Request) -> Response:
-        given, name, key = await _json(request), _id(request), _once(request)
-        answer = await asyncio.to_thread(self.actions.intervene, name, given, key)
-        await self.hub.refresh(f"session/{name}")
-        self._now = None
-        return _action_response(answer)
-
-    async def intervene_run(self, request: Request) -> Response:
-        given, name, key = await _json(request), _id(request), _once(request)
-        answer = await asyncio.to_thread(self.actions.intervene_run, name, given, key)
-        self._now = None
-        return _action_response(answer)
-
-    async def close_incident(self, request: Request) -> Response:
-        given, name, key = await _json(request), _id(request), _once(request)
-        answer = await asyncio.to_thread(self.actions.close_incident, name, given, key)
-        self._now = None
-        return _action_response(answer)
-
-    async def answer_request(self, request: Request) -> Response:
-        given, name, key = await _json(request), _id(request), _once(request)
-        return _action_response(
-            await asyncio.to_thread(self.actions.answer_request, name, given, key)
-        )
-
-
-def _nothing() -> None:
-    pass
+READERS: dict[str, Callable[[Sources, Request], Any]] = {
+    "circuit": lambda it, asked: it.circuit(_name(asked), _int(asked, "events", 50, 0, 1_000)),
+    "sessions": lambda it, asked: {"sessions": it.sessions(everything=_flag(asked, "all"))},
+    "session": lambda it, asked: it.session(_name(asked)),
+    "runs": lambda it, asked: {"runs": it.runs(_int(asked, "limit", 100))},
+    "run": lambda it, asked: it.run(_name(asked)),
+    "run_diff": lambda it, asked: it.run_diff(_name(asked)),
+    "run_log": lambda it, asked: it.run_log(
+        _name(asked), _int(asked, "iteration", 1, 1, 1_000_000)
+    ),
+    "batches": lambda it, asked: {"batches": it.batches(_int(asked, "limit", 50))},
+    "batch": lambda it, asked: it.batch(_name(asked)),
+    "budgets": lambda it, _: {"budgets": it.budgets()},
+    "incidents": lambda it, asked: {"incidents": it.incidents(everything=_flag(asked, "all"))},
+    "incident": lambda it, asked: it.incident(_name(asked)),
+    "requests": lambda it, _: {"requests": it.requests()},
+    "fleet": lambda it, _: it.fleet(),
+}
+"""What endpoints return that only read the installation, by name. Called in a thread."""
 
 
 def _action_response(answer: ApiAnswer) -> Response:
@@ -317,12 +249,9 @@ def _action_response(answer: ApiAnswer) -> Response:
 # Reading requests
 
 
-def _key(request: Request) -> str:
-    return str(request.path_params["key"])
-
-
-def _id(request: Request) -> str:
-    return str(request.path_params["id"])
+def _name(request: Request) -> str:
+    """The name in the path: of a circuit, a session, a run and so on."""
+    return str(next(iter(request.path_params.values())))
 
 
 def _once(request: Request) -> str | None:
@@ -340,7 +269,7 @@ def _flag(request: Request, name: str) -> bool:
     return request.query_params.get(name, "").lower() in {"1", "true", "yes"}
 
 
-def _int_parameter(request: Request, name: str, default: int, least: int, most: int) -> int:
+def _int(request: Request, name: str, default: int, least: int = 1, most: int = MOST_LISTED) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -351,7 +280,6 @@ def _int_parameter(request: Request, name: str, default: int, least: int, most: 
 
 
 async def _json(request: Request, *, empty: bool = False) -> dict[str, Any]:
-    """The object in the body of a request."""
     body = bytearray()
     try:
         async for part in request.stream():
@@ -448,7 +376,6 @@ class RequestGate:
         return None
 
     def _stranger(self, address: str, token: str | None) -> Denied:
-        """The answer to a request without a valid token."""
         if not self._failures.allows(address, time.monotonic()):
             return Denied(429, "rate", "too many requests without a valid token")
         if token is None:
@@ -470,12 +397,9 @@ def role_needed(method: str, path: str) -> Role:
     )
 
 
-_ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
-    (NotFound, 404, "not_found"),
-    (RunUnreadable, 404, "not_found"),
-    (BatchUnreadable, 404, "not_found"),
-    (IncidentTrouble, 404, "not_found"),
-    (RequestMissing, 404, "not_found"),
+_MISSING = (NotFound, RunUnreadable, BatchUnreadable, IncidentTrouble, RequestMissing)
+_ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
+    (_MISSING, 404, "not_found"),
     (Conflict, 409, "conflict"),
     (OverrideRefused, 403, "refused"),
     (StoreError, 503, "store"),
@@ -493,29 +417,32 @@ def _guard_handler(handler: Handler) -> Handler:
             return await handler(request)
         except ApiProblem as problem:
             return as_error(problem.status, problem.code, str(problem))
-        except tuple(kind for kind, _, _ in _ANSWERS) as error:
-            status, code = next(
-                (status, code) for kind, status, code in _ANSWERS if isinstance(error, kind)
-            )
-            return as_error(status, code, str(error))
+        except Exception as error:
+            for kind, status, code in _ANSWERS:
+                if isinstance(error, kind):
+                    return as_error(status, code, str(error))
+            raise
 
     return answer
 
 
 def _route(endpoint: Endpoint, console: Console) -> Route:
     path = endpoint.path.replace("{key}", "{key:path}")
-    handler: Handler = getattr(console, endpoint.name)
+    handler: Handler
+    if endpoint.method == "POST":
+        handler = partial(console.act, endpoint)
+    elif endpoint.name in READERS:
+        handler = partial(console.read, endpoint)
+    else:
+        handler = getattr(console, endpoint.name)
     return Route(path, _guard_handler(handler), methods=[endpoint.method], name=endpoint.name)
 
 
-async def _openapi(request: Request) -> Response:
-    del request
+async def _openapi(_request: Request) -> Response:
     return as_json(document())
 
 
-async def _design(request: Request) -> Response:
-    """The colours and fonts that reports share."""
-    del request
+async def _design(_request: Request) -> Response:
     return Response(DESIGN, headers={"cache-control": "no-cache"}, media_type="text/css")
 
 
@@ -551,11 +478,10 @@ def make_app(sources: Sources, tokens: Tokens, places: Places) -> ASGIApp:
     console = Console(sources, tokens, places)
     # The longest paths first: a name of a circuit may contain slashes.
     ordered = sorted(ENDPOINTS, key=lambda each: -each.path.count("/"))
-    routes = [_route(each, console) for each in ordered]
     routes = [
         Route(OPENAPI, _openapi, methods=["GET"]),
         Route("/design.css", _design, methods=["GET"]),
-        *routes,
+        *(_route(each, console) for each in ordered),
         Route("/{path:path}", _static, methods=["GET"]),
     ]
 

@@ -5,7 +5,7 @@ Pure: rows in, items out. The page and `switchgear watch` show the same list.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 NEARLY = 0.8
@@ -16,12 +16,17 @@ RATE_S = 300.0
 """Seconds over which spend per minute is measured."""
 LEAST_RATE_S = 60.0
 """Seconds that must be measured at least."""
-_NEEDS_HELP = {"stopped": 0, "paused": 2, "trying again": 4, "struggling": 4}
+_HINT = (4, "nudge", "Give it a hint, or watch its next steps.")
+_SESSIONS = {
+    "stopped": (0, "resume", "Resume it, give it a hint, or hand it over."),
+    "paused": (2, "continue", "Continue it when you are ready."),
+    "trying again": _HINT,
+    "struggling": _HINT,
+}
+"""Rank, intervention and action, by the state of a session."""
 
 
 class Attention(NamedTuple):
-    """One thing that needs attention."""
-
     rank: int
     """0 is the most urgent: stopped, open, waiting, budget, warned, incident."""
     kind: str
@@ -92,33 +97,23 @@ def attention(
     return sorted(found, key=lambda item: (item.rank, -(item.since_s or 0.0), item.name))
 
 
+def _item(row: Mapping[str, Any], rank: int, kind: str, *texts: str, **more: Any) -> Attention:
+    """An item about a row; `texts`: name, state, reason, action and command."""
+    name, state, reason, action, command = texts
+    facts = {key: row.get(key) for key in ("heat", "spend_micros_per_min", "activity")}
+    facts["since_s"] = row.get("since_s") or row.get("opened_at_s")
+    return Attention(rank, kind, name, state, reason, action, command, **{**facts, **more})
+
+
 def _session(row: Mapping[str, Any]) -> Attention | None:
-    state = str(row["state"])
-    rank = _NEEDS_HELP.get(state)
-    if rank is None:
+    state, name = str(row["state"]), str(row["id"])
+    if state not in _SESSIONS:
         return None
-    name = str(row["id"])
-    actions = {
-        "stopped": ("Resume it, give it a hint, or hand it over.", f"intervene {name} --do resume"),
-        "paused": ("Continue it when you are ready.", f"intervene {name} --do continue"),
-    }
-    action, command = actions.get(
-        state, ("Give it a hint, or watch its next steps.", f"intervene {name} --do nudge")
-    )
+    rank, do, action = _SESSIONS[state]
     task = f": {row['task']}" if row.get("task") else ""
-    return Attention(
-        rank,
-        "session",
-        name,
-        state,
-        str(row["reason"] or f"{row['agent']}{task}"),
-        action,
-        f"switchgear {command}",
-        since_s=row.get("since_s"),
-        heat=row.get("heat"),
-        spend_micros_per_min=row.get("spend_micros_per_min"),
-        activity=row.get("activity"),
-    )
+    reason = str(row["reason"] or f"{row['agent']}{task}")
+    command = f"switchgear intervene {name} --do {do}"
+    return _item(row, rank, "session", name, state, reason, action, command)
 
 
 def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
@@ -129,36 +124,19 @@ def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
     found = _held(row, name) if row["mode"] != "auto" else _circuit_attention(row, name)
     if found is None:
         return None
-    rank, state, reason, action, command = found
-    return Attention(
-        rank,
-        "circuit",
-        name,
-        state,
-        reason,
-        action,
-        command,
-        retry_after_s=row.get("retry_after_s") if state == "open" else None,
-        since_s=row.get("opened_at_s"),
-        heat=row.get("heat"),
-        spend_micros_per_min=row.get("spend_micros_per_min"),
-    )
+    rank, *texts = found
+    retry_after_s = row.get("retry_after_s") if texts[0] == "open" else None
+    return _item(row, rank, "circuit", name, *texts, retry_after_s=retry_after_s)
 
 
 def _run_attention(row: Mapping[str, Any]) -> Attention | None:
     """A run that waits for an operator; one that refuses to continue is a circuit."""
     if row["status"] != "paused":
         return None
-    name = str(row["id"])
-    return Attention(
-        2,
-        "run",
-        name,
-        "paused",
-        f"{row['agent']}: {row['task']}",
-        "Continue it when you are ready.",
-        f"switchgear intervene {name} --do continue --why TEXT",
-    )
+    name, reason = str(row["id"]), f"{row['agent']}: {row['task']}"
+    command = f"switchgear intervene {name} --do continue --why TEXT"
+    action = "Continue it when you are ready."
+    return _item(row, 2, "run", name, "paused", reason, action, command)
 
 
 _Found = tuple[int, str, str, str, str]
@@ -202,41 +180,21 @@ def _budget(row: Mapping[str, Any]) -> Attention | None:
     used = int(row.get("spent_micros") or 0) + int(row.get("held_micros") or 0)
     if not limit or used < NEARLY * limit:
         return None
-    share = used / limit
-    node = str(row["path"])
-    state = "exhausted" if share >= 1.0 else "nearly exhausted"
-    reason = f"{math.floor(min(share, 1.0) * 100)} % of ${limit / 1e6:,.2f} spent or reserved"
-    return Attention(
-        1 if share >= 1.0 else 3,
-        "budget",
-        node,
-        state,
-        reason,
-        "Raise the limit, or let the work end.",
-        f"switchgear budgets set '{node}' DOLLARS",
-        heat=min(share, 1.0),
-        spend_micros_per_min=row.get("spend_micros_per_min"),
+    node, share = str(row["path"]), min(used / limit, 1.0)
+    rank, state = (1, "exhausted") if share >= 1.0 else (3, "nearly exhausted")
+    reason = f"{math.floor(share * 100)} % of ${limit / 1e6:,.2f} spent or reserved"
+    action, command = "Raise the limit, or let the work end.", "switchgear budgets set"
+    return _item(
+        row, rank, "budget", node, state, reason, action, f"{command} '{node}' DOLLARS", heat=share
     )
 
 
 def _incident(row: Mapping[str, Any]) -> Attention | None:
     if "trouble" in row or row.get("status") == "closed":
         return None
-    name = str(row["id"])
-    return Attention(
-        5,
-        "incident",
-        name,
-        str(row.get("status") or "open"),
-        f"{row.get('circuit')}: {row.get('reason')}",
-        "Read its report; close it when it is dealt with.",
-        f"switchgear incidents show {name}",
-        since_s=row.get("opened_at_s"),
+    name, state = str(row["id"]), str(row.get("status") or "open")
+    reason = f"{row.get('circuit')}: {row.get('reason')}"
+    action = "Read its report; close it when it is dealt with."
+    return _item(
+        row, 5, "incident", name, state, reason, action, f"switchgear incidents show {name}"
     )
-
-
-def counts(items: Sequence[Attention]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for item in items:
-        found[item.kind] = found.get(item.kind, 0) + 1
-    return found

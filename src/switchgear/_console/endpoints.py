@@ -6,19 +6,16 @@ from switchgear import __version__
 from switchgear._console.access import Role
 from switchgear._console.actions import (
     ANSWERS,
-    INTERVENTIONS,
     LONGEST_KEY,
     LONGEST_TEXT,
     OVERRIDES,
     VERDICTS,
 )
-from switchgear._console.interventions import RUN_ACTIONS
+from switchgear._console.interventions import INTERVENTIONS, RUN_ACTIONS
 from switchgear._core.types import Mode, Phase
 
 
 class Endpoint(NamedTuple):
-    """One endpoint."""
-
     method: str
     path: str
     """As OpenAPI writes it; `{key}` may contain slashes."""
@@ -135,12 +132,22 @@ _STANDING = {
     "admits": {"type": "boolean"},
     "reason": {"type": "string"},
     "retry_after_s": _NUMBER,
-    "heat": {"type": ["number", "null"]},
+    "heat": _NUMBER,
 }
 
 
 def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _request(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a request: an object without further fields."""
+    return {**_object(properties, *required), "additionalProperties": False}
+
+
+_BY = {**_TEXT, "minLength": 1, "description": "Author."}
+_WHY = {**_TEXT, "minLength": 1, "description": "Reason."}
+_SECONDS = {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "With extend: seconds."}  # fmt: skip
 
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -158,91 +165,60 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         *("name", "phase", "mode", "detectors", "failures", "events"),
     ),
     "Standing": _object({**_STANDING, "events": {"type": "array"}}, "name", "phase", "mode", "admits"),
-    "Acquire": {"type": "object", "properties": {}, "additionalProperties": False},
+    "Acquire": _request(),
     "Acquired": _object(
         {**_STANDING, "admitted": {"type": "boolean"}, "permit": {"type": ["string", "null"]}},
         *("name", "phase", "mode", "admitted", "permit"),
     ),
-    "Record": {
-        **_object(
-            {
-                "outcome": {"type": "string", "enum": ["success", "failure", "ignored"]},
-                "seconds": {"type": ["number", "null"], "minimum": 0},
-                "error": {**_TEXT, "description": "With outcome failure only."},
-                "retry_after_s": {"type": ["number", "null"], "minimum": 0},
-                "cost_micros": {"type": ["integer", "null"], "minimum": 0},
-                "count": {"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000},
-                "permit": {"type": "string", "description": "As acquire returned it."},
-            },
-            "outcome",
-        ),
-        "additionalProperties": False,
-    },
-    "Override": {
-        **_object(
-            {
-                "action": {"type": "string", "enum": list(OVERRIDES)},
-                "by": {**_TEXT, "minLength": 1, "description": "Author."},
-                "why": {**_TEXT, "minLength": 1, "description": "Reason."},
-                "for_s": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "Seconds a hold lasts."},
-                "create": {"type": "boolean", "description": "Create the circuit if it does not exist."},
-            },
-            *("action", "by", "why"),
-        ),
-        "additionalProperties": False,
-    },
-    "Intervention": {
-        **_object(
-            {
-                "action": {"type": "string", "enum": list(INTERVENTIONS)},
-                "by": {**_TEXT, "minLength": 1},
-                "why": {**_TEXT, "minLength": 1},
-                "hint": {**_TEXT, "description": "With nudge: the hint for the agent."},
-                "for_s": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "With extend: seconds."},
-            },
-            *("action", "by", "why"),
-        ),
-        "additionalProperties": False,
-    },
-    "RunIntervention": {
-        **_object(
-            {
-                "action": {"type": "string", "enum": list(RUN_ACTIONS)},
-                "by": {**_TEXT, "minLength": 1},
-                "why": {**_TEXT, "minLength": 1},
-                "hint": {**_TEXT, "description": "With nudge: the hint, in the next prompt."},
-                "for_s": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "With extend: seconds."},
-                "iterations": {"type": ["integer", "null"], "minimum": 1, "description": "With extend: iterations."},
-                "cost_micros": {
-                    "type": ["integer", "null"], "minimum": 1, "description": "With extend: millionths of a dollar.",
-                },
-            },
-            *("action", "by", "why"),
-        ),
-        "additionalProperties": False,
-    },
-    "Closure": {
-        **_object(
-            {
-                "by": {**_TEXT, "minLength": 1},
-                "why": {**_TEXT, "minLength": 1, "description": "How it was resolved."},
-                "verdict": {"type": ["string", "null"], "enum": [*VERDICTS, None], "description": "Whether the trip was right."},
-            },
-            *("by", "why"),
-        ),
-        "additionalProperties": False,
-    },
-    "RequestAnswer": {
-        **_object(
-            {
-                "action": {"type": "string", "enum": [*ANSWERS]},
-                "by": {**_TEXT, "minLength": 1},
-                "why": {**_TEXT, "minLength": 1, "description": "What the agent reads."},
-            },
-            *("action", "by", "why"),
-        ),
-        "additionalProperties": False,
-    },
+    "Record": _request(
+        "outcome",
+        outcome={"type": "string", "enum": ["success", "failure", "ignored"]},
+        seconds={"type": ["number", "null"], "minimum": 0},
+        error={**_TEXT, "description": "With outcome failure only."},
+        retry_after_s={"type": ["number", "null"], "minimum": 0},
+        cost_micros={"type": ["integer", "null"], "minimum": 0},
+        count={"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000},
+        permit={"type": "string", "description": "As acquire returned it."},
+    ),
+    "Override": _request(
+        "action", "by", "why",
+        action={"type": "string", "enum": list(OVERRIDES)},
+        by=_BY,
+        why=_WHY,
+        for_s={**_SECONDS, "description": "Seconds a hold lasts."},
+        create={"type": "boolean", "description": "Create the circuit if it does not exist."},
+    ),
+    "Intervention": _request(
+        "action", "by", "why",
+        action={"type": "string", "enum": list(INTERVENTIONS)},
+        by=_BY,
+        why=_WHY,
+        hint={**_TEXT, "description": "With nudge: the hint for the agent."},
+        for_s=_SECONDS,
+    ),
+    "RunIntervention": _request(
+        "action", "by", "why",
+        action={"type": "string", "enum": list(RUN_ACTIONS)},
+        by=_BY,
+        why=_WHY,
+        hint={**_TEXT, "description": "With nudge: the hint, in the next prompt."},
+        for_s=_SECONDS,
+        iterations={"type": ["integer", "null"], "minimum": 1, "description": "With extend: iterations."},
+        cost_micros={"type": ["integer", "null"], "minimum": 1, "description": "With extend: millionths of a dollar."},
+    ),
+    "Closure": _request(
+        "by", "why",
+        by=_BY,
+        why={**_WHY, "description": "How it was resolved."},
+        verdict={"type": ["string", "null"], "enum": [*VERDICTS, None], "description": "Whether the trip was right."},
+    ),
+    "RequestAnswer": _request(
+        "action", "by", "why",
+        action={"type": "string", "enum": [*ANSWERS]},
+        by=_BY,
+        why={**_WHY, "description": "What the agent reads."},
+    ),
+
     "Events": _object(
         {"events": {"type": "array", "items": _object({"cursor": {"type": "string"}}, "cursor")}}, "events"
     ),

@@ -37,6 +37,8 @@ Transact = Callable[[str, Callable[[Transaction], Any]], Any]
 """`Store.transact`, or one that calls sinks after it."""
 PREFIX = "session/"
 
+INTERVENTIONS = ("resume", "nudge", "extend", "escalate", "pause", "continue", "abort")
+"""What can be done about a session."""
 IMPOSSIBLE = {
     "resume": "the session is not stopped",
     "extend": "the session has no time limit",
@@ -52,8 +54,6 @@ class NotPossible(ValueError):
 
 
 class Author(NamedTuple):
-    """The author and reason of an intervention."""
-
     by: str
     why: str = ""
     """The reason; saved with the action where `audited`, else only with a resumption."""
@@ -62,7 +62,6 @@ class Author(NamedTuple):
 
 
 def options_of(plan: Interventions, notes: Notes, *, stopped: bool) -> tuple[Option, ...]:
-    """The actions that are possible for a session now."""
     return tuple(
         stuck_options(
             plan,
@@ -184,7 +183,7 @@ def _decide_action(
 
 # A run
 
-RUN_ACTIONS = ("nudge", "extend", "escalate", "pause", "continue", "abort")
+RUN_ACTIONS = INTERVENTIONS[1:]
 """What can be done about an active run."""
 
 

@@ -4,9 +4,10 @@ A session or a run is never a label. Circuits beyond `MOST_CIRCUITS` are counted
 those in trouble come first, then those used last.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from switchgear._console.sources import Sources, state_of
 from switchgear._core.errors import StoreError
@@ -23,6 +24,7 @@ from switchgear._sinks.metrics import (
     family_of,
 )
 
+T = TypeVar("T")
 STATES = (*map(str, Phase), *(str(mode) for mode in Mode if mode is not Mode.AUTO))
 MOST_NODES = 300
 MOST_FAMILIES = 50
@@ -44,14 +46,14 @@ class ConsoleMetrics:
         self._sources = sources
         self._events = Metrics()
         self._lock = Lock()
-        self._refused: dict[str, int] = {}
+        self._refused: Counter[str] = Counter()
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         self._events(event)
 
     def refuse(self, reason: str) -> None:
         with self._lock:
-            self._refused[reason] = self._refused.get(reason, 0) + 1
+            self._refused[reason] += 1
 
     def text(self, rows: Sequence[Mapping[str, Any]], numbers: Mapping[str, int]) -> str:
         """All metrics. `rows`: the circuits; `numbers`: of the event stream."""
@@ -62,7 +64,7 @@ class ConsoleMetrics:
             overrides,
             *self._budgets(),
             *self._sessions(rows),
-            *self._proxy(),
+            *_readable(lambda: proxy_families(self._sources.panel.store.inner)),
             *self._server(numbers),
         ]
         return exposition(families)
@@ -73,11 +75,9 @@ class ConsoleMetrics:
         held = MetricFamily(
             "switchgear_budget_reserved_dollars", "gauge", "Reserved from a budget."
         )
-        try:
-            found = self._sources.budgets()
-        except StoreError:
-            found = []
-        shown = [row for row in found if row["path"].count("/") < DEEPEST_NODE]
+        shown = [
+            row for row in _readable(self._sources.budgets) if row["path"].count("/") < DEEPEST_NODE
+        ]
         for row in sorted(shown, key=lambda row: row["path"].count("/"))[:MOST_NODES]:
             node = row["path"]
             if row["limit_micros"] is not None:
@@ -93,12 +93,8 @@ class ConsoleMetrics:
             "counter",
             "Calls of agents that hooks decided about.",
         )
-        try:
-            found = self._sources.session_rows()
-        except StoreError:
-            found = []
         agents: dict[str, str] = {}
-        for row in found:
+        for row in _readable(self._sources.session_rows):
             agents[row.id] = row.agent
             sessions.add(1, agent=row.agent, state=row.state)
         for circuit in rows:
@@ -110,12 +106,6 @@ class ConsoleMetrics:
                 decisions.add(allowed, agent=agent, decision="allow")
                 decisions.add(totals["refused"], agent=agent, decision="deny")
         return [sessions, decisions]
-
-    def _proxy(self) -> list[MetricFamily]:
-        try:
-            return proxy_families(self._sources.panel.store.inner)
-        except StoreError:
-            return []
 
     def _server(self, numbers: Mapping[str, int]) -> list[MetricFamily]:
         refused = MetricFamily("switchgear_http_refused_total", "counter", "Refused HTTP requests.")
@@ -135,6 +125,14 @@ class ConsoleMetrics:
         dropped.add(numbers["dropped"])
         incidents.add(len(self._sources.incidents(everything=False)))
         return [refused, clients, dropped, incidents]
+
+
+def _readable(read: Callable[[], list[T]]) -> list[T]:
+    """What `read` returns; nothing while the store cannot be read."""
+    try:
+        return read()
+    except StoreError:
+        return []
 
 
 def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:

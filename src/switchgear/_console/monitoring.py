@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 
 class Alert(NamedTuple):
-    """One alert rule."""
-
     name: str
     expr: str
     for_: str
@@ -16,8 +14,6 @@ class Alert(NamedTuple):
 
 
 class DashboardPanel(NamedTuple):
-    """One panel of the dashboard."""
-
     title: str
     kind: str
     unit: str

@@ -1,4 +1,4 @@
-"""The process of the console: beside the hook endpoint, on the same port, and never in its way.
+"""The process of the console, beside the hook endpoint and on the same port.
 
 `switchgear serve` listens. A connection that begins with a hook call is answered there; any other
 one is passed to this process, which runs the application. So hooks are as fast as without a console,
@@ -33,8 +33,6 @@ class ConsoleSettings(NamedTuple):
     root: str
     store: str | None
     """The URL of the store; `None`: the default file."""
-    config: str | None
-    """The configuration file; `None`: the one in effect."""
     read: str | None
     client: str | None
     operator: str | None
@@ -129,17 +127,13 @@ class ConsoleProcess:
 
 def application(settings: ConsoleSettings) -> Any:
     """The application over the installation that the settings name. Raises `ConfigError`."""
-    from switchgear._config import load_config  # noqa: PLC0415  a server starts quickly
-    from switchgear._config.trust import effective_config  # noqa: PLC0415
+    from switchgear._config.trust import effective_config  # noqa: PLC0415  a server starts quickly
     from switchgear._console.access import Places, Tokens  # noqa: PLC0415
     from switchgear._console.app import make_app  # noqa: PLC0415
     from switchgear._console.sources import Sources  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
 
-    if settings.config is None:
-        config = effective_config(settings.root, for_command=True).config
-    else:
-        config = load_config(settings.config)
+    config = effective_config(settings.root, for_command=True).config
     panel = Panel(
         settings.store or config.store,
         policies=config.policy_for,
@@ -151,7 +145,6 @@ def application(settings: ConsoleSettings) -> Any:
 
 
 async def serve(app: Any, line: socket.socket) -> None:
-    """Answer the connections that come over the line, until it ends."""
     import uvicorn  # noqa: PLC0415  only in the process of the console
 
     config = uvicorn.Config(
@@ -280,7 +273,6 @@ def main(arguments: list[str]) -> int:
 
 
 def is_installed() -> bool:
-    """Whether the extra is there."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))

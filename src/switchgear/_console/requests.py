@@ -75,7 +75,6 @@ def load(text: str | None) -> list[AgentRequest]:
 
 
 def all_requests(transact: Transact) -> list[AgentRequest]:
-    """All that are kept, the newest last."""
     found: list[AgentRequest] = transact(NOTE, lambda tx: load(tx.note))
     return found
 

@@ -1,8 +1,9 @@
 """Runs and batches of a project as rows, for `switchgear runs`, the API and the page."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from switchgear._run.record import is_alive
+from switchgear._run.record import ListedRun, is_alive
 
 
 def run_status(run: dict[str, Any]) -> str:
@@ -14,7 +15,6 @@ def run_status(run: dict[str, Any]) -> str:
 
 
 def run_row(run: dict[str, Any]) -> dict[str, Any]:
-    """A run without its iterations."""
     state = run.get("state") or {}
     micros, unknown = state.get("spent_micros"), state.get("unknown_prices") or 0
     return {
@@ -30,3 +30,15 @@ def run_row(run: dict[str, Any]) -> dict[str, Any]:
         "unknown_prices": unknown,
         "seconds": state.get("seconds"),
     }
+
+
+def listed_runs(
+    found: Iterable[ListedRun], row: Callable[[dict[str, Any]], dict[str, Any]] = run_row
+) -> list[dict[str, Any]]:
+    """A row for each run; for one that cannot be read, its id and the problem."""
+    return [
+        {"id": each.id, "problem": each.problem}
+        if each.run is None
+        else {**row(each.run), "problem": None}
+        for each in found
+    ]

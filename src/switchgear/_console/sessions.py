@@ -1,5 +1,6 @@
 """Guarded agent sessions as rows, for `switchgear sessions`, the API and the page."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from switchgear._core.types import Mode
@@ -15,8 +16,6 @@ PREFIX = "session/"
 
 
 class SessionRow(NamedTuple):
-    """One session, ready to be shown."""
-
     id: str
     agent: str
     project: str
@@ -36,11 +35,19 @@ class SessionRow(NamedTuple):
     began_s: float | None = None
 
 
-def session_rows(panel: Panel, *, everything: bool) -> list[SessionRow]:
-    """The sessions of the store, sub-agents left out; ended ones only with `everything`."""
+def session_rows(
+    panel: Panel,
+    *,
+    everything: bool = True,
+    notes: Callable[[StoredCircuit], Notes] | None = None,
+) -> list[SessionRow]:
+    """The sessions of the store, sub-agents left out; ended ones only with `everything`.
+
+    `notes` returns the note of a session; default: read from the store.
+    """
     now_s = panel.store.now_s()
     rows = [
-        session_row(found, notes_of(panel, found.circuit.key), now_s)
+        session_row(found, notes(found) if notes else notes_of(panel, found.circuit.key), now_s)
         for found in panel.store.find(f"{PREFIX}*")
         if "/" not in found.circuit.key.removeprefix(PREFIX)
     ]
@@ -56,12 +63,10 @@ def stopped_words(ended: list[SessionRow]) -> str:
 
 
 def notes_of(panel: Panel, name: str) -> Notes:
-    """The note of a session, by the name of its circuit."""
     return panel.store.transact(name, lambda tx: Notes.load(tx.note))
 
 
 def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
-    """A stored session, ready to be shown."""
     circuit, policy = found.circuit, found.policy
     state = guarded.state_of(notes, circuit)
     heard_s = notes.heard_s or circuit.seen_s

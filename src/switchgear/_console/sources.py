@@ -6,6 +6,7 @@ The API, the page and the commands that look at the installation as a whole take
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -22,8 +23,15 @@ from switchgear._console.attention import (
 )
 from switchgear._console.interventions import RUN_ACTIONS, options_of, run_objection
 from switchgear._console.requests import all_requests
-from switchgear._console.runs import run_row
-from switchgear._console.sessions import PREFIX, SessionRow, notes_of, ordered, session_row
+from switchgear._console.runs import listed_runs, run_row
+from switchgear._console.sessions import (
+    PREFIX,
+    SessionRow,
+    notes_of,
+    ordered,
+    session_row,
+    session_rows,
+)
 from switchgear._console.values import heat_of, of_entry, of_page, of_view
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy, WeightedSum
@@ -42,7 +50,7 @@ from switchgear._run.record import find_run, is_alive, list_runs, pruned_circuit
 from switchgear._stores.base import StoredCircuit
 from switchgear._stuck.score import MOST_POINTS
 from switchgear._system.files import read_regular
-from switchgear._text.glob import is_plain
+from switchgear._text.glob import literal
 
 NEWEST_RUNS = 1_000
 NOTES_S = 30.0
@@ -62,11 +70,22 @@ class NotFound(LookupError):
 class Hidden(NamedTuple):
     """Circuits that are no longer in use, and active runs."""
 
-    loops: set[str]
-    """Circuits of runs of which none is running."""
+    loops: dict[str, int]
+    """Circuits of runs of which none is running, with the number of these runs."""
     running: tuple[dict[str, Any], ...]
     sessions: dict[str, SessionRow]
     """The sessions that have ended."""
+
+    def owner(self, circuit: str, mode: str) -> str | None:
+        """The loop or session that a circuit belongs to, if it is over and no operator holds the circuit."""
+        name = circuit.removeprefix("ladder/")
+        family, _, rest = name.partition("/")
+        session = rest.partition("/")[0]
+        if mode != Mode.AUTO:
+            return None
+        if name in self.loops:
+            return name
+        return session if family in {"session", "progress"} and session in self.sessions else None
 
 
 class Sources:
@@ -85,7 +104,7 @@ class Sources:
     def circuits(self, glob: str = "*") -> list[dict[str, Any]]:
         """The circuits whose names match; unreadable ones are left out."""
         rows = [self.circuit_row(view) for view in self._views(glob)]
-        if not is_plain(glob) and glob == "*":
+        if glob == "*":
             with self._lock:
                 self._rates.forget_all_but(
                     [f"circuit {row['name']}" for row in rows]
@@ -102,16 +121,11 @@ class Sources:
 
     def circuit_row(self, view: View) -> dict[str, Any]:
         """A circuit as the API lists it: as `status --json`, with its spend per minute."""
-        opened_s = view.circuit.outage.opened_at_s
         cost = view.circuit.totals.cost_micros
         with self._lock:
             rate = self._rates.rate(f"circuit {view.name}", cost or None, self.panel.store.now_s())
-        row = {
-            **of_view(view),
-            "heat": heat_of(view),
-            "opened_at_s": opened_s or None,
-            "spend_micros_per_min": rate,
-        }
+        opened_s = view.circuit.outage.opened_at_s or None
+        row = {**of_view(view), "opened_at_s": opened_s, "spend_micros_per_min": rate}
         item = circuit_attention(row)
         return {**row, "attention": None if item is None else item._asdict()}
 
@@ -132,41 +146,33 @@ class Sources:
     def hidden(self) -> Hidden:
         """What `status` leaves out: circuits of finished runs and of ended sessions."""
         root = runs_root(self.root)
-        ended, alive, running = pruned_circuits(root), set(), []
-        for each in list_runs(root, NEWEST_RUNS):
-            if each.run is None:
-                continue
-            circuit = str(each.run["circuit"])
-            if is_alive(each.run):
-                alive.add(circuit)
-                running.append(each.run)
+        running, loops = [], dict.fromkeys(pruned_circuits(root), 0)
+        for run in (each.run for each in list_runs(root, NEWEST_RUNS) if each.run is not None):
+            if is_alive(run):
+                running.append(run)
             else:
-                ended.add(circuit)
+                loops[str(run["circuit"])] = loops.get(str(run["circuit"]), 0) + 1
+        for run in running:
+            loops.pop(str(run["circuit"]), None)
         try:
             sessions = {row.id: row for row in self.session_rows() if row.state == "ended"}
         except StoreError:
             sessions = {}  # what cannot be read is shown rather than hidden
-        return Hidden(ended - alive, tuple(running), sessions)
+        return Hidden(loops, tuple(running), sessions)
 
     # Sessions
 
     def session_rows(self) -> list[SessionRow]:
         """All sessions, those of sub-agents left out."""
-        now_s = self.panel.store.now_s()
-        found = [
-            each
-            for each in self.panel.store.find(f"{PREFIX}*")
-            if "/" not in each.circuit.key.removeprefix(PREFIX)
-        ]
-        rows = [session_row(each, self._notes_of(each, now_s), now_s) for each in found]
-        names = {each.circuit.key for each in found}
+        rows = session_rows(self.panel, notes=self._notes_of)
+        names = {f"{PREFIX}{row.id}" for row in rows}
         with self._lock:
             self._notes = {name: kept for name, kept in self._notes.items() if name in names}
         return rows
 
-    def _notes_of(self, found: StoredCircuit, now_s: float) -> Notes:
+    def _notes_of(self, found: StoredCircuit) -> Notes:
         """The note of a session; read again only when its circuit has changed, or after a while."""
-        name, version = found.circuit.key, found.circuit.version
+        name, version, now_s = found.circuit.key, found.circuit.version, self.panel.store.now_s()
         kept = self._notes.get(name)
         if kept is not None and kept[0] == version and now_s - kept[1] < NOTES_S:
             return kept[2]
@@ -197,6 +203,11 @@ class Sources:
             raise NotFound(f"there is no session {name!r}")
         now_s = self.panel.store.now_s()
         notes = notes_of(self.panel, found.circuit.key)
+        possible: list[str] = []
+        if state_of_session(notes, found.circuit) is not State.ENDED:
+            stopped = is_stopped(found.circuit)
+            options = options_of(self.config.interventions, notes, stopped=stopped)
+            possible = [option.key for option in options]
         return {
             **self._session_values(session_row(found, notes, now_s), now_s),
             "tried": list(notes.tried),
@@ -205,28 +216,15 @@ class Sources:
             "limit_s": notes.limit_s,
             "pending": list(notes.pending),
             "steps": [_step_values(row, found.policy) for row in notes.steps if len(row) == 5],
-            "possible": self._possible(found, notes),
+            "possible": possible,
             "circuit": self.circuit(found.circuit.key),
         }
-
-    def _possible(self, found: StoredCircuit, notes: Notes) -> list[str]:
-        """What an operator can do about a session now."""
-        if state_of_session(notes, found.circuit) is State.ENDED:
-            return []
-        plan, stopped = self.config.interventions, is_stopped(found.circuit)
-        return [option.key for option in options_of(plan, notes, stopped=stopped)]
 
     # Runs and batches
 
     def runs(self, limit: int = 100) -> list[dict[str, Any]]:
         """The newest runs of the project, the newest last."""
-        found = list_runs(runs_root(self.root), limit)
-        return [
-            {"id": each.id, "problem": each.problem}
-            if each.run is None
-            else {**self._run_row(each.run), "problem": None}
-            for each in found
-        ]
+        return listed_runs(list_runs(runs_root(self.root), limit), self._run_row)
 
     def run(self, name: str) -> dict[str, Any]:
         """A run with its iterations and its end. Raises `RunUnreadable`."""
@@ -309,15 +307,15 @@ class Sources:
             except BatchUnreadable as problem:
                 rows.append({"id": name, "problem": problem.args[1]})
                 continue
-            statuses = [str(each.status) for each in kept.progress.values()]
+            counts = Counter(str(each.status) for each in kept.progress.values())
             rows.append(
                 {
                     "id": name,
                     "problem": None,
                     "file": kept.file,
                     "status": "running" if alive else kept.end or "broken off",
-                    "tasks": len(statuses),
-                    "counts": {each: statuses.count(each) for each in sorted(set(statuses))},
+                    "tasks": counts.total(),
+                    "counts": dict(sorted(counts.items())),
                     "spent_micros": sum(each.spent_micros for each in kept.progress.values()),
                 }
             )
@@ -404,7 +402,7 @@ class Sources:
         """What needs attention, and the sessions that are not over. `circuits`: rows that are known."""
         rows = self.circuits() if circuits is None else list(circuits)
         hidden = self.hidden()
-        rows = [row for row in rows if not _is_hidden(row, hidden)]
+        rows = [row for row in rows if hidden.owner(row["name"], row["mode"]) is None]
         sessions = self.sessions(everything=False)
         try:
             budgets = self.budgets()
@@ -421,13 +419,8 @@ class Sources:
             "attention": [item._asdict() for item in found],
             "sessions": sessions,
             "running": running,
-            "circuits": {"shown": len(rows), "states": _states(rows)},
+            "circuits": {"shown": len(rows), "states": dict(Counter(map(state_of, rows)))},
         }
-
-
-def literal(name: str) -> str:
-    """A glob that matches this very name, whatever characters are in it."""
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def _step_values(row: Sequence[Any], policy: Policy) -> dict[str, Any]:
@@ -435,14 +428,8 @@ def _step_values(row: Sequence[Any], policy: Policy) -> dict[str, Any]:
     at_s, heat, ok, call, error = row
     combine = policy.combine
     score = heat * (combine.threshold if isinstance(combine, WeightedSum) else MOST_POINTS)
-    return {
-        "at_s": at_s,
-        "heat": heat,
-        "score": round(score),
-        "ok": ok,
-        "call": call,
-        "error": error,
-    }
+    whole = {"at_s": at_s, "heat": heat, "score": round(score)}
+    return {**whole, "ok": ok, "call": call, "error": error}
 
 
 def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float]]:
@@ -467,21 +454,6 @@ def budget_values(one: Any) -> dict[str, Any]:
 def state_of(row: Mapping[str, Any]) -> str:
     """The state of a circuit in one word: what an operator forces, else the phase."""
     return str(row["phase"] if row["mode"] == "auto" else row["mode"])
-
-
-def _states(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for row in rows:
-        found[state_of(row)] = found.get(state_of(row), 0) + 1
-    return found
-
-
-def _is_hidden(row: dict[str, Any], hidden: Hidden) -> bool:
-    """Whether a circuit belongs to a finished run or an ended session, and no operator holds it."""
-    name = row["name"].removeprefix("ladder/")
-    family, _, rest = name.partition("/")
-    ended = family in {"session", "progress"} and rest.partition("/")[0] in hidden.sessions
-    return row["mode"] == Mode.AUTO and (name in hidden.loops or ended)
 
 
 def _folders(root: Path) -> list[str]:

@@ -34,8 +34,6 @@ MOST_CLIENTS = 1_000
 
 
 class Message(NamedTuple):
-    """One message of the stream, encoded."""
-
     cursor: str | None
     """The event's cursor; `None`: the message is no event."""
     circuit: str
@@ -126,7 +124,6 @@ class EventHub:
             self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """Stop following, and end all connections."""
         tasks, self._task, self._scanning = (self._task, self._scanning), None, None
         for task in filter(None, tasks):
             task.cancel()
@@ -194,11 +191,8 @@ class EventHub:
         return self._sources.panel.events(after=cursor, limit=PAGE)
 
     def _rows(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-        rows: dict[str, dict[str, Any] | None] = {}
-        for name in names:
-            view = self._sources.panel.view(name)
-            rows[name] = None if view is None else self._sources.circuit_row(view)
-        return rows
+        views = {name: self._sources.panel.view(name) for name in names}
+        return {name: view and self._sources.circuit_row(view) for name, view in views.items()}
 
     async def known(self) -> dict[str, dict[str, Any]]:
         """The rows of all circuits; read again unless that would take much of the time."""
@@ -208,7 +202,6 @@ class EventHub:
         return self.circuits
 
     async def refresh(self, name: str) -> None:
-        """Read one circuit again that this process has changed."""
         self._update(await asyncio.to_thread(self._rows, [name]))
 
     async def scan(self) -> None:

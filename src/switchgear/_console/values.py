@@ -108,7 +108,6 @@ def of_event(event: Event) -> dict[str, Any]:
 
 
 def stands(name: str, done: Step) -> dict[str, Any]:
-    """How a circuit stands after a message."""
     return {
         "name": name,
         "phase": done.verdict.phase,

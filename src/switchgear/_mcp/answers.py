@@ -4,7 +4,9 @@ Nothing here can change a circuit. The only thing an agent can leave is a reques
 Texts come from agents and tools, so they are redacted when they are kept and cleaned again here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import ParamSpec
 
 from switchgear._breaker.views import View
 from switchgear._console.requests import (
@@ -21,9 +23,23 @@ from switchgear._panel.panel import Panel
 from switchgear._stuck.messages import one_line
 from switchgear._text.formats import duration
 
+P = ParamSpec("P")
 _MOST = 10
 _NEWEST = 400
 ONLY_A_PERSON = "Only a person can change this. Do not try to get around it."
+
+
+def _never_raises(tool: Callable[P, str]) -> Callable[P, str]:
+    """The tool; an error of the store is returned as a sentence, never raised."""
+
+    @wraps(tool)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            return tool(*args, **kwargs)
+        except SwitchgearError as error:
+            return f"cannot be read now: {_safe(str(error))}"
+
+    return answer
 
 
 class GuardAnswers:
@@ -33,8 +49,12 @@ class GuardAnswers:
         self._panel = panel
         self._root = root
 
+    @_never_raises
     def why_refused(self, session: str = "") -> str:
-        """Why calls are refused: the session's state, open circuits, and recent refusals by rules."""
+        """Return why tool calls are refused now: the session's state, open circuits, broken rules.
+
+        session: the session id; empty: the session of this project that was active last.
+        """
         row = self._session(session)
         if session and row is None:
             return f"No session {_safe(session)!r} is known."
@@ -48,8 +68,12 @@ class GuardAnswers:
             lines.append("Nothing refuses calls now.")
         return "\n".join([*lines, ONLY_A_PERSON])
 
+    @_never_raises
     def what_was_tried(self, session: str = "") -> str:
-        """What was tried: escalation steps, the last steps and failures of the session."""
+        """Return what was tried in a session: evidence, escalation steps, last steps and failures.
+
+        session: the session id; empty: the session of this project that was active last.
+        """
         row = self._session(session)
         if row is None:
             return "No session of this project is known."
@@ -68,8 +92,12 @@ class GuardAnswers:
             lines.append("Nothing was tried against it yet.")
         return "\n".join(lines)
 
+    @_never_raises
     def request_more(self, kind: str, amount: float, reason: str, session: str = "") -> str:
-        """Leave a request for a person; it grants nothing by itself."""
+        """Request more time or money from a person, with a reason. Nothing is granted by itself.
+
+        kind: "time" (amount in seconds) or "money" (amount in dollars).
+        """
         row = self._session(session)
         try:
             made = add_request(
@@ -83,7 +111,9 @@ class GuardAnswers:
             "your limits, or stop and tell the user."
         )
 
+    @_never_raises
     def request_status(self, request_id: str = "") -> str:
+        """Show requests and their answers. request_id: only this one."""
         rows = [
             row for row in all_requests(self._panel.store.transact) if request_id in {"", row.id}
         ]
@@ -156,12 +186,3 @@ def request_line(row: AgentRequest) -> str:
     return (
         f"{row.id}  {row.wish}  session {_safe(row.session) or '-'}  {state}  ({_safe(row.reason)})"
     )
-
-
-def answered_or_error(work: "GuardAnswers", name: str, **arguments: object) -> str:
-    """What a tool answers; an error of the store as a sentence, never as a traceback."""
-    try:
-        text: str = getattr(work, name)(**arguments)
-    except SwitchgearError as error:
-        return f"cannot be read now: {_safe(str(error))}"
-    return text

@@ -6,8 +6,9 @@ Every tool but one is marked read-only. `request_more` keeps a request; it is no
 from typing import Any
 
 from mcp.types import ToolAnnotations
+from pydantic.alias_generators import to_camel
 
-from switchgear._mcp.answers import GuardAnswers, answered_or_error
+from switchgear._mcp.answers import GuardAnswers
 
 INSTRUCTIONS = (
     "Switchgear guards this project. Use these tools when a call was refused or you were stopped: they return "
@@ -17,41 +18,11 @@ INSTRUCTIONS = (
 
 
 def made(answers: GuardAnswers) -> Any:
-    """The server, ready to run."""
+    """The server, ready to run. The tools are methods: their docstrings are what the agent reads."""
     server = _server_class()("switchgear", instructions=INSTRUCTIONS)
-    reading = ToolAnnotations(**_read_only())
-
-    @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
-    def why_refused(session: str = "") -> str:
-        """Return why tool calls are refused now: the session's state, open circuits, broken rules.
-
-        session: the session id; empty: the session of this project that was active last.
-        """
-        return answered_or_error(answers, "why_refused", session=session)
-
-    @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
-    def what_was_tried(session: str = "") -> str:
-        """Return what was tried in a session: evidence, escalation steps, last steps and failures.
-
-        session: the session id; empty: the session of this project that was active last.
-        """
-        return answered_or_error(answers, "what_was_tried", session=session)
-
-    @server.tool(annotations=ToolAnnotations(**_adding()))  # type: ignore[untyped-decorator, unused-ignore]
-    def request_more(kind: str, amount: float, reason: str, session: str = "") -> str:
-        """Request more time or money from a person, with a reason. Nothing is granted by itself.
-
-        kind: "time" (amount in seconds) or "money" (amount in dollars).
-        """
-        return answered_or_error(
-            answers, "request_more", kind=kind, amount=amount, reason=reason, session=session
-        )
-
-    @server.tool(annotations=reading)  # type: ignore[untyped-decorator, unused-ignore]
-    def request_status(request_id: str = "") -> str:
-        """Show requests and their answers. request_id: only this one."""
-        return answered_or_error(answers, "request_status", request_id=request_id)
-
+    for tool in (answers.why_refused, answers.what_was_tried, answers.request_status):
+        server.add_tool(tool, annotations=_annotations(read_only=True))
+    server.add_tool(answers.request_more, annotations=_annotations(read_only=False))
     return server
 
 
@@ -68,28 +39,14 @@ def _server_class() -> Any:
     return MCPServer
 
 
-def _fields() -> frozenset[str]:
-    return frozenset(ToolAnnotations.model_fields)
-
-
-def _annotations(**values: bool) -> dict[str, Any]:
-    """The annotations under the names of this version of the package."""
-    camel = {
-        "read_only": "readOnlyHint",
-        "destructive": "destructiveHint",
-        "idempotent": "idempotentHint",
-        "open_world": "openWorldHint",
+def _annotations(*, read_only: bool) -> ToolAnnotations:
+    """What a client may assume about a tool. The names are in snake case in mcp 2, in camel case in mcp 1."""
+    hints = {
+        "read_only_hint": read_only,
+        "destructive_hint": False,
+        "idempotent_hint": read_only,
+        "open_world_hint": False,
     }
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        snake = f"{name}_hint"
-        found[snake if snake in _fields() else camel[name]] = value
-    return found
-
-
-def _read_only() -> dict[str, Any]:
-    return _annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
-
-
-def _adding() -> dict[str, Any]:
-    return _annotations(read_only=False, destructive=False, idempotent=False, open_world=False)
+    if "read_only_hint" not in ToolAnnotations.model_fields:
+        hints = {to_camel(name): value for name, value in hints.items()}
+    return ToolAnnotations(**hints)

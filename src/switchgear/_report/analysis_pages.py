@@ -3,13 +3,14 @@
 Pure functions of what was found. Each is one file without script or resources; every text is escaped.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from switchgear._analysis.backtest.findings import BacktestFindings
-from switchgear._analysis.backtest.replay import Judged, RunRow, Shown
+from switchgear._analysis.backtest.replay import Judged, RunRow
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS, Tally
@@ -22,7 +23,13 @@ from switchgear._text.formats import duration
 
 def backtest_page(found: BacktestFindings) -> str:
     """The report of a backtest: what each policy would have done, then a picture for each run."""
-    lines = [_lines(counts) for counts in found.counts]
+    facts = [policy_facts(counts, kind_name, None) for counts in found.counts]
+    lines = [
+        (_ROW_NAMES.get(rows[0][0], rows[0][0].strip()), [value for _, value in rows])
+        for rows in zip(*facts, strict=True)
+    ]
+    late = [f"{counts.too_late:,}" for counts in found.counts]
+    lines[3:3] = [("tripped only at the end", late)] if lines else []
     return render(
         "backtest.html",
         found=found,
@@ -31,10 +38,10 @@ def backtest_page(found: BacktestFindings) -> str:
         stops=" / ".join(f"{counts.stopped:,}" for counts in found.counts) or "0",
         formats=", ".join(f"{name} {many:,}" for name, many in found.tally.formats.most_common()),
         policies=[(counts.policy, "") for counts in found.counts],
-        lines=[(rows[0][0], [value for _, value in rows]) for rows in zip(*lines, strict=True)],
+        lines=lines,
         runs=[_shown_run(row) for row in found.most_important()],
         remarks=_remarks(found),
-        told=_step_result,
+        told=lambda step: ": ".join(filter(None, (_RESULTS[step.ok], step.told))),
     )
 
 
@@ -50,41 +57,54 @@ def _facts(found: BacktestFindings) -> list[tuple[str, str]]:
     return facts
 
 
-def _lines(counts: Counts) -> list[tuple[str, str]]:
-    by = ", ".join(
-        f"{kind_name(kind)} {times:,}" for kind, times in counts.by_detector.most_common()
-    )
+def policy_facts(
+    counts: Counts, named: Callable[[str], str] = str, most: int | None = 4
+) -> list[tuple[str, str]]:
+    """What a policy would have done, in the order of the tables; indented: about the row above.
+
+    `named` is how a detector is called, `most` how many of them are listed.
+    """
+    runs, stopped = f"of {counts.runs:,} run{'s' * (counts.runs != 1)}", counts.stopped
+    by = (f"{named(kind)} {times:,}" for kind, times in counts.by_detector.most_common(most))
+    tokens = _share_text(counts.saved_tokens, counts.tokens)
     saved = money(counts.saved_micros)
     if counts.unpriced:
-        unknown = f"price unknown for {count(counts.unpriced, 'run')}"
-        saved = f"{saved}, and {unknown}" if counts.unpriced < counts.stopped else unknown
-    harmful = f"{counts.harmful:,}"
+        what = f"price unknown for {counts.unpriced:,} of {count(stopped, 'stopped run')}"
+        saved = f"{saved}, {what}" if counts.unpriced < stopped else what
+    harmful = f"{counts.harmful:,} of {count(counts.false_stops, 'false stop')}"
     if counts.maybe_harmful:
         harmful += f", {counts.maybe_harmful:,} unclear"
     return [
-        ("would warn", f"{counts.warned:,} of {count(counts.runs, 'run')}"),
-        ("would stop", f"{counts.stopped:,} of {count(counts.runs, 'run')}"),
-        ("by", by or "-"),
-        ("tripped only at the end", f"{counts.too_late:,}"),
+        ("would warn", f"{counts.warned:,} {runs}"),
+        ("would stop", f"{stopped:,} {runs}"),
+        ("  by", ", ".join(by) or "-"),
         ("steps saved", _share_text(counts.saved_steps, counts.steps)),
-        ("tokens saved", _share_text(counts.saved_tokens, counts.tokens)),
+        ("tokens saved", tokens if counts.tokens or not stopped else "unknown"),
         ("money saved", saved),
         ("false stops", _rate(counts.false_stop_rate, "solved")),
-        ("harmful false stops", harmful if counts.solved else "unknown"),
-        ("unsolved runs caught", _rate(counts.catch_rate, "unsolved")),
-        ("of their steps saved", _share_text(counts.unsolved_saved, counts.unsolved_steps)),
+        ("  harmful", harmful if counts.false_stops else "-"),
+        ("caught", _rate(counts.catch_rate, "unsolved")),
+        ("  of their steps", _share_text(counts.unsolved_saved, counts.unsolved_steps)),
     ]
 
 
+_ROW_NAMES = {
+    "  harmful": "harmful false stops",
+    "caught": "unsolved runs caught",
+    "  of their steps": "of their steps saved",
+}
+"""In a page, rows are not indented."""
+
+
 def _share_text(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "unknown"
+    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "-"
 
 
 def _rate(rate: Rate, what: str) -> str:
     if rate.value is None:
         return f"unknown: no run is known to be {what}"
-    interval = f"{rate.low:.1%} to {rate.high:.1%}"
-    return f"{rate.seen:,} of {rate.total:,} ({rate.value:.1%}; 95 %: {interval})"
+    interval = f"95 %: {rate.low:.1%} to {rate.high:.1%}"
+    return f"{rate.seen:,} of {rate.total:,} {what}, {rate.value:.1%} ({interval})"
 
 
 class ShownRun(NamedTuple):
@@ -144,7 +164,9 @@ def _picture(row: RunRow, judged: Judged) -> Markup | None:
     heats = dict(judged.heats)
     points = [_point(number, judged.kinds, heats.get(number)) for number in numbers]
     marks = [
-        charts.Mark(_place(numbers, number), f"{words} after {number:,}", colour)
+        charts.Mark(
+            bisect_left(numbers, number, hi=len(numbers) - 1), f"{words} after {number:,}", colour
+        )
         for number, words, colour in (
             (judged.warned_at, "warned", "warn"),
             (judged.tripped_at, "stopped", "bad"),
@@ -154,20 +176,13 @@ def _picture(row: RunRow, judged: Judged) -> Markup | None:
     return charts.heat(points, marks, noun="steps")
 
 
-def _place(numbers: Sequence[int], number: int) -> int:
-    """The place of the first point that is not before a step."""
-    return next((at for at, each in enumerate(numbers) if each >= number), len(numbers) - 1)
-
-
 def _point(number: int, kinds: Sequence[str], heats: Sequence[float] | None) -> Done:
     held = () if heats is None else zip(kinds, heats, strict=False)
     readings = tuple(DetectorHeat(kind, heat, "") for kind, heat in held)
     return Done(number, heat=max(heats or (0.0,)), readings=readings)
 
 
-def _step_result(step: Shown) -> str:
-    word = {True: "ok", False: "failed", None: ""}[step.ok]
-    return ": ".join(part for part in (word, step.told) if part)
+_RESULTS = {True: "ok", False: "failed", None: ""}
 
 
 def _remarks(found: BacktestFindings) -> list[str]:

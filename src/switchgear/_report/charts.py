@@ -48,7 +48,7 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> Markup:
     Markup('<p class="note">a &lt; b</p>')
     """
     named = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        f' {name.rstrip("_").replace("_", "-")}="{escape(printable(_shown(value)))}"'
         for name, value in attributes.items()
         if value is not None
     )
@@ -63,9 +63,8 @@ def joined(*parts: str) -> Markup:
     )
 
 
-def _value(value: str | float) -> str:
-    shown = value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
-    return f"{escape(printable(shown))}"
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 WIDE = 960.0
@@ -175,8 +174,6 @@ def _done_label(done: Done) -> str:
 
 
 class Mark(NamedTuple):
-    """A line down at one place of a drawing."""
-
     place: int
     """From 0."""
     words: str
@@ -273,7 +270,6 @@ def output(iterations: Sequence[Done]) -> Markup:
 
 
 def bar(heat_: float, colour: str) -> Markup:
-    """A heat as a bar beside its number."""
     full = min(heat_, 1.0) * 100
     return element(
         "svg",
@@ -287,7 +283,6 @@ def bar(heat_: float, colour: str) -> Markup:
 
 
 def key(name: str, dash: str | None) -> Markup:
-    """A piece of a line, for a legend."""
     sample = line([(0, 6), (30, 6)], name, dash, dots=False)
     return element("svg", sample, width=30.0, height=12.0, viewBox="0 0 30 12", aria_hidden="true")
 
@@ -311,7 +306,6 @@ def _text(x: float, y: float, words: str, **attributes: str) -> Markup:
 
 
 def grid(plot: Plot, marks: list[tuple[float, str]]) -> Markup:
-    """Lines across at some values, with their words."""
     parts = []
     taken: list[float] = []
     for value, words in marks:

@@ -11,9 +11,15 @@ from switchgear._report.design import DESIGN
 
 
 def render(template: str, **values: Any) -> str:
-    """A page: one HTML document without script or resources."""
     page: str = _environment().get_template(template).render(**values)
     return page
+
+
+_FACTS = (
+    *("count", "items", "kind_name", "mapping", "money", "number", "percent", "phase_name"),
+    *("span", "text", "tone", "whole"),
+)
+"""Functions that the templates call."""
 
 
 @cache
@@ -26,22 +32,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    made.globals.update(
-        charts=charts,
-        design=Markup(DESIGN),  # noqa: S704  our own
-        count=facts.count,
-        items=facts.items,
-        kind_name=facts.kind_name,
-        mapping=facts.mapping,
-        money=facts.money,
-        number=facts.number,
-        percent=facts.percent,
-        phase_name=facts.phase_name,
-        span=facts.span,
-        text=facts.text,
-        tone=facts.tone,
-        whole=facts.whole,
-    )
+    made.globals.update({name: getattr(facts, name) for name in _FACTS})
+    made.globals.update(charts=charts, design=Markup(DESIGN))  # noqa: S704  our own
     made.filters["mapping"] = facts.mapping
     made.filters["short"] = partial(facts.text, longest=100)
     return made

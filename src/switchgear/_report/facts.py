@@ -92,8 +92,6 @@ MOST = 1e15
 
 
 class DetectorHeat(NamedTuple):
-    """The heat of one detector."""
-
     kind: str
     heat: float
     reason: str
@@ -159,7 +157,6 @@ def moment(value: object) -> float | None:
 
 
 def readings(value: object) -> tuple[DetectorHeat, ...]:
-    """The heats of the detectors, in the order of the record."""
     return tuple(
         DetectorHeat(
             text(each.get("kind"), 60), _heat(each.get("heat")), text(each.get("reason"), 1000)

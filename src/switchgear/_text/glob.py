@@ -25,6 +25,11 @@ def is_plain(glob: str) -> bool:
     return not any(character in glob for character in "*?[")
 
 
+def literal(name: str) -> str:
+    """A glob that matches this very name, whatever characters are in it."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
 def prefix(glob: str) -> str:
     """What every matching name begins with."""
     for index, character in enumerate(glob):

@@ -292,7 +292,7 @@ def test_what_agents_write_cannot_break_out_of_a_message() -> None:
 
 @contextmanager
 def serving(root: Path) -> Iterator[tuple[HookServer, ConsoleProcess]]:
-    settings = ConsoleSettings(str(root), f"sqlite:///{root}/state.db", None, *TOKENS)
+    settings = ConsoleSettings(str(root), f"sqlite:///{root}/state.db", *TOKENS)
     process = ConsoleProcess(settings)
     server = HookServer(str(root), CLIENT, open_store, hand_over=process.hand_over)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

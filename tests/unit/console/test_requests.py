@@ -19,7 +19,9 @@ from switchgear._console.requests import (
     answer_request,
     load,
 )
+from switchgear._core.errors import SwitchgearError
 from switchgear._hooks.session import Notes, attend, note_name
+from switchgear._mcp import answers
 from switchgear._mcp.answers import GuardAnswers
 from switchgear._stores.base import Transaction
 from switchgear._stores.memory import MemoryStore
@@ -195,3 +197,17 @@ def test_the_note_of_requests_outlasts_a_week_at_most(store: MemoryStore) -> Non
     assert isinstance(clock, FakeClock)
     clock.advance(8 * 86_400)
     assert store.transact(NOTE, lambda tx: tx.note) is None
+
+
+def test_a_tool_answers_with_a_sentence_when_the_store_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unreadable(*_: object, **__: object) -> list[Any]:
+        raise SwitchgearError("the store is gone")
+
+    monkeypatch.setattr(answers, "session_rows", unreadable)
+    with Panel("memory:") as panel:
+        tools = GuardAnswers(panel, "/project")
+        for tool in (tools.why_refused, tools.what_was_tried):
+            assert tool() == "cannot be read now: the store is gone"
+        assert tools.request_more("time", 5, "slow").startswith("cannot be read now")

@@ -1,18 +1,18 @@
 """Tables of `backtest`, `selftest` and `simulate` in the terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from switchgear._analysis.backtest.findings import BacktestFindings
 from switchgear._analysis.backtest.replay import Judged, RunRow
-from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._analysis.selftest.sandbox import GuardRow, GuardStatus
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS
 from switchgear._breaker.presets import MEASURED
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
+from switchgear._report.analysis_pages import policy_facts
 from switchgear._text.formats import dollars, duration
 
 _HEADS = ("guard", "attack", "path", "tripped by", "after")
@@ -24,11 +24,7 @@ def show_selftest(rows: list[GuardRow]) -> None:
     """A line for each guard; where it does not fire, the reason below it; then the sum."""
     screen = Screen()
     signs = screen.signs
-    marks = {
-        GuardStatus.OK: signs.good,
-        GuardStatus.FAILED: signs.bad,
-        GuardStatus.SKIPPED: signs.dot,
-    }
+    marks = dict(zip(_STYLES, (signs.good, signs.bad, signs.dot), strict=True))
     margin = max(map(len, marks.values()))
     stacked = screen.width is not None and screen.width < sum(_WIDTHS) + len(_WIDTHS) + margin
     if not stacked and rows:
@@ -126,7 +122,9 @@ _LABEL = 22
 
 
 def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
-    _head(screen, found)
+    formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
+    files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
+    screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
     if found.runs:
         _outcomes(screen, found)
         screen.line()
@@ -143,12 +141,6 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
             2,
         )
     _remarks(screen, found)
-
-
-def _head(screen: Screen, found: BacktestFindings) -> None:
-    formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
-    files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
-    screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
 
 
 def _outcomes(screen: Screen, found: BacktestFindings) -> None:
@@ -174,67 +166,23 @@ def _outcomes(screen: Screen, found: BacktestFindings) -> None:
 
 
 def _table(screen: Screen, found: BacktestFindings) -> None:
-    cells = [[counts.policy, *(text for _, text in _lines(counts))] for counts in found.counts]
-    labels = ["", *(label for label, _ in _lines(found.counts[0]))]
+    cells = [
+        [counts.policy, *(text for _, text in policy_facts(counts))] for counts in found.counts
+    ]
+    labels = ["", *(label for label, _ in policy_facts(found.counts[0]))]
     wide = [max(len(cell) for cell in column) for column in cells]
     narrow = screen.width is not None and _LABEL + sum(wide) + 3 * len(wide) > screen.width
     for place, label in enumerate(labels):
         values = [column[place] for column in cells]
         if narrow and len(values) > 1:
-            _print_stacked(screen, label, values, [column[0] for column in cells])
+            if label:
+                screen.line(Text(label, "dim"))
+                for column in cells:
+                    screen.line(f"  {clean(column[0], 40)}: {column[place]}", 4)
             continue
         padded = "   ".join(value.ljust(width) for value, width in zip(values, wide, strict=True))
         style = "bold" if not label else ""
         screen.line(Text.assemble((f"{label:{_LABEL}}", "dim"), (padded.rstrip(), style)), _LABEL)
-
-
-def _print_stacked(screen: Screen, label: str, values: list[str], names: list[str]) -> None:
-    if not label:
-        return
-    screen.line(Text(label, "dim"))
-    for name, value in zip(names, values, strict=True):
-        screen.line(f"  {clean(name, 40)}: {value}", 4)
-
-
-def _lines(counts: Counts) -> Iterator[tuple[str, str]]:
-    yield "would warn", f"{counts.warned:,} of {plural(counts.runs, 'run')}"
-    yield "would stop", f"{counts.stopped:,} of {plural(counts.runs, 'run')}"
-    by = ", ".join(f"{kind} {times:,}" for kind, times in counts.by_detector.most_common(4))
-    yield "  by", by or "-"
-    yield "steps saved", _share_text(counts.saved_steps, counts.steps)
-    known = counts.tokens or not counts.stopped
-    yield "tokens saved", _share_text(counts.saved_tokens, counts.tokens) if known else "unknown"
-    yield "money saved", _money(counts)
-    yield "false stops", _rate(counts.false_stop_rate, "solved")
-    yield "  harmful", _harm_text(counts)
-    yield "caught", _rate(counts.catch_rate, "unsolved")
-    yield "  of their steps", _share_text(counts.unsolved_saved, counts.unsolved_steps)
-
-
-def _share_text(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "-"
-
-
-def _rate(rate: Rate, what: str) -> str:
-    if rate.value is None:
-        return f"unknown: no run is known to be {what}"
-    interval = f"95 %: {rate.low:.1%} to {rate.high:.1%}"
-    return f"{rate.seen:,} of {rate.total:,} {what}, {rate.value:.1%} ({interval})"
-
-
-def _harm_text(counts: Counts) -> str:
-    if not counts.false_stops:
-        return "-"
-    maybe = f", {counts.maybe_harmful:,} unclear" if counts.maybe_harmful else ""
-    return f"{counts.harmful:,} of {plural(counts.false_stops, 'false stop')}{maybe}"
-
-
-def _money(counts: Counts) -> str:
-    known = dollars(counts.saved_micros)
-    if not counts.unpriced:
-        return known
-    what = f"price unknown for {counts.unpriced:,} of {plural(counts.stopped, 'stopped run')}"
-    return f"{known}, {what}" if counts.unpriced < counts.stopped else what
 
 
 def _runs(screen: Screen, found: BacktestFindings, limit: int) -> None:
@@ -259,12 +207,10 @@ def _print_run(screen: Screen, row: RunRow, *, named: bool) -> None:
     width = min((screen.width or 120) - 4, 100)
     name = fitted(clean(run.id, 200), min(len(run.id), width), screen.signs)
     screen.line(Text.assemble((f"  {name}", "bold"), "  ", (how, style)), 4)
-    last: Judged | None = None
-    for judged in row.judged:
-        if judged.stopped:
-            _stop(screen, row, judged, named=named)
-            last = judged
-    for step in last.evidence[-3:] if last is not None else ():
+    stops = [judged for judged in row.judged if judged.stopped]
+    for judged in stops:
+        _stop(screen, row, judged, named=named)
+    for step in stops[-1].evidence[-3:] if stops else ():
         outcome = {True: screen.signs.good, False: screen.signs.bad, None: screen.signs.dot}
         action = f"{step.tool} {step.args}".strip() or step.thought
         result = f" {screen.signs.arrow} {step.told}" if step.told else ""

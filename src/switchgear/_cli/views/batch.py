@@ -8,15 +8,16 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from switchgear._cli.views.run import Board, Notebook, one_line
 from switchgear._cli.views.terminal import (
     LiveScreen,
     Screen,
+    column_widths,
     fitted,
     fitting_view,
+    table_line,
 )
 from switchgear._cli.views.text import UNICODE, clean, plural
 from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
@@ -39,16 +40,13 @@ def table(progress: Mapping[str, Progress], width: int | None = None) -> list[st
     Where it is wider than `width`, the checkpoints are below the tasks, and long names are cut.
     """
     rows = [_row(name, each) for name, each in progress.items()]
-    widths = [max(cell_len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]
+    widths = column_widths([HEAD, *rows])
     below = width is not None and sum(widths) + 2 * (len(HEAD) - 1) > width
     if below:
-        widths = widths[:-1]
-        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
-        widths[0] = min(widths[0], max((width or 0) - rest, _SHORTEST))
-    lines = [_line(HEAD[: len(widths)], widths)]
-    for row, (_, each) in zip(rows, progress.items(), strict=True):
-        cells = (fitted(row[0], widths[0], UNICODE), *row[1 : len(widths)])
-        lines.append(_line(cells, widths))
+        widths = column_widths([row[:-1] for row in (HEAD, *rows)], width, {0: _SHORTEST})
+    lines = [table_line(HEAD[: len(widths)], widths, UNICODE, _NUMBERS)]
+    for row, each in zip(rows, progress.values(), strict=True):
+        lines.append(table_line(row[: len(widths)], widths, UNICODE, _NUMBERS))
         if below and each.checkpoint:
             lines.append(f"  {row[-1]}")
         if each.status not in SATISFIED and each.reason:
@@ -73,14 +71,6 @@ def _row(name: str, progress: Progress) -> tuple[str, ...]:
         spend(progress.spent_micros, progress.unknown_prices) if begun else "-",
         clean(progress.checkpoint or "-"),
     )
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        " " * (width - cell_len(cell)) + cell if at in _NUMBERS else set_cell_size(cell, width)
-        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return "  ".join(padded).rstrip()
 
 
 def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume: str) -> list[str]:
@@ -303,7 +293,6 @@ def _most_relevant(tasks: Mapping[str, Progress], room: int) -> list[str]:
 
 
 def _activity(board: Board) -> str:
-    """What a running task does now."""
     left = "" if board.left_s is None else f" ({duration(board.left_s)} left)"
     spent = spend(board.spent_micros, board.unknown_prices)
     return f"#{board.number}  {elapsed(board.used_s)}{left}  {spent}  {board.doing}"

@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from rich.cells import cell_len
 from rich.live import Live
@@ -46,8 +47,6 @@ _HEAT = _ROW_BAR + 5
 
 
 class TableRow(NamedTuple):
-    """A circuit, ready to be laid out."""
-
     lamp: Text
     name: str
     tag: str
@@ -82,16 +81,18 @@ def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
         max(len(head), *(len(row.counts[column]) for row in rows))
         for column, head in enumerate(_COUNTS)
     ]
-    longest = max(cell_len(_row_name(row)) for row in rows)
+    longest = max(cell_len(row.name + row.tag) for row in rows)
     # In a pipe no name is cut, and a very long one does not move the others' columns.
     name_width = max(longest if width is not None else min(longest, _PADDED), 7)
     one_line = width is None or width >= WIDE
     if width is not None:
         taken = 13 + 2 + _HEAT + sum(2 + count for count in widths)
         name_width = min(name_width, width // 3 if one_line else width - taken)
-    lines = [_head(name_width, widths, one_line=one_line)]
+    heads = "".join(f"  {label:>{width}}" for label, width in zip(_COUNTS, widths, strict=True))
+    head = f"{'STATE':13}{'CIRCUIT':{name_width}}  {'HEAT':{_HEAT}}{heads}"
+    lines = [Text(head + ("  DETAIL" if one_line else ""), "dim")]
     for row in rows:
-        uncut = max(name_width, cell_len(_row_name(row))) if width is None else name_width
+        uncut = max(name_width, cell_len(row.name + row.tag)) if width is None else name_width
         line = _line(row, uncut, widths, signs)
         detail = [] if not row.detail else _detail(row, line, width, signs, one_line=one_line)
         lines += detail or [line]
@@ -186,7 +187,6 @@ def _row(view: View, signs: Signs) -> TableRow:
 
 
 def _score(view: View) -> str:
-    """The stuck score of a session."""
     if not view.name.startswith("session/"):
         return ""
     return f"score {grounds_of(view.policy, view.readings).text}"
@@ -198,17 +198,6 @@ def tag_of(view: View) -> str:
     if mode not in {Mode.AUTO, Mode.HELD_OPEN}:
         return f" [{words(mode)}]"
     return f" [{len(view.isolated)} isolated]" if view.isolated else ""
-
-
-def _row_name(row: TableRow) -> str:
-    return row.name + row.tag
-
-
-def _head(name_width: int, widths: Sequence[int], *, one_line: bool) -> Text:
-    head = f"{'STATE':13}{'CIRCUIT':{name_width}}  {'HEAT':{_HEAT}}"
-    for label, width in zip(_COUNTS, widths, strict=True):
-        head += f"  {label:>{width}}"
-    return Text(head + ("  DETAIL" if one_line else ""), "dim")
 
 
 def _line(row: TableRow, name_width: int, widths: Sequence[int], signs: Signs) -> Text:
@@ -230,15 +219,16 @@ def _name(row: TableRow, width: int, signs: Signs) -> Text:
     return Text.assemble((name.rstrip(" "), "bold"), (row.tag, "magenta"), " " * padding)
 
 
+def _heat_style(heat: float) -> str:
+    return "red" if heat >= 1 else "yellow" if heat >= 0.5 else "green"
+
+
 def _heat(row: TableRow, signs: Signs) -> Text:
-    style = "red" if row.heat >= 1 else "yellow" if row.heat >= 0.5 else "green"
+    style = _heat_style(row.heat) if row.heat else "dim"
     if row.score:
-        return Text(fitted(row.score, _HEAT, signs), style if row.heat else "dim")
-    drawn = bar(row.heat, _ROW_BAR, signs)
-    return Text.assemble(
-        (drawn, style if row.heat else "dim"),
-        (f"{percent(row.heat):>5}", "" if row.heat else "dim"),
-    )
+        return Text(fitted(row.score, _HEAT, signs), style)
+    number = (f"{percent(row.heat):>5}", "" if row.heat else "dim")
+    return Text.assemble((bar(row.heat, _ROW_BAR, signs), style), number)
 
 
 def _detail(
@@ -259,7 +249,7 @@ def _narrow(row: TableRow, width: int, signs: Signs) -> list[Text]:
         if count != "0"
     )
     two_lines = 2 * width - 4  # the longest readable name
-    lines = wrapped(_name(row, min(cell_len(_row_name(row)), two_lines), signs), width, 2)
+    lines = wrapped(_name(row, min(cell_len(row.name + row.tag), two_lines), signs), width, 2)
     lines += wrapped(Text.assemble("  ", first), width, 2)
     lines += wrapped(Text(f"  {counts}", "dim"), width, 2) if counts else []
     lines += wrapped(Text(f"  {signs.corner} {row.detail}"), width, 4) if row.detail else []
@@ -267,7 +257,6 @@ def _narrow(row: TableRow, width: int, signs: Signs) -> list[Text]:
 
 
 def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -> Text:
-    """When, which circuit, what."""
     sign = {Phase.OPEN: signs.open, Phase.HALF_OPEN: signs.half_open}.get(event.after, signs.closed)
     line = Text.assemble(
         (clock_time(event.at_s, now_s), "dim"), "  ", (sign, STYLES[event.after]), " "
@@ -343,14 +332,12 @@ class Page:
         if circuit.phase is Phase.OPEN:
             self._field("open since", clock_time(circuit.outage.opened_at_s, self._now_s))
         self._field("next probe", self._next_probe())
-        order = circuit.order
-        if circuit.mode is Mode.AUTO or order is None:
-            self._field("held", "no, the evidence decides")
-        else:
-            held = f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}"
+        order, held = circuit.order, "no, the evidence decides"
+        if circuit.mode is not Mode.AUTO and order is not None:
             left_s = self._view.hold_left_s
             ends = "" if left_s is None else f"; ends in {duration(left_s)}"
-            self._field("held", held + ends)
+            held = f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}{ends}"
+        self._field("held", held)
         for one in self._view.isolated:
             since = clock_time(one.since_s, self._now_s)
             self._field("isolated", f"{isolation(one)}; isolated since {since}")
@@ -393,9 +380,8 @@ class Page:
         names = detector_names(view.policy)
         width = max(map(len, names))
         for index, (name, reading) in enumerate(zip(names, view.readings, strict=True)):
-            style = "red" if reading.heat >= 1 else "yellow" if reading.heat >= 0.5 else "green"
-            line = Text.assemble(f"  {clean(name):{width}}  ")
-            line.append(bar(reading.heat, _BAR, signs), style)
+            drawn = (bar(reading.heat, _BAR, signs), _heat_style(reading.heat))
+            line = Text.assemble(f"  {clean(name):{width}}  ", drawn)
             line.append(f"{percent(reading.heat):>5}  {clean(reading.reason)}")
             if score is not None and (effect := score.shares[index].effect):
                 line.append(f" ({effect})", "bold")
@@ -458,19 +444,16 @@ def _value(value: Any) -> str:
         return "; ".join(f"{clean(str(key))} {_value(each)}" for key, each in value.items())
     if isinstance(value, list | tuple):
         return "; ".join(
-            f"{_value(each[0])} {_value(each[1])}" if _is_pair(each) else _value(each)
+            " ".join(map(_value, each))
+            if isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str)
+            else _value(each)  # unless it is a name with its value, as weights are written
             for each in value
         )
     return clean(str(value))
 
 
-def _is_pair(value: Any) -> bool:
-    """Whether it is a name with its value, as weights are written."""
-    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str)
-
-
 def rounds_of(session: Session) -> Callable[[], None]:
-    """A function to be called now and then, which never waits."""
+    """A function that checks sessions that no process watches; called at each update, it never waits."""
 
     def look(name: str) -> Look:
         store = session.panel.store
@@ -528,20 +511,16 @@ def watch_lines(
             standing = (view.circuit.phase, view.circuit.mode, view.circuit.outage.opened_at_s)
             if known.get(view.name) != standing:
                 known[view.name] = standing
-                screen.line(_change_line(view, session.now_s(), screen))
+                now, shown = clock_time(session.now_s(), session.now_s()), lamp(view, screen.signs)
+                line = Text.assemble(now, "  ", shown, f"  {clean(view.name, 1000)}")
+                detail = detail_of(view)
+                screen.line(line.append(f"  {detail}") if detail else line)
         screen.console.file.flush()
         if times is not None:
             times -= 1
             if not times:
                 return
         time.sleep(interval_s)
-
-
-def _change_line(view: View, now_s: float, screen: Screen) -> Text:
-    line = Text.assemble(clock_time(now_s, now_s), "  ", lamp(view, screen.signs), "  ")
-    line.append(clean(view.name, 1000))
-    detail = detail_of(view)
-    return line.append(f"  {detail}") if detail else line
 
 
 class NowView:
@@ -631,7 +610,6 @@ def _sessions_line(sessions: list[dict[str, Any]], running: list[dict[str, Any]]
 
 
 def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
-    """The whole screen, as high and wide as the terminal is now."""
     width, height = screen.width or 80, max(screen.console.height, 5)
     session.look_again()
     views, error = session.read(glob)
@@ -679,7 +657,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         if not sys.stdin.isatty():
-            yield _sleep
+            yield partial(_key, [])
             return
         import termios  # noqa: PLC0415  not on every system
         import tty  # noqa: PLC0415
@@ -687,7 +665,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
         settings = termios.tcgetattr(sys.stdin)
         try:
             tty.setcbreak(sys.stdin)
-            yield _key
+            yield partial(_key, [sys.stdin])
         finally:
             with suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
@@ -695,17 +673,11 @@ def _keys() -> Iterator[Callable[[float], str]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _key(wait_s: float) -> str:
+def _key(sources: Sequence[IO[str]], wait_s: float) -> str:
     """The key that is pressed; `END_OF_INPUT` once the terminal is gone, or the loop would never wait."""
-    ready, _, _ = select.select([sys.stdin], [], [], wait_s)
-    if not ready:
+    if not select.select(sources, [], [], wait_s)[0]:
         return ""
     try:
         return sys.stdin.read(1) or END_OF_INPUT
     except OSError:
         return END_OF_INPUT
-
-
-def _sleep(wait_s: float) -> str:
-    time.sleep(wait_s)
-    return ""

@@ -5,7 +5,6 @@ The live screen uses the alternate screen (see `terminal.py`); the summary is pr
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
@@ -45,8 +44,6 @@ TREND = 60
 
 
 class Ended(NamedTuple):
-    """What is remembered of an iteration."""
-
     number: int
     outcome: str
     line: str
@@ -71,30 +68,31 @@ class Note(NamedTuple):
 
 
 class Board(NamedTuple):
-    """A copy of all that is known, for one drawing."""
+    """All that is known of a run, for one drawing. Immutable."""
 
     run: dict[str, Any]
-    number: int
+    number: int = 0
     """Of the iteration that runs or ran last; 0: none yet."""
-    busy: bool
+    busy: bool = False
     """Whether an iteration runs."""
-    doing: str
-    doing_s: float
+    doing: str = "starting"
+    ended: tuple[Ended, ...] = ()
+    notes: tuple[Note, ...] = ()
+    recent: tuple[str, ...] = ()
+    last_error: str = ""
+    nudge: str = ""
+    # What changes with time alone, or is counted elsewhere: `Notebook.board` adds it.
+    doing_s: float = 0.0
     """How long it has been doing that."""
-    used_s: float
+    used_s: float = 0.0
     """The time used in all."""
-    left_s: float | None
+    left_s: float | None = None
     """What is left of the time; `None`: no end."""
-    waits_s: float | None
+    waits_s: float | None = None
     """How long it still waits; `None`: it does not."""
-    spent_micros: int
-    unknown_prices: int
-    ended: tuple[Ended, ...]
-    notes: tuple[Note, ...]
-    recent: tuple[str, ...]
-    last_error: str
-    nudge: str
-    stopping: int
+    spent_micros: int = 0
+    unknown_prices: int = 0
+    stopping: int = 0
     """Number of requests to stop."""
 
 
@@ -105,19 +103,11 @@ class Notebook(RunView):
         self._clock = clock
         self._stopping = stopping
         self._lock = threading.Lock()
-        self._run: dict[str, Any] = {"options": {}, "state": {}, "readings": []}
-        self._told_s = self._began_s = clock()
+        self._board = Board({"options": {}, "state": {}, "readings": []})
+        self._told_s = self._began_s = self._since_s = clock()
         self._used_before_s = 0.0
-        self._number = 0
-        self._busy = False
-        self._doing, self._since_s = "starting", clock()
         self._waits_until_s: float | None = None
         self._costs: dict[str | None, int | None] = {}
-        self._ended: deque[Ended] = deque(maxlen=HISTORY)
-        self._notes: deque[Note] = deque(maxlen=HISTORY)
-        self._recent: deque[str] = deque(maxlen=RECENT)
-        self._last_error = ""
-        self._nudge = ""
 
     @contextmanager
     def _mark_changed(self) -> Iterator[None]:
@@ -140,10 +130,8 @@ class Notebook(RunView):
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
         with self._mark_changed():
-            self._take(run)
-            self._number, self._busy = number, True
+            self._take(run, number=number, busy=True, nudge=_nudge(run))
             self._costs.clear()
-            self._nudge = one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
             self._do("the agent starts")
 
     def validating(self, command: str) -> None:
@@ -157,26 +145,24 @@ class Notebook(RunView):
             elif isinstance(event, ToolStarted):
                 self._do(f"{one_line(event.tool, 60)} {one_line(event.arguments)}")
             elif isinstance(event, ToolStep):
-                self._step(event)
+                how = "?" if event.ok is None else "ok" if event.ok else "failed"
+                call = f"{one_line(event.tool, 60)} {one_line(event.arguments, 200)}"
+                self._add(f"{call}: {how}", gist(event.error) if event.error else None)
+                self._do("the agent works")
             elif isinstance(event, TextOutput | Question):
                 self._do("the agent works")
                 if line := one_line(event.text):
-                    self._recent.append(line)
+                    self._add(line)
             elif isinstance(event, AgentError):
-                self._recent.append(f"{event.kind}: {one_line(event.text)}")
-                self._last_error = one_line(event.text)
+                self._add(f"{event.kind}: {one_line(event.text)}", event.text)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         ended = _end_facts(facts)
         with self._mark_changed():
-            self._take(run)
-            self._number, self._busy = ended.number, False
+            history = (*self._board.ended, ended)[-HISTORY:]
+            self._take(run, number=ended.number, busy=False, ended=history, nudge=_nudge(run))
             self._costs.clear()
-            self._ended.append(ended)
-            self._recent.append(f"iteration {ended.number}: {ended.line}")
-            self._nudge = one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
-            if facts["error"]:
-                self._last_error = one_line(facts["error"])
+            self._add(f"iteration {ended.number}: {ended.line}", facts["error"])
             for note in facts["notes"]:
                 self._note(note, ended.number)
             self._do("deciding how to go on")
@@ -188,55 +174,47 @@ class Notebook(RunView):
     def board(self) -> Board:
         now_s = self._clock()
         with self._lock:
-            state, left_s = self._run["state"], self._run.get("time_left_s")
-            waits_s = None if self._waits_until_s is None else self._waits_until_s - now_s
-            known = [cost for cost in self._costs.values() if cost is not None]
-            return Board(
-                run=self._run,
-                number=self._number,
-                busy=self._busy,
-                doing=self._doing,
+            board, waits_until_s = self._board, self._waits_until_s
+            state, left_s = board.run["state"], board.run.get("time_left_s")
+            return board._replace(
                 doing_s=now_s - self._since_s,
                 used_s=self._used_before_s + now_s - self._began_s,
                 left_s=None if left_s is None else max(left_s - (now_s - self._told_s), 0.0),
-                waits_s=None if waits_s is None else max(waits_s, 0.0),
-                spent_micros=state.get("spent_micros", 0) + sum(known),
+                waits_s=None if waits_until_s is None else max(waits_until_s - now_s, 0.0),
+                spent_micros=state.get("spent_micros", 0) + sum(filter(None, self._costs.values())),
                 unknown_prices=state.get("unknown_prices", 0),
-                ended=tuple(self._ended),
-                notes=tuple(self._notes),
-                recent=tuple(self._recent),
-                last_error=self._last_error,
-                nudge=self._nudge,
                 stopping=self._stopping(),
             )
 
-    def _take(self, run: dict[str, Any]) -> None:
-        self._run, self._told_s = run, self._clock()
+    def _take(self, run: dict[str, Any], **changes: Any) -> None:
+        self._board, self._told_s = self._board._replace(run=run, **changes), self._clock()
+
+    def _add(self, line: str, error: str | None = None) -> None:
+        """Add a line to the recent ones; `error` becomes the last error."""
+        recent = (*self._board.recent, line)[-RECENT:]
+        last = one_line(error) if error else self._board.last_error
+        self._board = self._board._replace(recent=recent, last_error=last)
 
     def _do(self, what: str) -> None:
         if not what.startswith("waiting"):
             self._waits_until_s = None
-        if what != self._doing:
-            self._doing, self._since_s = what, self._clock()
+        if what != self._board.doing:
+            self._board, self._since_s = self._board._replace(doing=what), self._clock()
 
     def _note(self, text: str, number: int | None = None) -> None:
+        """Add a note; one that repeats the note of the iteration before is counted with it."""
         note = Note(one_line(text, 600), number, number)
-        self._recent.append(f"note: {note}")
-        last = self._notes[-1] if self._notes else None
-        if (
-            last is not None
-            and number is not None
-            and (note.text, number - 1) == (last.text, last.last)
-        ):
-            note = self._notes.pop()._replace(last=number)
-        self._notes.append(note)
+        self._add(f"note: {note}")
+        *before, last = self._board.notes or (Note(""),)
+        if number is not None and (note.text, number - 1) == (last.text, last.last):
+            notes = (*before, last._replace(last=number))
+        else:
+            notes = (*self._board.notes, note)[-HISTORY:]
+        self._board = self._board._replace(notes=notes)
 
-    def _step(self, step: ToolStep) -> None:
-        how = "?" if step.ok is None else "ok" if step.ok else "failed"
-        self._recent.append(f"{one_line(step.tool, 60)} {one_line(step.arguments, 200)}: {how}")
-        if step.error:
-            self._last_error = one_line(gist(step.error))
-        self._do("the agent works")
+
+def _nudge(run: dict[str, Any]) -> str:
+    return one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
 
 
 def one_line(text: str, longest: int = 300) -> str:
@@ -274,11 +252,8 @@ _LABEL = 19
 _NARROW_LABEL = 12
 
 
-class RankedLine(NamedTuple):
-    """A line and its rank: if there is too little space, the highest rank is left out first."""
-
-    rank: int
-    text: Text
+Ranked = tuple[int, Text]
+"""A line and its rank: if there is too little space, the highest rank is left out first."""
 
 
 class Size(NamedTuple):
@@ -303,14 +278,13 @@ class Size(NamedTuple):
 
 
 def picture(board: Board, size: Size) -> list[Text]:
-    """The lines of the live screen, at most as many as fit."""
     rows = [
         *_head(board, size),
-        RankedLine(7, Text()),
+        (7, Text()),
         *_detectors(board, size),
-        RankedLine(6, Text()),
+        (6, Text()),
         *_state_lines(board, size),
-        RankedLine(8, Text()),
+        (8, Text()),
         *_activity_lines(board, size),
     ]
     foot = (
@@ -318,19 +292,20 @@ def picture(board: Board, size: Size) -> list[Text]:
         if size.narrow
         else "Ctrl-C stops it gracefully, twice at once; the work is kept"
     )
-    rows.append(RankedLine(5, Text(foot, "dim")))
+    rows.append((5, Text(foot, "dim")))
     spare = size.height - len(rows)
     if spare > 0:
-        rows[-1:-1] = _recent_lines(board, size, spare)
+        indent = " " * (2 if size.narrow else size.label)
+        rows[-1:-1] = [(9, Text(indent + text, "dim")) for text in board.recent[-spare:]]
     while len(rows) > size.height:
-        worst = max(range(len(rows)), key=lambda place: (rows[place].rank, place))
+        worst = max(range(len(rows)), key=lambda place: (rows[place][0], place))
         del rows[worst]
-    return [cut(row.text, size) for row in rows]
+    return [cut(text, size) for _, text in rows]
 
 
 def last_picture(board: Board, size: Size) -> list[Text]:
     """What is left on the screen at the end: how each iteration went, what the detectors hold."""
-    lines = [row.text for row in _head(board, size, over=True)]
+    lines = [text for _, text in _head(board, size, over=True)]
     room = 12
     shown = board.ended[-room:]
     if len(shown) < len(board.ended):
@@ -343,12 +318,12 @@ def last_picture(board: Board, size: Size) -> list[Text]:
         for note in board.notes[-room:]
         for part in wrapped(Text(f"  note: {note}", "dim"), size.width, 4)
     )
-    detectors = [row.text for row in _detectors(board, size)] if board.ended else []
+    detectors = [text for _, text in _detectors(board, size)] if board.ended else []
     # A note may end in what to do about it: it is not cut.
     return [*(cut(line, size) for line in lines), *notes, *(cut(line, size) for line in detectors)]
 
 
-def _head(board: Board, size: Size, *, over: bool = False) -> list[RankedLine]:
+def _head(board: Board, size: Size, *, over: bool = False) -> list[Ranked]:
     run = board.run
     phase = str(run.get("phase", "closed"))
     known = phase in set(Phase)
@@ -366,17 +341,17 @@ def _head(board: Board, size: Size, *, over: bool = False) -> list[RankedLine]:
     else:
         line.append("before the first iteration")
     agent = one_line(str(run.get("agent", "")), 60)
-    rows = [RankedLine(0, line)]
+    rows = [(0, line)]
     for who in (f"{agent} on {one_line(str(run.get('circuit', '')), 100)}", agent):
         gap = size.width - cell_len(line.plain) - cell_len(who)
         if gap >= 2:
             line.append(" " * gap).append(who, "dim")
             break
     task = Text(one_line(str(run.get("task", "")), 500))
-    return [*rows, RankedLine(3, task)]
+    return [*rows, (3, task)]
 
 
-def _detectors(board: Board, size: Size) -> list[RankedLine]:
+def _detectors(board: Board, size: Size) -> list[Ranked]:
     readings: list[dict[str, Any]] = list(board.run.get("readings", ()))
     hottest = max(readings, key=lambda each: each["heat"], default=None)
     rows = []
@@ -386,36 +361,34 @@ def _detectors(board: Board, size: Size) -> list[RankedLine]:
         line.append(bar(heat, size.bar, size.signs), style).append(f" {percent(heat):>4}", style)
         if not size.narrow:
             line.append(f"  {one_line(each['reason'])}")
-        rows.append(RankedLine(1 if each is hottest else 4, line))
+        rows.append((1 if each is hottest else 4, line))
         if size.narrow and each is hottest and heat > 0:
-            rows.append(RankedLine(2, Text(f"  {one_line(each['reason'])}")))
+            rows.append((2, Text(f"  {one_line(each['reason'])}")))
     return rows
 
 
-def _state_lines(board: Board, size: Size) -> list[RankedLine]:
+def _state_lines(board: Board, size: Size) -> list[Ranked]:
+    left = "no time limit" if board.left_s is None else f"{clock(board.left_s)} left"
     rows = [
-        RankedLine(3, _outcomes(board, size)),
-        RankedLine(2, _money(board, size)),
-        RankedLine(2, _time(board, size)),
+        (3, _outcomes(board, size)),
+        (2, _money(board, size)),
+        (2, label("time", size).append(f"{clock(board.used_s)}, {left}")),
     ]
     tests = [each.tests for each in board.ended]
     if any(each is not None for each in tests):
         last_run = next(each for each in reversed(board.ended) if each.tests is not None)
         line = label("tests", size).append(trend(tests, size), "cyan")
-        rows.append(
-            RankedLine(4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}"))
-        )
+        rows.append((4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}")))
     outputs = [each.output_chars for each in board.ended]
     if any(each is not None for each in outputs):
         last = next(each for each in reversed(outputs) if each is not None)
         line = label("output", size).append(trend(outputs, size), "cyan")
-        rows.append(RankedLine(4, line.append(f" {plural(last, 'character')}")))
+        rows.append((4, line.append(f" {plural(last, 'character')}")))
     if board.last_error:
-        rows.append(RankedLine(2, label("last error", size).append(board.last_error, "red")))
+        rows.append((2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
         title = "sent to agent" if board.busy else "next prompt"
-        text = board.nudge
-        rows.append(RankedLine(2, label(title, size).append(text, "yellow")))
+        rows.append((2, label(title, size).append(board.nudge, "yellow")))
     return rows
 
 
@@ -447,32 +420,18 @@ def _money(board: Board, size: Size) -> Text:
     return line.append(", no budget" if budget is None else f" of {dollars(budget)}")
 
 
-def _time(board: Board, size: Size) -> Text:
-    line = label("time", size).append(clock(board.used_s))
-    left = "no time limit" if board.left_s is None else f"{clock(board.left_s)} left"
-    return line.append(f", {left}")
-
-
-def _activity_lines(board: Board, size: Size) -> list[RankedLine]:
+def _activity_lines(board: Board, size: Size) -> list[Ranked]:
     if board.stopping:
         words_ = "stopping: the agent ends" if board.stopping == 1 else "stopping at once"
-        return [RankedLine(0, label("now", size).append(words_, "bold yellow"))]
+        return [(0, label("now", size).append(words_, "bold yellow"))]
     line = label("now", size)
     if board.waits_s is not None:
-        return [RankedLine(0, line.append(f"{clock(board.waits_s)} {board.doing}", "bold yellow"))]
+        return [(0, line.append(f"{clock(board.waits_s)} {board.doing}", "bold yellow"))]
     # The seconds stand first: however narrow it is, one sees that it is alive.
-    return [RankedLine(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
-
-
-def _recent_lines(board: Board, size: Size, room: int) -> list[RankedLine]:
-    return [
-        RankedLine(9, Text(" " * size.label + text if not size.narrow else f"  {text}", "dim"))
-        for text in board.recent[-room:]
-    ]
+    return [(0, line.append(f"{clock(board.doing_s)} ", "bold").append(board.doing))]
 
 
 def label(name: str, size: Size) -> Text:
-    """What stands at the left of a line."""
     names = SHORT_NAMES if size.narrow else NAMES
     shown = names.get(name) or one_line(words(name), 40)
     # Assembled, so that what is appended is not dim as well.
@@ -566,7 +525,9 @@ class LiveView(Notebook):
         for line in rest:
             if line.startswith(COPIED):
                 screen.console.print(Text(clean(line, 4000)), soft_wrap=True)
-            elif not _is_in(frame, line.removeprefix("  evidence: ")):
+            elif not any(  # unless the line of a detector shows it already, in full
+                drawn.plain.endswith(f"  {line.removeprefix('  evidence: ')}") for drawn in frame
+            ):
                 screen.line(Text(clean(line, 2000)), indent=4)
 
     def close(self) -> None:
@@ -579,8 +540,3 @@ class LiveView(Notebook):
     def frame(self) -> Text:
         lines = picture(self.board(), self.size())
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
-
-
-def _is_in(frame: list[Text], evidence: str) -> bool:
-    """Whether the line of a detector shows it already, in full."""
-    return any(line.plain.endswith(f"  {evidence}") for line in frame)

@@ -7,9 +7,10 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from shutil import get_terminal_size
+from types import MappingProxyType
 from typing import IO, Any, TypeVar
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -28,6 +29,7 @@ WIDE = 150
 
 
 _UNIT = re.compile(r" (?:s|ms|min|h)\b")
+NONE: Mapping[int, int] = MappingProxyType({})
 
 
 class Screen:
@@ -51,7 +53,6 @@ class Screen:
         return max(int(columns), 20) if columns.isdecimal() and int(columns) else None
 
     def line(self, text: Text | str = "", indent: int = 0) -> None:
-        """One line; what does not fit continues below, indented."""
         for part in wrapped(text if isinstance(text, Text) else Text(text), self.width, indent):
             self.console.print(part, soft_wrap=True)
 
@@ -83,6 +84,32 @@ def fitted(text: str, width: int, signs: Signs) -> str:
     tail = _last_cells(text, room // 2)
     head = set_cell_size(text, room - cell_len(tail))
     return head + dots + tail
+
+
+def column_widths(
+    rows: Iterable[Sequence[str]], width: int | None = None, shortened: Mapping[int, int] = NONE
+) -> list[int]:
+    """How wide each column of a table is, with two spaces between them.
+
+    If that is more than `width`, the columns in `shortened` lose what does not fit, in this order,
+    each down to its number of characters.
+    """
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for at, least in shortened.items():
+        over = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
+        widths[at] = max(min(widths[at], least), widths[at] - max(over, 0))
+    return widths
+
+
+def table_line(
+    cells: Sequence[str], widths: Sequence[int], signs: Signs, right: Collection[int] = ()
+) -> str:
+    """A line of a table; the columns in `right` are aligned to the right."""
+    padded = [
+        " " * (width - cell_len(cell)) + cell if at in right else fitted(cell, width, signs)
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
 
 
 def _last_cells(text: str, width: int) -> str:
@@ -129,7 +156,6 @@ class LiveScreen:
     """Why drawing has stopped; the work continues."""
 
     def begin(self) -> None:
-        """From now on it is drawn."""
         self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
         self._thread.start()
 
@@ -139,7 +165,7 @@ class LiveScreen:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The normal screen in the meantime, for a prompt."""
+        """Show the normal screen in the meantime, for a prompt."""
         self.close()
         try:
             yield

@@ -82,12 +82,7 @@ def say_lines(text: str, *, err: bool = True) -> None:
             continue
         indent = "  " if line.startswith("- ") else ""
         for part in textwrap.wrap(
-            line,
-            width,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=True,
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ):
             say(part, err=err)
 
