@@ -68,7 +68,7 @@ def healthy(link: Any, url: str, policy: str, rate: float) -> None:
 
 
 def faulty(link: Any, url: str, policy: str, least_s: float, most_s: float) -> None:
-    """Fail every so often until told to stop."""
+    """Fail every so often until told to stop; report the first refusal at once."""
     panel = Panel(url)
     breaker = panel.breaker("api", POLICIES[policy])
     luck = random.Random(5)
@@ -83,7 +83,9 @@ def faulty(link: Any, url: str, policy: str, least_s: float, most_s: float) -> N
             failed += 1
         except Rejected as error:
             refused += 1
-            reason = reason or error.reason
+            if reason is None:
+                reason = error.reason
+                link.send("refused")
         time.sleep(luck.uniform(least_s, most_s))
     link.send((failed, refused, str(breaker.state), reason))
     link.recv()
