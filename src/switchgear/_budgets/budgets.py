@@ -19,6 +19,7 @@ from switchgear._budgets.tree import (
     Line,
     Renew,
     Settle,
+    SpentAt,
     audit,
     checked_micros,
     recalled,
@@ -520,20 +521,23 @@ class Budgets:
         return done
 
     def _spread(self, turned: FoldResult) -> None:
-        """Call the listeners, and record costs in circuits, with the policy for the present limit."""
         for line in turned.lines:
             for listener in self._listeners if line.kind in NOTICES else ():
                 try:
                     listener(line)
                 except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble
                     log_exception("a listener of budgets failed on %r", line)
+        for cost in turned.costs:
+            self._record_cost(cost)
+
+    def _record_cost(self, cost: SpentAt) -> None:
+        """Record a cost in the circuit, with the policy for the present limit."""
         if self._breaker_of is None:
             return
-        for cost in turned.costs:
-            policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
-            breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
-            if cost.cost_micros:
-                breaker.record(Signal(cost_micros=cost.cost_micros))
+        policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
+        breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
+        if cost.cost_micros:
+            breaker.record(Signal(cost_micros=cost.cost_micros))
 
     def _load_book(self, root: str, value: Any) -> BudgetBook:
         try:

@@ -32,6 +32,9 @@ class TreeChange(NamedTuple):
     def __len__(self) -> int:
         return len(self.added) + len(self.modified) + len(self.deleted)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0  # a type checker takes a tuple with fields as true
+
 
 class Tree(Protocol):
     """A folder whose states can be marked and compared. Marks are short texts, fit for a file."""
