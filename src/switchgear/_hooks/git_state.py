@@ -64,23 +64,17 @@ def _is_in(path: str, folder: str) -> bool:
 
 def _committed_digests(root: str) -> dict[str, str]:
     """The guard's files below `root` in the last commit, by path in git: digests of their contents."""
-    import subprocess  # noqa: PLC0415  only where a tracked file may be thrown away
+    from pathlib import Path  # noqa: PLC0415  only where a tracked file may be thrown away
 
-    words = ["git", "-c", "core.fsmonitor=false", "ls-tree", "-rz", "--full-name", "HEAD"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    from switchgear._measure.git_command import Deadline, GitError, run_git  # noqa: PLC0415
+
+    words = ["ls-tree", "-rz", "--full-name", "HEAD", "--", *_FILES, *_FOLDERS]
     try:
-        listed = subprocess.run(  # noqa: S603  the arguments are ours
-            [*words, "--", *_FILES, *_FOLDERS],
-            cwd=root,
-            env=environment,
-            capture_output=True,
-            timeout=GIT_S,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
+        listed = run_git(Path(root), words, deadline=Deadline(GIT_S))
+    except GitError:
         return {}
     found: dict[str, str] = {}
-    for line in listed.decode(errors="surrogateescape").split("\0"):
+    for line in listed.split("\0"):
         facts, _, name = line.partition("\t")
         found[name] = facts.rpartition(" ")[2]
     return found

@@ -7,14 +7,15 @@ call; a change between calls is left as it is, and waits for `switchgear trust`.
 """
 
 import os
-import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._config.loader import PROJECT, candidates
 from switchgear._config.trust import Trusted, content, digest_of, is_lost, is_own, record_of
 from switchgear._hooks.install import saved_copies
 from switchgear._hooks.install.saved_copies import Repaired
+from switchgear._measure.git_command import Deadline, GitError, run_git
 from switchgear._measure.saved_refs import common_dir, remembered_refs, write_refs
 from switchgear._system.files import read_regular
 
@@ -45,11 +46,11 @@ def repair_refs(root: str) -> Repaired:
         if now.get(name) == commit:
             continue
         what = "was deleted" if name not in now else "was moved"
-        if _run_git(git, "cat-file", "-e", f"{commit}^{{commit}}") and _run_git(
-            git, "update-ref", name, commit
-        ):
+        try:
+            for words in (["cat-file", "-e", f"{commit}^{{commit}}"], ["update-ref", name, commit]):
+                run_git(Path(git), [f"--git-dir={git}", *words], deadline=Deadline(TIMEOUT_S))
             done.append(f"saved work {name} {what}: restored")
-        else:
+        except GitError:
             del left[name]
             done.append(f"saved work {name} {what}, and could not be restored")
     if left != refs:
@@ -76,21 +77,6 @@ def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
             data = b""
         found[name] = data.decode(errors="replace").strip()
     return found
-
-
-def _run_git(git: str, *words: str) -> bool:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    try:
-        done = subprocess.run(  # noqa: S603  the arguments are ours
-            ["git", f"--git-dir={git}", "-c", "core.hooksPath=/dev/null", *words],  # noqa: S607
-            env=environment,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
 
 
 class Found(NamedTuple):

@@ -5,10 +5,12 @@ lines can look like a line of Switchgear.
 """
 
 from collections.abc import Sequence
+from time import gmtime, strftime
 from typing import NamedTuple
 
 from switchgear._core.types import Circuit, Mode, Phase
 from switchgear._stuck.escalation import HELPER, HINT, Interventions
+from switchgear._text.formats import plural
 from switchgear._text.redact import redact, shortened
 
 SAID = "Switchgear: "
@@ -55,10 +57,8 @@ def span(seconds: float) -> str:
     ('45 seconds', '1 minute', '3 minutes')
     """
     if seconds < 59.5:
-        count, unit = round(seconds), "second"
-    else:
-        count, unit = round(seconds / 60), "minute"
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+        return plural(round(seconds), "second")
+    return plural(round(seconds / 60), "minute")
 
 
 # A tripped circuit
@@ -79,7 +79,7 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
     retry_at_s = circuit.outage.retry_at_s
     wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
     recent = [
-        f"- {_clock(failure.at_s)} - {one_line(failure.error or 'no reason given')}"
+        f"- {strftime('%H:%M:%S', gmtime(failure.at_s))} - {one_line(failure.error or 'no reason given')}"
         for failure in circuit.failures
     ]
     failures = ["", "Recent failures:", *recent] if recent else []
@@ -107,11 +107,6 @@ def _failures(reason: str) -> str:
     if words[1:3] in (["failures", "in"], ["failure", "in"]) and words[4:5] == ["s"]:
         return f"{words[0]} in last {words[3]} seconds"
     return one_line(reason) or "none counted"
-
-
-def _clock(at_s: float) -> str:
-    second = int(at_s) % 86_400
-    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 def _state(circuit: Circuit, wait_s: float | None) -> str:
