@@ -197,6 +197,7 @@ def test_a_cancelled_call_is_not_retried_and_leaves_its_probe_to_the_next(
             return await asyncio.Event().wait() and "never"
 
     async def cancelled() -> None:
+        running: asyncio.Future[str]
         if library == "tenacity":
             retrying = AsyncRetrying(
                 retry=retry_unless_refused(),
