@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.measure import Effort
 
 AT_MOST_TIMES = 1.05
-BATCH = 10
+BATCH = 3
 Case = tuple[str, str]
 """The middleware of an agent, and whether it has a tool."""
 
@@ -56,7 +56,7 @@ def section(effort: Effort) -> Section:
                 ("Switchgear", (guard(panel=panel),)),
             )
         }
-        samples = _samples(agents, max(15, effort.rounds // 3))
+        samples = _samples(agents, max(60, effort.rounds))
         panel.flush()
         if not any(panel.breaker(view.name).totals.succeeded for view in panel.circuits()):
             raise RuntimeError("the model calls were not guarded")

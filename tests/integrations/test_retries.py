@@ -194,9 +194,11 @@ def test_a_cancelled_call_is_not_retried_and_leaves_its_probe_to_the_next(
         async with provider.breaker:
             provider.requests += 1
             started.set()
-            return await asyncio.Event().wait() and "never"
+            await asyncio.Event().wait()
+            return "never"
 
     async def cancelled() -> None:
+        running: asyncio.Future[str]
         if library == "tenacity":
             retrying = AsyncRetrying(
                 retry=retry_unless_refused(),

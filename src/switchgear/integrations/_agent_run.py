@@ -157,7 +157,7 @@ class AgentGuard:
         self._key, self._tool_key = key, tool_key
         self._reserve_micros, self._rates = reserve_micros, rates
         self._progress = progress
-        self.judges_cost = isinstance(progress, Policy)
+        self.judges_cost: bool = isinstance(progress, Policy)
         """Whether the progress of a run is judged by a policy of the user: it may have limits of cost."""
         self._dearest_micros = 1
         self._runs: OrderedDict[str, GuardedRun] = OrderedDict()
@@ -261,7 +261,7 @@ class GuardedRun:
         """What the model calls of this run and its sub-agents have cost, as far as it is known."""
         self.unpriced = 0
         """Model calls whose cost is unknown."""
-        self.judges_cost = guard.judges_cost or (around is not None and around.judges_cost)
+        self.judges_cost: bool = guard.judges_cost or (around is not None and around.judges_cost)
         """Whether the cost of a call may stop this run or one around it."""
         self.anchor: object = None
         """The framework's id of the run; kept as long as the run."""

@@ -152,7 +152,8 @@ class SwitchgearLogger(CustomLogger):
         if streams and _has_end(str(kwargs.get("model") or ""), kwargs):
             self._with_end.add(key)
         if streams and (logging := kwargs.get("litellm_logging_obj")) is not None:
-            finalize(logging, self._dropped, key, call)  # it lives as long as the stream
+            # It lives as long as the stream.
+            finalize(logging, self._dropped, key, call).atexit = False
         if (task := asyncio.current_task()) is not None:
             task.add_done_callback(lambda task: self._over(key, call, task, streams=streams))
         return None
@@ -289,7 +290,8 @@ def _has_no_reason(stream: Any) -> bool:
 
 def _watch_streams() -> None:
     """Let LiteLLM report streams without a last chunk: to callbacks it shows only the one that it writes."""
-    write_last = CustomStreamWrapper.finish_reason_handler
+    streams: Any = CustomStreamWrapper
+    write_last = streams.finish_reason_handler
     if hasattr(write_last, "__wrapped__"):
         return
 
@@ -301,7 +303,7 @@ def _watch_streams() -> None:
                     callback.stream_was_cut(self.logging_obj.litellm_call_id, self.chunks)
         return write_last(self)
 
-    CustomStreamWrapper.finish_reason_handler = noted  # type: ignore[method-assign]
+    streams.finish_reason_handler = noted
 
 
 def _read_chunks(call: ModelCall, chunks: list[Any]) -> None:

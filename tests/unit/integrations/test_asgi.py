@@ -116,10 +116,14 @@ def test_other_responses_with_500_are_sent(more: bool) -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
     scope = {"type": "http", "method": "GET", "path": "/"}
-    error = rejected() if more else KeyError("x")  # a refusal after the response began to stream
+    # With more to come, the response began to stream: the refusal is too late.
+    error: Exception = rejected() if more else KeyError("x")
     with pytest.raises(type(error)):
-        asyncio.run(_call(guard(answers_500_and_raises(error, more=more)), scope, send, send))  # type: ignore[arg-type]
+        asyncio.run(_call(guard(answers_500_and_raises(error, more=more)), scope, receive, send))
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 
@@ -139,7 +143,7 @@ def test_a_websocket_is_refused_by_its_handshake_or_closed(accepts: bool, can_an
     async def receive() -> Message:
         return {"type": "websocket.connect"}
 
-    extensions = {"websocket.http.response": {}} if can_answer else {}
+    extensions: dict[str, Any] = {"websocket.http.response": {}} if can_answer else {}
     scope = {"type": "websocket", "path": "/", "extensions": extensions}
     asyncio.run(_call(guard(app), scope, receive, send))
     if accepts or not can_answer:
