@@ -94,7 +94,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     costs = {}
     state, tests = signal.state, signal.failing_tests
     is_new = bool(told.states) and state is not None and state not in told.states
-    credit = 200 * (is_new and not any(step.failed for step in told.steps[-8:]))
+    credit = 125 * (is_new and not any(step.failed for step in told.steps[-8:]))
     if state in told.states and state != told.states[-1]:
         costs["undone"] = 100
     if signal.context_used is not None:
@@ -106,7 +106,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     told.states += [state] if state is not None and state not in told.states[-1:] else []
     here = told.states[-1] if told.states else None
     if tests is not None:
-        credit += 200 * (bool(told.tests) and tests not in told.tests)
+        credit += 125 * (bool(told.tests) and tests not in told.tests)
         same = told.tests[-1:] == [tests] and told.tested not in (None, here)
         if same and signal.ok is False:
             costs["undone"] = costs.get("undone", 0) + 100
@@ -276,10 +276,10 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             else:
                 costs |= talked(told, step)
             if act.tool and is_beyond(told.steps[-8:], step):
-                credit += 200
+                credit += 125
             credit += 30
             if act.tool and not step.failed and one.paths - told.paths:
-                credit += 0 if is_flat(told.steps[-8:]) else 200
+                credit += 0 if is_flat(told.steps[-8:]) else 125
             told.steps.append(step)
             told.words |= names_of(act)
             told.paths |= one.paths
@@ -290,7 +290,7 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
 def settle(detector: Any, told: Told, costs: dict[str, int], credit: int, texts: list[str]) -> None:
     points = sum(costs.values()) - credit
     if points > 0:
-        points = min(points * (4 + told.in_a_row) // 4, 240)
+        points = min(points * (4 + told.in_a_row) // 4, 210)
     told.in_a_row = max(0, min(told.in_a_row + (1 if points > 0 else -1), 4))
     told.debt = max(0, min(told.debt + points, round(200 * detector.limit)))
     if points > 0:

@@ -50,12 +50,12 @@ NO_THOUGHT = 75
 """Percentage of its cost that a repeated failure with a new word has if there is no thought to compare."""
 TALK = 2 * STEP
 """Cost of a turn without a tool call that gets the reply of an earlier one."""
-AT_ONCE = 24 * STEP // 10
-"""Maximum that one step adds: 30 % of the limit 8. There, and above, no step goes from below the warning
+AT_ONCE = 21 * STEP // 10
+"""Maximum that one step adds: 30 % of the limit 7. There, and above, no step goes from below the warning
 (70 %) to the limit; at a lower limit, such as that of the preset `eager`, a step can."""
 LONGEST = 4
 """Number of wasted steps in a row after which a further one costs double; each adds the same share."""
-NEW = 2 * STEP
+NEW = 5 * STEP // 4
 """Credit for a new file or address, and for a new set of failing tests."""
 PACE = 3 * STEP // 10
 """Credit for every step."""
@@ -127,25 +127,25 @@ class StepTrail(NamedTuple):
 
 
 class Stagnation(Detector):
-    """Trips when the agent has made no progress for `limit` steps (default 8).
+    """Trips when the agent has made no progress for `limit` steps (default 7).
 
     The result of a step counts once, by its strongest sign (up to 1 step): the resemblance of the
     action times that of the result, to the most similar of the last 8 steps with the same tool
     (half if it follows a step with a new word); one of the last 128 calls again with its result, if
     the files are the same (0.5); a failure whose result resembles that of an earlier failure (if
-    the action has a new word, between a half and 1, by the resemblance of the thought); an empty
+    the action has a new word, times the resemblance of the thought, or 0.75 without one); an empty
     result (half if the action has a new word). The third equal call with an equal result, and every
     further one, costs 1 more: in a row, or among the last 8 steps if it fails. Also: 1.5 times the
-    square of the thought's resemblance to one of the last 8 thoughts; a turn without a tool call
-    that gets the reply of an earlier such turn, whatever its numbers (2); a return to an earlier
-    state of the files (1); the same tests fail although the files have changed (1). Wasted steps in
-    a row cost a quarter more each, up to double; one step adds at most 2.7. Credits: 0.3 for every
-    step; 1.25 for a new file or address in a step that does not fail, unless a number of the last
-    results goes up and down; 1.25 for a check that fails with a number beyond its earlier ones;
-    1.25 for a new set of failing tests. A result that differs in its numbers only is the same
-    result if the last number is within the range of at least two earlier ones. Clocks, durations
-    and identifiers do not count; if a call fails again directly after itself, neither do numbers
-    and words with a digit, except counts such as `3 of 25` or `12 %`.
+    square of the thought's resemblance to one of the last 8 thoughts, unless it is the thought of
+    the same turn; a turn without a tool call that gets the reply of an earlier such turn, whatever
+    its numbers (2); a return to an earlier state of the files (1); the same tests fail although the
+    files have changed (1). Wasted steps in a row cost a quarter more each, up to double; one step
+    adds at most 2.1. Credits: 0.3 for every step; 1.25 for a new file or address in a step that does
+    not fail, unless a number of the last results goes up and down; 1.25 for a check that fails with a
+    number beyond its earlier ones; 1.25 for a new set of failing tests. A result that differs in its
+    numbers only is the same result if the last number is within the range of at least two earlier
+    ones. Clocks, durations and identifiers do not count; if a call fails again directly after
+    itself, neither do numbers and words with a digit, except counts such as `3 of 25` or `12 %`.
     """
 
     __slots__ = ("limit",)
@@ -153,7 +153,7 @@ class Stagnation(Detector):
     advice: ClassVar[str] = ADVICE[AGAIN]
     limit: float
 
-    def __init__(self, limit: float = 8.0) -> None:
+    def __init__(self, limit: float = 7.0) -> None:
         self._set(limit=values.check_positive("Stagnation.limit", limit))
 
     @property

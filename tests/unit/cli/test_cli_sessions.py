@@ -129,19 +129,19 @@ def test_one_score_is_shown_for_a_session_everywhere(project: Project) -> None:
     for number in range(5):
         project.hear(before("Read", {"file_path": "a"}, f"r{number}"), FIRST)
         project.hear(after("Read", {"file_path": "a"}, f"r{number}"), FIRST)
-    score = {"points": pytest.approx(60 * 7.57 / 9), "threshold": 60.0}
+    score = {"points": pytest.approx(60 * 6.5 / 7), "threshold": 60.0}
     row, listed = rows()[FIRST], run("sessions").output.splitlines()
     assert row["score"] == score
     assert listed[0].split()[3] == "SCORE"
-    assert listed[1].split()[3] == "50"
+    assert listed[1].split()[3] == "56"
     [status] = json.loads(run("status", "session/*", "--json").output)
     shown = json.loads(run("show", FIRST, "--json").output)
     assert status["score"] == score
     assert {**shown["score"], "shares": 0} == {**score, "shares": 0}
-    assert "score 50/100" in run("status", "session/*").output.splitlines()[1]
-    assert "\nScore 50/100, trips at 60\n" in run("show", FIRST).output
-    assert "Stuck score: 50/100" in run("intervene", FIRST).output
-    assert row["heat"] == status["heat"] == shown["heat"] == pytest.approx(7.57 / 9)
+    assert "score 56/100" in run("status", "session/*").output.splitlines()[1]
+    assert "\nScore 56/100, trips at 60\n" in run("show", FIRST).output
+    assert "Stuck score: 56/100" in run("intervene", FIRST).output
+    assert row["heat"] == status["heat"] == shown["heat"] == pytest.approx(6.5 / 7)
 
 
 def test_the_user_s_next_message_lets_it_go_on_and_the_agent_s_own_calls_do_not(

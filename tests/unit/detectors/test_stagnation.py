@@ -69,12 +69,14 @@ def test_numbers_and_texts_of_numbers_are_the_same_arguments() -> None:
     assert heat(*(("get", args, "already done", True) for args in pairs)) >= 1
 
 
-@pytest.mark.parametrize("ok", [True, False])
-def test_equal_calls_with_equal_results_are_stopped_at_the_sixth(ok: bool) -> None:
+@pytest.mark.parametrize(("ok", "warned"), [(True, 5), (False, 4)])
+def test_equal_calls_are_stopped_at_the_sixth_and_at_the_fifth_if_they_fail(
+    ok: bool, warned: int
+) -> None:
     again = ("fetch", "status", "ready", ok)
-    assert heat(*[again] * 4) < 0.7
-    assert 0.7 <= heat(*[again] * 5) < 1  # warns
-    assert heat(*[again] * 6) >= 1
+    assert heat(*[again] * (warned - 1)) < 0.7
+    assert 0.7 <= heat(*[again] * warned) < 1
+    assert heat(*[again] * (warned + 1)) >= 1
 
 
 def test_equal_calls_that_change_the_files_go_on() -> None:
@@ -108,7 +110,7 @@ def test_a_circuit_compares_the_digests_of_uncut_arguments() -> None:
 
 def test_equal_calls_cost_less_when_another_step_comes_between_them_or_the_result_changes() -> None:
     again = ("fetch", "status", "ready", True)
-    assert heat(*[again, ("fetch", "queue", "empty", True)] * 4) < 0.7
+    assert heat(*[again, ("fetch", "queue", "empty", True)] * 3) < 0.7 <= heat(*[again] * 6)
     assert heat(*(("fetch", "status", f"line {name}", True) for name in NAMES)) < 0.7
 
 

@@ -146,6 +146,22 @@ def test_no_step_is_taken_where_an_operator_lets_it_continue(agent: Guarded, mod
     assert not any("STUCK" in ruling.text for ruling in heard)
 
 
+def test_parallel_calls_of_one_turn_are_not_warned(agent: Guarded) -> None:
+    words = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
+    path = Path(said(agent.folder, "t0", THOUGHTS[0]))
+    with path.open("a") as transcript:
+        for n in range(1, len(words)):
+            message = {"role": "assistant", "content": [{"type": "tool_use", "id": f"t{n}"}]}
+            transcript.write(f"{json.dumps({'type': 'assistant', 'message': message})}\n")
+    for n, word in enumerate(words):
+        args = {"pattern": word}
+        found = after("Grep", args, f"t{n}", f"a.py: {word}", transcript_path=str(path))
+        assert agent.facts(found).thought == THOUGHTS[0]
+        assert not agent.hear(before("Grep", args, f"t{n}")).text
+        assert not agent.hear(found).text
+    assert agent.phase("session/s1") == "closed"
+
+
 def test_facts_missing_from_the_transcript_are_unknown(agent: Guarded, tmp_path: Path) -> None:
     path = said(tmp_path, "t1", "I look at the parser")
     assert agent.facts(after(call="t1", transcript_path=path)).thought == "I look at the parser"
