@@ -680,7 +680,11 @@ class Breaker:
                 warm.take_over(run, 0)
                 run = warm
         if run is not None and run.is_pending:
-            self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+            self._submit_soon(shared)
+
+    def _submit_soon(self, shared: SharedEvidence) -> None:
+        wait_s = shared.submitted_s + EVERY_S - self._clock()
+        self._store.submitter.add(self, self._tick, wait_s)  # type: ignore[attr-defined]
 
     def _tick(self) -> float:
         """Submit the reports that are due; return in how many seconds more may be due."""
@@ -1028,7 +1032,7 @@ class Breaker:
             if pending >= min(MOST_TIMES, self._limit(self._circuit)):
                 return False
             now.times += (now_s,) * more
-        self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+        self._submit_soon(shared)
         return True
 
     def _count_messages(self, run: SuccessRun, more: int) -> Iterator[tuple[Record, float]]:

@@ -59,6 +59,8 @@ T = TypeVar("T")
 
 EVERY_S = 0.05
 """Seconds that successes on a warm circuit wait to be reported together."""
+SOON_S = 0.005
+"""Seconds by which a call that is scheduled may be later than wanted: the thread is not woken for less."""
 LINGER_S = 2.0
 """Seconds that the thread waits for another warm circuit before it ends."""
 Tick = Callable[[], float]
@@ -82,7 +84,7 @@ class Submitter:
             return
         due_s = monotonic() + wait_s
         known = self._ticks.get(id(owner))
-        if known is not None and known[1] <= due_s and known[0]() is not None:
+        if known is not None and known[1] <= due_s + SOON_S and known[0]() is not None:
             return
         with self._lock:
             self._schedule(id(owner), WeakMethod(tick), due_s)

@@ -261,7 +261,7 @@ def _with_source(mail: envelope.Mail) -> Message:
     return mail.message._replace(source=ReportSource(process, mail.now_s, times))
 
 
-ROUNDS = 4
+ROUNDS = 2
 """How often the first process in the queue commits before the next one takes over."""
 TRIES = 2
 """Failed compare-and-set attempts before a message queues."""
