@@ -32,6 +32,7 @@ _TIMEOUT_S = 600.0
 """How long a caller waits for a provider that does not respond."""
 _AN_HOUR_S = 3600.0
 _DOLLAR = 1_000_000
+_BUG = "no such table: users"
 _COSTS = ("spend", "total_cost")
 
 
@@ -175,7 +176,7 @@ def same_error(bench: Bench) -> Iterator[GuardRow]:
     """The agent's own work fails repeatedly: another agent takes over, or none."""
 
     def work(_: Route) -> None:
-        raise WorkFailed("no such table: users")
+        raise WorkFailed(_BUG)
 
     trial = _on_first_agent(bench, "agent/{}/failure_rate", "same error")
     with trial.stage.fleet:
