@@ -161,7 +161,7 @@ def _field_text(policy: Policy, name: str, value: Any) -> str:
     kind = type(value)
     if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
         return f'"{name}":{_number_text(value)}'
-    if kind is Totals:
+    if isinstance(value, Totals):
         return _TOTALS % value
     if name == "failures":
         return f'"failures":[{",".join(map(_failure_text, value))}]'
