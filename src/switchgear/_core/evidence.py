@@ -11,7 +11,6 @@ evaluated, as soon as every participating process has reported up to that time, 
 """
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from switchgear._core.machine import count_only, standing, step
@@ -100,7 +99,7 @@ def fold_records(policy: Policy, circuit: Circuit, records: Sequence[DatedRecord
     The counts are those of folding one after the other. Evidence is complete up to a later time,
     because all of these processes have reported, and it is evaluated once instead of with each record.
     """
-    records = sorted(records, key=itemgetter(0))
+    records = sorted(records, key=_at_s)
     if len(records) == 1 or (
         circuit.recent is None and all(each.record.source is None for each in records)
     ):
@@ -295,7 +294,7 @@ def _times(
         reports[process] = max(upto_s, reports.get(process, upto_s))
     live = tuple(reports.items())
     if len(live) > MOST_PROCESSES:
-        live = tuple(sorted(live, key=itemgetter(1))[-MOST_PROCESSES:])
+        live = tuple(sorted(live, key=lambda report: report[1])[-MOST_PROCESSES:])
     if last is not None:
         reports.pop(last.process, None)  # it reports everything up to now
     final_s = min(reports.values(), default=now_s)

@@ -257,9 +257,10 @@ class GitTree:
                 raise
             odd = _odd_rules(self._top)
             self.too_slow = error
-            if odd is not None:
-                text = f"{odd} is not a regular file, and git blocks on it; remove it"
-                self.too_slow = GitError(text)
+            if odd is None:
+                raise
+            text = f"{odd} is not a regular file, and git blocks on it; remove it"
+            self.too_slow = GitError(text)
             raise self.too_slow from error
         self.too_slow = None
         return GitState(self._base.id, found)

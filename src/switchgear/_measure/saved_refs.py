@@ -69,9 +69,13 @@ class ArchiveEntry(NamedTuple):
 
 def is_full(error: BaseException | None) -> bool:
     """Whether an error means that the disk is full."""
-    while error is not None:
+    seen: set[int] = set()
+    while (
+        error is not None and id(error) not in seen
+    ):  # an error that is raised again may cause itself
         if isinstance(error, OSError) and error.errno in FULL:
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 

@@ -355,6 +355,25 @@ def test_caches_that_hide_themselves_are_not_part_of_the_save_and_of_its_lines(
 # Archives
 
 
+def test_a_measurement_that_takes_too_long_is_an_error_that_does_not_cause_itself(
+    project: Path,
+) -> None:
+    tree = tree_of(project)
+    with pytest.raises(GitError, match="no time was left") as raised:
+        tree._scan(Deadline(0.0))  # type: ignore[attr-defined]
+    assert tree.too_slow is raised.value  # type: ignore[attr-defined]
+    assert raised.value.__cause__ is None
+    assert not saved_refs.is_full(raised.value)
+
+
+def test_the_causes_of_an_error_are_followed_once() -> None:
+    first, second = OSError(errno.EIO, "input"), OSError(errno.ENOSPC, "full")
+    first.__cause__, second.__cause__ = second, first
+    assert saved_refs.is_full(first)
+    second.errno = errno.EIO
+    assert not saved_refs.is_full(first)
+
+
 def test_an_archive_goes_elsewhere_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,7 +199,7 @@ def _fold_together(
     for (text, is_record), group in groupby(mails, key=_kind_of_mail):
         judge = policy if text == own_text else _judge(texts, text)
         if judge is None:
-            raise WireError("a policy with detectors that are unknown here")
+            raise LookupError(text)
         if is_record:
             folded.fold_records([*group], judge, own)
         else:
