@@ -234,7 +234,7 @@ def kind_of_message(
     `delay_s`: the wait in the message, in seconds.
 
     >>> kind_of_message("api error: 529 overloaded_error"), kind_of_message("not logged in")
-    (<OVERLOAD: 'overload'>, <AUTH: 'auth'>)
+    (<ProviderErrorKind.OVERLOAD: 'overload'>, <ProviderErrorKind.AUTH: 'auth'>)
     """
     kind = kind_of_codes(frozenset(_WRITTEN_CODES.findall(message)), message, delay_s)
     kind = kind or kind_of_phrase(message, status)

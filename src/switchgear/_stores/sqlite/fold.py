@@ -144,7 +144,11 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     for index, value in enumerate(circuit):
         if then is not None and value is then[index]:
             continue
-        new[index] = _field_text(policy, fields[index], value)
+        kind = type(value)
+        if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
+            new[index] = f'"{fields[index]}":{_number_text(value)}'  # most fields: without a call
+        else:
+            new[index] = _field_text(policy, fields[index], value)
     recent = circuit.recent
     if recent is None:
         return Written(circuit, new)
