@@ -117,7 +117,7 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
         terminal = Terminal(tmp_path, "intervene", "s1", HOME=str(tmp_path.parent))
         try:
             terminal.read_until("What now (1 nudge/2 extend/3 escalate/4 abort)?")
-            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 50/100"
+            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 56/100"
             if choice != "nudge":  # the nudge has answered the evidence
                 shown = "Session s1 (claude-code) is trying again."
             assert shown in terminal.seen

@@ -210,7 +210,7 @@ def test_other_numbered_cases_that_fail_after_edits_go_on() -> None:
 def test_a_state_stored_before_failures_had_a_shape_still_counts() -> None:
     [detector] = preset_policy("default").detectors
     memory = detector.start()
-    for _ in range(4):
+    for _ in range(3):
         memory = detector.fold(memory, step("make", "no rule", ok=False), 0.0)
     stored = detector.dump(memory)
     for row in stored[2]:
