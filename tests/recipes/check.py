@@ -219,14 +219,15 @@ def main(sections: list[str]) -> None:
         sys.exit(f"name some of {', '.join(PACKAGES)}")
     for section in sections:
         with tempfile.TemporaryDirectory() as folder:
+            # Not named as one of ours: scripts/venv would install the versions that are fixed for it.
             subprocess.run(
-                [f"{ROOT}/scripts/venv", f"{folder}/venv", str(ROOT), *PACKAGES[section].split()],
+                [f"{ROOT}/scripts/venv", f"{folder}/recipe", str(ROOT), *PACKAGES[section].split()],
                 cwd=ROOT,
                 check=True,
             )
             quiet = {"CREWAI_TRACING_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
             quiet |= {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-            command = [f"{folder}/venv/bin/python", __file__, "--here", section]
+            command = [f"{folder}/recipe/bin/python", __file__, "--here", section]
             subprocess.run(command, env={**os.environ, **quiet, "HOME": folder}, check=True)
 
 
