@@ -116,7 +116,9 @@ def test_public_classes_functions_and_methods_are_documented(module: str) -> Non
     """Nothing else needs a docstring: ruff exempts private packages from its D1 rules."""
     public = importlib.import_module(f"switchgear.{module}")
     exported = {name: getattr(public, name) for name in public.__all__}
-    documented = {name: it for name, it in exported.items() if inspect.isroutine(it)}
+    documented: dict[str, object] = {
+        name: it for name, it in exported.items() if inspect.isroutine(it)
+    }
     for name, cls in exported.items():
         if inspect.isclass(cls) and cls.__module__.startswith("switchgear"):
             documented[name] = cls
